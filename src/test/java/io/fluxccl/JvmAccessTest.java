@@ -3,16 +3,16 @@ package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
 import io.fluxccl.testing.RequiresNativeLibrary;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.List;
+import java.util.Arrays;
 import org.agrona.UnsafeApi;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -24,6 +24,10 @@ import org.junit.jupiter.api.io.TempDir;
 @Timeout(60)
 class JvmAccessTest {
   @TempDir Path folder;
+
+  private static ProcessRank start(Class<?> main, String... options) {
+    return TestJvms.withoutAccess(1, main).jvmOptions(options).startRank(0);
+  }
 
   /** Opens a host device twice and prints each outcome. */
   static final class OpensTwice {
@@ -43,7 +47,7 @@ class JvmAccessTest {
   @Tag("multiprocess")
   @RequiresNativeLibrary
   void shouldNeedNoJvmOptionWhereTheNativeLibraryLoads() throws Exception {
-    try (ChildJvm child = ChildJvm.startWithoutAccess(OpensTwice.class, List.of())) {
+    try (ProcessRank child = start(OpensTwice.class)) {
       assertThat(child.readLine()).isEqualTo("opened");
       assertThat(child.readLine()).isEqualTo("opened");
     }
@@ -53,9 +57,8 @@ class JvmAccessTest {
   @Tag("multiprocess")
   void shouldNameTheJvmOptionEachTimeWhereTheNativeLibraryIsMissing() throws Exception {
     Files.writeString(folder.resolve("libfluxccl.so"), "no library");
-    try (ChildJvm child =
-        ChildJvm.startWithoutAccess(
-            OpensTwice.class, List.of("-D" + NativeLibrary.PATH_PROPERTY + "=" + folder))) {
+    try (ProcessRank child =
+        start(OpensTwice.class, "-D" + NativeLibrary.PATH_PROPERTY + "=" + folder)) {
       String option = "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
       assertThat(child.readLine()).startsWith(option);
       assertThat(child.readLine()).startsWith(option);
@@ -80,9 +83,8 @@ class JvmAccessTest {
   @Tag("multiprocess")
   void shouldNameTheJvmOptionEachTimeForANetworkWithoutADevice() throws Exception {
     Files.writeString(folder.resolve("libfluxccl.so"), "no library");
-    try (ChildJvm child =
-        ChildJvm.startWithoutAccess(
-            OpensNetworkTwice.class, List.of("-D" + NativeLibrary.PATH_PROPERTY + "=" + folder))) {
+    try (ProcessRank child =
+        start(OpensNetworkTwice.class, "-D" + NativeLibrary.PATH_PROPERTY + "=" + folder)) {
       String option = "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
       assertThat(child.readLine()).startsWith(option);
       assertThat(child.readLine()).startsWith(option);
@@ -94,8 +96,7 @@ class JvmAccessTest {
   @RequiresNativeLibrary
   @EnabledForJreRange(min = JRE.JAVA_24)
   void shouldNameTheJvmOptionsEachTimeWhereTheJvmForbidsNativeCode() throws Exception {
-    try (ChildJvm child =
-        ChildJvm.startWithoutAccess(OpensTwice.class, List.of("--illegal-native-access=deny"))) {
+    try (ProcessRank child = start(OpensTwice.class, "--illegal-native-access=deny")) {
       for (int i = 0; i < 2; i++) {
         assertThat(child.readLine())
             .startsWith("add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED")
@@ -107,7 +108,7 @@ class JvmAccessTest {
   @Test
   @Tag("multiprocess")
   void shouldNameTheJvmOptionEachTimeWhereAgronaIsOnTheModulePath() throws Exception {
-    try (ChildJvm child = ChildJvm.startWithoutAccess(OpensTwice.class, agronaAsModule())) {
+    try (ProcessRank child = start(OpensTwice.class, agronaAsModule())) {
       String option = "add --add-opens java.base/jdk.internal.misc=org.agrona to the java command";
       assertThat(child.readLine()).startsWith(option);
       assertThat(child.readLine()).startsWith(option);
@@ -117,16 +118,16 @@ class JvmAccessTest {
   @Test
   @Tag("multiprocess")
   void shouldWorkWithAgronaOnTheModulePath() throws Exception {
-    List<String> options = new ArrayList<>(agronaAsModule());
-    options.add("--add-opens=java.base/jdk.internal.misc=org.agrona");
-    try (ChildJvm child = ChildJvm.startWithoutAccess(OpensTwice.class, options)) {
+    String[] options = Arrays.copyOf(agronaAsModule(), 3);
+    options[2] = "--add-opens=java.base/jdk.internal.misc=org.agrona";
+    try (ProcessRank child = start(OpensTwice.class, options)) {
       assertThat(child.readLine()).isEqualTo("opened");
       assertThat(child.readLine()).isEqualTo("opened");
     }
   }
 
-  private static List<String> agronaAsModule() throws Exception {
+  private static String[] agronaAsModule() throws Exception {
     Path jar = Path.of(UnsafeApi.class.getProtectionDomain().getCodeSource().getLocation().toURI());
-    return List.of("--module-path=" + jar, "--add-modules=org.agrona");
+    return new String[] {"--module-path=" + jar, "--add-modules=org.agrona"};
   }
 }

@@ -4,13 +4,12 @@ package io.fluxccl;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.NativePrograms;
 import io.fluxccl.testing.RequiresNativeLibrary;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.List;
-import java.util.Map;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -61,8 +60,10 @@ class NativeLibraryTest {
   @Tag("multiprocess")
   void shouldSayWhyAGivenFileIsNotIt() throws Exception {
     Path file = Files.writeString(folder.resolve("libfluxccl.so"), "no library");
-    try (ChildJvm child =
-        ChildJvm.start(Loads.class, List.of("-D" + NativeLibrary.PATH_PROPERTY + "=" + folder))) {
+    try (ProcessRank child =
+        TestJvms.of(1, Loads.class)
+            .jvmOptions("-D" + NativeLibrary.PATH_PROPERTY + "=" + folder)
+            .startRank(0)) {
       assertThat(child.readLine()).contains(NativeLibrary.PATH_PROPERTY, file.toString());
       assertThat(child.readLine()).isEqualTo("errno 2");
       assertThat(child.readLine()).startsWith("VMM memory needs FluxCCL's native library: ");
@@ -73,16 +74,17 @@ class NativeLibraryTest {
   @Tag("multiprocess")
   @RequiresNativeLibrary
   void shouldLeaveNoFileBehindAndManageWithoutATemporaryFolder() throws Exception {
-    try (ChildJvm child =
-        ChildJvm.start(Loads.class, List.of("-Djava.io.tmpdir=" + folder), Map.of())) {
+    try (ProcessRank child =
+        TestJvms.of(1, Loads.class).jvmOptions("-Djava.io.tmpdir=" + folder).startRank(0)) {
       assertThat(child.readLine()).isEqualTo("loaded");
     }
     try (Stream<Path> left = Files.list(folder)) {
       assertThat(left).isEmpty();
     }
-    try (ChildJvm child =
-        ChildJvm.start(
-            Loads.class, List.of("-Djava.io.tmpdir=" + folder.resolve("none")), Map.of())) {
+    try (ProcessRank child =
+        TestJvms.of(1, Loads.class)
+            .jvmOptions("-Djava.io.tmpdir=" + folder.resolve("none"))
+            .startRank(0)) {
       assertThat(child.readLine()).isEqualTo("loaded");
     }
   }

@@ -5,10 +5,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.TcpBootstrap;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.SharedSegment;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.io.FileInputStream;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -40,7 +41,8 @@ class OpenFilesTest {
 
   @Test
   void shouldSayThatThereAreTooManyFilesWhereverOneIsOpened() throws Exception {
-    try (ChildJvm child = ChildJvm.start(Exhausted.class, List.of("-XX:-MaxFDLimit"))) {
+    try (ProcessRank child =
+        TestJvms.of(1, Exhausted.class).jvmOptions("-XX:-MaxFDLimit").startRank(0)) {
       for (String what : List.of("segment", "root", "network", "bootstrap")) {
         assertThat(child.readLine())
             .startsWith(what + ": ")

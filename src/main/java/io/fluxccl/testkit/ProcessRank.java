@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
-/** The process of one rank, and the lines that it has printed to either output. Thread-safe. */
+/** The process of one rank, and the lines that it has printed. Thread-safe. */
 @Experimental
 public final class ProcessRank implements AutoCloseable {
   private static final long LOOK_MILLIS = 20;
@@ -28,6 +28,9 @@ public final class ProcessRank implements AutoCloseable {
 
   /** Guards itself, and is notified of each line and of the end. */
   private final List<String> lines = new ArrayList<>();
+
+  /** How many of the lines {@link #readLine} has returned; guarded by them. */
+  private int read;
 
   ProcessRank(int rank, Process process, Duration limit) {
     this.rank = rank;
@@ -86,6 +89,28 @@ public final class ProcessRank implements AutoCloseable {
   public void forget() {
     synchronized (lines) {
       lines.clear();
+      read = 0;
+    }
+  }
+
+  /**
+   * Waits for the next line that it prints.
+   *
+   * @return the first line that this method has not returned yet; null behind the last one of a
+   *     process that has ended
+   * @throws Timeout with all it has printed, if none comes in time
+   */
+  public String readLine() {
+    Deadline deadline = Deadline.after(limit);
+    synchronized (lines) {
+      while (read == lines.size()) {
+        if (!reader.isAlive()) {
+          return null;
+        }
+        throwIfExpired(deadline, "another line");
+        pause();
+      }
+      return lines.get(read++);
     }
   }
 
@@ -135,18 +160,17 @@ public final class ProcessRank implements AutoCloseable {
             what,
             printed());
       }
-      if (deadline.expired()) {
-        throw Timeout.of(
-            rank,
-            "rank %d: %s did not come within %d ms%s",
-            rank,
-            what,
-            limit.toMillis(),
-            printed());
-      }
+      throwIfExpired(deadline, what);
       synchronized (lines) {
         pause();
       }
+    }
+  }
+
+  private void throwIfExpired(Deadline deadline, String what) {
+    if (deadline.expired()) {
+      throw Timeout.of(
+          rank, "rank %d: %s did not come within %d ms%s", rank, what, limit.toMillis(), printed());
     }
   }
 

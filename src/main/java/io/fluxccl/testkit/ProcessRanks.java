@@ -16,6 +16,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.IntFunction;
 
 /**
  * The ranks of a job as processes, which a test kills, stops and replaces. Each is a JVM with the
@@ -82,6 +83,12 @@ public final class ProcessRanks implements AutoCloseable {
     return List.copyOf(ranks);
   }
 
+  /** Kills the processes of some ranks at once, and waits until they are gone. */
+  public void kill(List<Integer> which) {
+    which.forEach(rank -> ranks.get(rank).destroy());
+    which.forEach(rank -> ranks.get(rank).kill());
+  }
+
   /** Kills the process of a rank if it runs, and starts another one in its place. */
   public ProcessRank replace(int rank) {
     ranks.get(rank).kill();
@@ -108,6 +115,8 @@ public final class ProcessRanks implements AutoCloseable {
     private final List<String> prefix = new ArrayList<>();
     private final List<String> arguments = new ArrayList<>();
     private Duration limit = Duration.ofSeconds(60);
+    private boolean errorsApart;
+    private IntFunction<Map<String, String>> variablesByRank = rank -> Map.of();
 
     private Builder(int nRanks, Class<?> main) {
       if (nRanks < 1) {
@@ -131,6 +140,12 @@ public final class ProcessRanks implements AutoCloseable {
     /** Adds variables to the environment; they replace those by which ranks find each other. */
     public Builder variables(Map<String, String> more) {
       variables.putAll(more);
+      return this;
+    }
+
+    /** Adds variables that differ from rank to rank. */
+    public Builder variablesByRank(IntFunction<Map<String, String>> more) {
+      variablesByRank = more;
       return this;
     }
 
@@ -158,6 +173,12 @@ public final class ProcessRanks implements AutoCloseable {
       return this;
     }
 
+    /** Lets them print errors to the standard error of this JVM, and not among their lines. */
+    public Builder errorsApart() {
+      errorsApart = true;
+      return this;
+    }
+
     /** Starts the processes of all ranks. */
     public ProcessRanks start() {
       return new ProcessRanks(this);
@@ -170,9 +191,13 @@ public final class ProcessRanks implements AutoCloseable {
       command.addAll(jvmOptions);
       command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
       command.addAll(arguments);
-      ProcessBuilder process = new ProcessBuilder(command).redirectErrorStream(true);
+      ProcessBuilder process = new ProcessBuilder(command).redirectErrorStream(!errorsApart);
+      if (errorsApart) {
+        process.redirectError(ProcessBuilder.Redirect.INHERIT);
+      }
       process.environment().put("FLUXCCL_RANK", Integer.toString(rank));
       process.environment().putAll(variables);
+      process.environment().putAll(variablesByRank.apply(rank));
       try {
         return new ProcessRank(rank, process.start(), limit);
       } catch (IOException e) {

@@ -108,28 +108,38 @@ public final class ResourceLeaks {
   }
 
   private static void addSegments(Map<String, String> held) {
-    String own = "fluxccl-" + ProcessHandle.current().pid() + "-";
+    segmentsOf(ProcessHandle.current().pid())
+        .forEach(file -> held.put("segment " + file, "shared-memory segment " + file));
+  }
+
+  /**
+   * Returns the files of shared memory that a process of this machine has made and not removed,
+   * also one that has ended.
+   *
+   * @param pid the number of the process
+   */
+  public static List<String> segmentsOf(long pid) {
+    String own = "fluxccl-" + pid + "-";
     try (Stream<Path> all = Files.list(SegmentDirectory.get())) {
-      all.map(Path::toString)
-          .filter(file -> file.contains(own))
-          .forEach(file -> held.put("segment " + file, "shared-memory segment " + file));
+      return all.map(Path::toString).filter(file -> file.contains(own)).toList();
     } catch (IOException e) {
-      return; // not Linux
+      return List.of(); // not Linux
     }
   }
 
   private static void addMappings(Map<String, String> held) {
+    mappings().forEach(each -> held.put("mapping " + each, "device memory " + each));
+  }
+
+  /** Returns the shared memory that this process has mapped: {@code 7f00-7f80 /dev/shm/...}. */
+  public static List<String> mappings() {
     try (Stream<String> lines = Files.lines(MAPPINGS)) {
-      lines
+      return lines
           .filter(line -> line.contains("/fluxccl-"))
-          .forEach(
-              line -> {
-                String range = line.substring(0, line.indexOf(' '));
-                String file = line.substring(line.indexOf('/'));
-                held.put("mapping " + range + file, "device memory " + file + " at " + range);
-              });
+          .map(line -> line.substring(0, line.indexOf(' ') + 1) + line.substring(line.indexOf('/')))
+          .toList();
     } catch (IOException e) {
-      return; // not Linux
+      return List.of(); // not Linux
     }
   }
 }

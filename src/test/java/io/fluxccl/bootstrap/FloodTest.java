@@ -9,7 +9,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
-import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import io.netty.buffer.Unpooled;
 import java.io.DataInputStream;
 import java.io.IOException;
@@ -38,7 +39,7 @@ class FloodTest {
     List<TcpBootstrap> ranks = TcpRanks.byAddress(RANKS, options, address);
     List<Socket> idle = new ArrayList<>();
     try (ServerSocket others = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
-        ChildJvm flood = ChildJvm.start(Flood.class, List.of(), address)) {
+        ProcessRank flood = TestJvms.start(Flood.class, address)) {
       // They make the kernel's tables long, which the root reads to learn whose a connection is.
       connect(others, idle);
       assertThat(flood.readLine()).isEqualTo("flooding");

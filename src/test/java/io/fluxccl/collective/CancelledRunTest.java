@@ -15,9 +15,9 @@ import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.device.host.SegmentLeaks;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.List;
@@ -213,8 +213,7 @@ class CancelledRunTest {
   }
 
   private static boolean isMapped(long address) {
-    return SegmentLeaks.maps()
-        .lines()
+    return ResourceLeaks.mappings().stream()
         .map(line -> line.substring(0, line.indexOf(' ')).split("-"))
         .anyMatch(
             range ->

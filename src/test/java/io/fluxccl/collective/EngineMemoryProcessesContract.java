@@ -3,18 +3,16 @@ package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.EngineMemory;
 import io.fluxccl.device.cuda.EngineStream;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.testing.EmulatedGpus;
-import java.net.ServerSocket;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -62,41 +60,18 @@ abstract class EngineMemoryProcessesContract {
 
   @Test
   void shouldDoEveryCollectiveBetweenProcesses() throws Exception {
-    String address;
-    try (ServerSocket probe = new ServerSocket(0)) {
-      address = "127.0.0.1:" + probe.getLocalPort();
-    }
-    String secret = JobSecret.random().text();
-    List<ChildJvm> processes = new ArrayList<>();
-    try {
-      for (int rank = 0; rank < RANKS; rank++) {
-        processes.add(
-            ChildJvm.start(
-                Rank.class,
-                List.of("-Xmx512m"),
-                Map.of(
-                    "FLUXCCL_RANK",
-                    Integer.toString(rank),
-                    "FLUXCCL_NRANKS",
-                    Integer.toString(RANKS),
-                    "FLUXCCL_ADDR",
-                    address,
-                    "FLUXCCL_SECRET",
-                    secret,
-                    "FLUXCCL_DEVICE",
-                    "cuda:" + rank)));
-      }
-      for (ChildJvm process : processes) {
+    try (ProcessRanks ranks =
+        TestJvms.of(RANKS, Rank.class)
+            .jvmOptions("-Xmx512m")
+            .variablesByRank(rank -> Map.of("FLUXCCL_DEVICE", "cuda:" + rank))
+            .start()) {
+      for (ProcessRank process : ranks.all()) {
         assertThat(lastLine(process)).isEqualTo("all right");
-      }
-    } finally {
-      for (ChildJvm process : processes) {
-        process.kill();
       }
     }
   }
 
-  private static String lastLine(ChildJvm process) throws Exception {
+  private static String lastLine(ProcessRank process) {
     String last = "nothing";
     for (String line = process.readLine(); line != null; line = process.readLine()) {
       System.out.println(line);

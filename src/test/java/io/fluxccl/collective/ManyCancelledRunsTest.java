@@ -10,10 +10,10 @@ import static java.util.concurrent.TimeUnit.MILLISECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.host.SegmentLeaks;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Random;
@@ -115,10 +115,6 @@ class ManyCancelledRunsTest {
     }
   }
 
-  private static long mappings() {
-    return SegmentLeaks.maps().lines().filter(line -> line.contains("fluxccl-")).count();
-  }
-
   @Test
   void shouldKeepOrderResultsAndMemory() {
     int rounds = Rounds.of(100, 10_000) / 4;
@@ -130,13 +126,16 @@ class ManyCancelledRunsTest {
               Ranked ranked = new Ranked(rank, collectives);
               ranked.rounds(20); // makes what is kept
               rank.meet();
-              long before = mappings();
+              int before = ResourceLeaks.mappings().size();
               rank.meet();
               ranked.rounds(rounds);
               assertThat(collectives.lane.inFlight.runs).isEmpty();
               rank.meet();
               Awaitility.await()
-                  .untilAsserted(() -> assertThat(mappings()).isLessThanOrEqualTo(before + 2));
+                  .untilAsserted(
+                      () ->
+                          assertThat(ResourceLeaks.mappings())
+                              .hasSizeLessThanOrEqualTo(before + 2));
               assertThat(rank.communicator().failure()).isNull();
               rank.meet();
             }

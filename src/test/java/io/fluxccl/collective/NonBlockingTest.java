@@ -3,40 +3,37 @@ package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import java.io.File;
-import java.nio.charset.StandardCharsets;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 @Tag("multiprocess")
 class NonBlockingTest {
-  private static final long SECONDS = 120;
+  private static final Duration LIMIT = Duration.ofSeconds(120);
 
   @Test
-  void shouldBlockNoThreadOnWhichNothingMayBlock() throws Exception {
-    List<String> command = new ArrayList<>();
-    command.add(System.getProperty("java.home") + File.separator + "bin" + File.separator + "java");
-    command.addAll(List.of(System.getProperty("fluxccl.jvm.args").trim().split("\\s+")));
+  void shouldBlockNoThreadOnWhichNothingMayBlock() {
+    List<String> options = new ArrayList<>(TestJvms.ofBuild());
     // What BlockHound needs in order to change classes of the JDK.
-    command.add("-XX:+AllowRedefinitionToAddDeleteMethods");
+    options.add("-XX:+AllowRedefinitionToAddDeleteMethods");
     if (Runtime.version().feature() >= 21) {
-      command.add("-XX:+EnableDynamicAgentLoading");
+      options.add("-XX:+EnableDynamicAgentLoading");
     }
-    command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-    command.add(NonBlockingRun.class.getName());
-    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
-    process
-        .onExit()
-        .orTimeout(SECONDS, TimeUnit.SECONDS)
-        .exceptionally(late -> process.destroyForcibly());
-    String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    assertThat(process.waitFor(60, TimeUnit.SECONDS)).as(output).isTrue();
-    assertThat(output).contains("watching: true").contains("nothing blocked");
-    assertThat(output).contains("refused to sleep on rank-");
-    assertThat(output).doesNotContain("BlockingOperationError");
-    assertThat(process.exitValue()).isZero();
+    try (ProcessRank process =
+        ProcessRanks.builder(1, NonBlockingRun.class)
+            .jvmOptions(options.toArray(String[]::new))
+            .limit(LIMIT)
+            .startRank(0)) {
+      int code = process.end();
+      assertThat(process.output()).contains("watching: true").contains("nothing blocked");
+      assertThat(process.output()).contains("refused to sleep on rank-");
+      assertThat(process.output()).doesNotContain("BlockingOperationError");
+      assertThat(code).isZero();
+    }
   }
 }

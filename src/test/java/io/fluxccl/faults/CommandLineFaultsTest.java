@@ -5,12 +5,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.cli.Main;
+import io.fluxccl.testing.TestJvms;
 import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Tag;
@@ -37,9 +37,7 @@ class CommandLineFaultsTest {
   private int run(List<String> prefix, String words, File out) throws Exception {
     List<String> command = new ArrayList<>(prefix);
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    Arrays.stream(System.getProperty("fluxccl.jvm.args", "").trim().split("\\s+"))
-        .filter(each -> !each.isEmpty())
-        .forEach(command::add);
+    command.addAll(TestJvms.ofBuild());
     command.addAll(List.of("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
     command.addAll(List.of("-cp", System.getProperty("java.class.path"), Main.class.getName()));
     command.addAll(List.of(words.split(" ")));

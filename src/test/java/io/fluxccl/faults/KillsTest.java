@@ -5,9 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.testing.Ports;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -15,7 +13,6 @@ import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.parallel.Execution;
@@ -72,7 +69,8 @@ class KillsTest {
       for (RankProcess each : pool.idle()) {
         assertThat(each.process().end()).isZero();
       }
-      assertThat(segmentsLeft(pool.all())).isEmpty();
+      assertThat(pool.all())
+          .allSatisfy(each -> assertThat(ResourceLeaks.segmentsOf(each.process().pid())).isEmpty());
     }
     Collections.sort(millis);
     System.out.printf(
@@ -133,17 +131,5 @@ class KillsTest {
 
   private static int host(String kind, int rank) {
     return kind.equals(TWO_HOSTS) ? rank / 2 : 0;
-  }
-
-  private static List<String> segmentsLeft(List<RankProcess> processes) throws IOException {
-    try (Stream<Path> files = Files.list(Path.of("/dev/shm"))) {
-      return files
-          .map(Path::toString)
-          .filter(
-              f ->
-                  processes.stream()
-                      .anyMatch(p -> f.contains("fluxccl-" + p.process().pid() + "-")))
-          .toList();
-    }
   }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.faults;
 
+import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -30,10 +30,7 @@ final class RankProcess implements AutoCloseable {
     process =
         ProcessRanks.builder(rank + 1, main)
             .prefix(prefix)
-            .jvmOptions(
-                Arrays.stream(System.getProperty("fluxccl.jvm.args", "").trim().split("\\s+"))
-                    .filter(each -> !each.isEmpty())
-                    .toArray(String[]::new))
+            .jvmOptions(TestJvms.ofBuild().toArray(String[]::new))
             .jvmOptions("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
             // A fifth of the time that a start takes.
             .jvmOptions("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")

@@ -4,8 +4,9 @@ package io.fluxccl.gpu;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.JobSecret;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.RequiresGpus;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.io.IOException;
 import java.net.ServerSocket;
 import java.util.ArrayDeque;
@@ -37,13 +38,11 @@ class RankDeathGpuTest {
   /** How many processes are started ahead: one takes longer than a round. */
   private static final int AHEAD = 4;
 
-  private static ChildJvm start(int rank) {
-    return ChildJvm.start(
-        GpuLongRun.class,
-        List.of("-Xmx512m"),
-        Map.of("FLUXCCL_DEVICE", "cuda"),
-        Integer.toString(rank),
-        Integer.toString(RANKS));
+  private static ProcessRank start(int rank) {
+    return TestJvms.of(RANKS, GpuLongRun.class, Integer.toString(rank), Integer.toString(RANKS))
+        .jvmOptions("-Xmx512m")
+        .variables(Map.of("FLUXCCL_DEVICE", "cuda"))
+        .startRank(rank);
   }
 
   private static String newJob(String transport) throws IOException {
@@ -58,7 +57,7 @@ class RankDeathGpuTest {
   }
 
   /** The line that matches, or an error with all that came before it. */
-  private static Matcher await(ChildJvm rank, Pattern pattern, String about) throws Exception {
+  private static Matcher await(ProcessRank rank, Pattern pattern, String about) throws Exception {
     StringBuilder before = new StringBuilder(about).append(", waiting for ").append(pattern);
     for (String line = rank.readLine(); line != null; line = rank.readLine()) {
       Matcher matcher = pattern.matcher(line);
@@ -76,9 +75,9 @@ class RankDeathGpuTest {
   void shouldEndEveryOtherRankWithinASecondAndLetTheNextJobRun() throws Exception {
     Random random = new Random(SEED);
     int[] victims = random.ints(ROUNDS, 0, RANKS).toArray();
-    List<ChildJvm> all = new ArrayList<>();
-    ChildJvm[] ranks = new ChildJvm[RANKS];
-    Deque<ChildJvm> successors = new ArrayDeque<>();
+    List<ProcessRank> all = new ArrayList<>();
+    ProcessRank[] ranks = new ProcessRank[RANKS];
+    Deque<ProcessRank> successors = new ArrayDeque<>();
     long slowest = 0;
     try {
       for (int rank = 0; rank < RANKS; rank++) {
@@ -98,7 +97,7 @@ class RankDeathGpuTest {
         ranks[victims[round]] = successors.remove();
       }
     } finally {
-      for (ChildJvm process : all) {
+      for (ProcessRank process : all) {
         process.kill();
       }
     }
@@ -106,10 +105,10 @@ class RankDeathGpuTest {
   }
 
   /** One job, which ends with a death; the survivors are ready for the next. */
-  private static long killOne(ChildJvm[] ranks, int victim, String job, Random random, String about)
-      throws Exception {
-    for (ChildJvm rank : ranks) {
-      rank.writeLine(job);
+  private static long killOne(
+      ProcessRank[] ranks, int victim, String job, Random random, String about) throws Exception {
+    for (ProcessRank rank : ranks) {
+      rank.tell(job);
     }
     for (int rank = 0; rank < RANKS; rank++) {
       await(ranks[rank], Pattern.compile("^running"), about + rank);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.gpu;
 
-import io.fluxccl.bootstrap.JobSecret;
-import io.fluxccl.device.host.ChildJvm;
-import java.io.IOException;
-import java.net.ServerSocket;
+import io.fluxccl.Timeout;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.stream.Stream;
 
 /**
@@ -20,7 +19,7 @@ final class RankProcesses implements AutoCloseable {
   private static final List<Scenario> ALL = Arrays.asList(Scenario.values());
 
   private final int gpus;
-  private List<ChildJvm> processes = List.of();
+  private ProcessRanks processes;
 
   RankProcesses(int gpus) {
     this.gpus = gpus;
@@ -31,8 +30,8 @@ final class RankProcesses implements AutoCloseable {
    *
    * @throws AssertionError with what a rank said, if it failed
    */
-  void await(Scenario scenario) throws Exception {
-    if (processes.isEmpty()) {
+  void await(Scenario scenario) {
+    if (processes == null) {
       start(ALL.subList(scenario.ordinal(), ALL.size()));
     }
     List<String> failures = new ArrayList<>();
@@ -48,7 +47,7 @@ final class RankProcesses implements AutoCloseable {
     }
   }
 
-  private static String outcome(ChildJvm process, String start) {
+  private static String outcome(ProcessRank process, String start) {
     try {
       for (String line = process.readLine(); line != null; line = process.readLine()) {
         if (line.startsWith(start)) {
@@ -57,44 +56,26 @@ final class RankProcesses implements AutoCloseable {
         System.out.println(line);
       }
       return "the process ended without a word";
-    } catch (Exception e) {
+    } catch (Timeout e) {
       return "silent for too long: " + e;
     }
   }
 
-  private void start(List<Scenario> scenarios) throws IOException {
+  private void start(List<Scenario> scenarios) {
     String[] args =
         Stream.concat(Stream.of(Integer.toString(gpus)), scenarios.stream().map(Enum::name))
             .toArray(String[]::new);
-    String address;
-    try (ServerSocket probe = new ServerSocket(0)) {
-      address = "127.0.0.1:" + probe.getLocalPort();
-    }
-    String secret = JobSecret.random().text();
-    processes = new ArrayList<>();
-    for (int rank = 0; rank < RANKS; rank++) {
-      processes.add(
-          ChildJvm.start(
-              RankProcess.class,
-              List.of("-Xmx512m", "-Dfluxccl.test.memory=" + GpuRank.MEMORY),
-              Map.of(
-                  "FLUXCCL_RANK",
-                  Integer.toString(rank),
-                  "FLUXCCL_NRANKS",
-                  Integer.toString(RANKS),
-                  "FLUXCCL_ADDR",
-                  address,
-                  "FLUXCCL_SECRET",
-                  secret),
-              args));
-    }
+    processes =
+        TestJvms.of(RANKS, RankProcess.class, args)
+            .jvmOptions("-Xmx512m", "-Dfluxccl.test.memory=" + GpuRank.MEMORY)
+            .start();
   }
 
   @Override
-  public void close() throws InterruptedException {
-    for (ChildJvm process : processes) {
-      process.kill();
+  public void close() {
+    if (processes != null) {
+      processes.close();
+      processes = null;
     }
-    processes = List.of();
   }
 }

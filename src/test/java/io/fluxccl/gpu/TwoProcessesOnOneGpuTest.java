@@ -20,13 +20,13 @@ class TwoProcessesOnOneGpuTest {
   }
 
   @AfterAll
-  static void kill() throws InterruptedException {
+  static void kill() {
     processes.close();
   }
 
   @ParameterizedTest
   @EnumSource(Scenario.class)
-  void shouldHoldBetweenProcessesOnOneGpu(Scenario scenario) throws Exception {
+  void shouldHoldBetweenProcessesOnOneGpu(Scenario scenario) {
     processes.await(scenario);
   }
 }

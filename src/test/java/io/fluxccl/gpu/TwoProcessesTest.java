@@ -20,13 +20,13 @@ class TwoProcessesTest {
   }
 
   @AfterAll
-  static void kill() throws InterruptedException {
+  static void kill() {
     processes.close();
   }
 
   @ParameterizedTest
   @EnumSource(Scenario.class)
-  void shouldHoldBetweenProcesses(Scenario scenario) throws Exception {
+  void shouldHoldBetweenProcesses(Scenario scenario) {
     processes.await(scenario);
   }
 }

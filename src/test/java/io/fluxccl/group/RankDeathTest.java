@@ -3,26 +3,17 @@ package io.fluxccl.group;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.testing.Rounds;
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStreamReader;
-import java.net.ServerSocket;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.time.Duration;
-import java.util.ArrayList;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -45,109 +36,57 @@ class RankDeathTest {
   private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
   private static final Pattern SHRUNK =
       Pattern.compile("shrunk sum=(\\d+) rank=(\\d+) at=(-?\\d+)");
-  private static final Duration PATIENCE = Duration.ofSeconds(60);
 
-  /** Of all processes that a test started: what they leave behind bears it. */
-  private final List<Long> pids = new ArrayList<>();
-
-  /** A rank's process and what it printed. */
-  private static final class Rank {
-    final Process process;
-    final List<String> lines = new ArrayList<>();
-    final CompletableFuture<Void> running = new CompletableFuture<>();
-    final CompletableFuture<Matcher> failed = new CompletableFuture<>();
-    final CompletableFuture<Matcher> shrunk = new CompletableFuture<>();
-    final CompletableFuture<Void> closed = new CompletableFuture<>();
-
-    Rank(Process process) {
-      this.process = process;
-      Thread reader = new Thread(this::read, "rank-output");
-      reader.setDaemon(true);
-      reader.start();
+  private static ProcessRanks start(long timeoutMillis, String transport) {
+    boolean isFour = transport.equals(TWO_HOSTS) || transport.equals(SHRINK);
+    ProcessRanks.Builder builder =
+        TestJvms.of(isFour ? 4 : RANKS, LongRun.class, Long.toString(timeoutMillis), transport);
+    if (transport.equals(TWO_HOSTS)) {
+      builder.variablesByRank(rank -> Map.of("FLUXCCL_HOSTID", "host" + rank / 2));
     }
-
-    private void read() {
-      try (BufferedReader in =
-          new BufferedReader(
-              new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))) {
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-          synchronized (lines) {
-            lines.add(line);
-          }
-          Matcher matcher = FAILED.matcher(line);
-          if (line.equals("running")) {
-            running.complete(null);
-          } else if (line.equals("closed")) {
-            closed.complete(null);
-          } else if (matcher.find()) {
-            failed.complete(matcher);
-          } else if (line.startsWith("shrunk")) {
-            Matcher result = SHRUNK.matcher(line);
-            result.find();
-            shrunk.complete(result);
-          }
-        }
-      } catch (IOException e) {
-        running.completeExceptionally(e);
-      }
-      IllegalStateException ended = new IllegalStateException("ended; it printed " + output());
-      running.completeExceptionally(ended);
-      failed.completeExceptionally(ended);
-      shrunk.completeExceptionally(ended);
-      closed.completeExceptionally(ended);
+    if (transport.equals("NET")) {
+      // FluxCCL's own over TCP, whatever plugins this machine has.
+      builder.variables(Map.of("NCCL_NET_PLUGIN", "none", "NCCL_NET", "fluxccl"));
     }
-
-    String output() {
-      synchronized (lines) {
-        return String.join("\n", lines);
-      }
-    }
+    return builder.start();
   }
 
-  private List<Rank> start(long timeoutMillis, String transport) throws IOException {
-    int port;
-    try (ServerSocket probe = new ServerSocket(0)) {
-      port = probe.getLocalPort();
-    }
-    String secret = JobSecret.random().text();
-    List<Rank> ranks = new ArrayList<>();
-    int nRanks = ranksFor(transport);
-    for (int rank = 0; rank < nRanks; rank++) {
-      List<String> command = new ArrayList<>();
-      command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-      command.addAll(
-          Arrays.stream(System.getProperty("fluxccl.jvm.args", "").trim().split("\\s+"))
-              .filter(arg -> !arg.isEmpty())
-              .collect(Collectors.toList()));
-      command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-      command.addAll(
-          List.of("-cp", System.getProperty("java.class.path"), LongRun.class.getName()));
-      command.addAll(List.of(Long.toString(timeoutMillis), transport));
-      ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
-      builder.environment().put("FLUXCCL_RANK", Integer.toString(rank));
-      builder.environment().put("FLUXCCL_NRANKS", Integer.toString(nRanks));
-      if (transport.equals(TWO_HOSTS)) {
-        builder.environment().put("FLUXCCL_HOSTID", "host" + rank / 2);
-      }
-      if (transport.equals("NET")) {
-        // FluxCCL's own over TCP, whatever plugins this machine has.
-        builder.environment().put("NCCL_NET_PLUGIN", "none");
-        builder.environment().put("NCCL_NET", "fluxccl");
-      }
-      builder.environment().put("FLUXCCL_ADDR", "127.0.0.1:" + port);
-      builder.environment().put("FLUXCCL_SECRET", secret);
-      ranks.add(new Rank(builder.start()));
-      pids.add(ranks.get(rank).process.pid());
-    }
-    return ranks;
+  private static void awaitRunning(ProcessRanks ranks) {
+    ranks.all().forEach(rank -> rank.awaitLine("running"));
   }
 
-  private static int ranksFor(String transport) {
-    return transport.equals(TWO_HOSTS) || transport.equals(SHRINK) ? 4 : RANKS;
+  private static List<ProcessRank> others(ProcessRanks ranks, List<Integer> victims) {
+    return ranks.all().stream().filter(rank -> !victims.contains(rank.rank())).toList();
   }
 
-  private static <T> T await(CompletableFuture<T> future) throws Exception {
-    return future.get(PATIENCE.toSeconds(), TimeUnit.SECONDS);
+  private static Matcher match(Pattern pattern, String line) {
+    Matcher matcher = pattern.matcher(line);
+    assertThat(matcher.find()).as(line).isTrue();
+    return matcher;
+  }
+
+  /** Waits for what a rank says of a failure, and returns after how many milliseconds it came. */
+  private static long awaitFailure(ProcessRank rank, String code, int victim, long since) {
+    Matcher failed = match(FAILED, rank.awaitLine("failed "));
+    assertThat(failed.group(1)).as(about(rank)).isEqualTo(code);
+    assertThat(failed.group(2)).as(about(rank)).isEqualTo(Integer.toString(victim));
+    return TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - since);
+  }
+
+  private static String about(ProcessRank rank) {
+    return "rank " + rank.rank() + ":\n" + rank.output();
+  }
+
+  private static void assertClosed(ProcessRank rank) {
+    rank.awaitLine("closed");
+    assertThat(rank.end()).as(about(rank)).isZero();
+  }
+
+  private static void assertNothingLeft(ProcessRanks ranks) {
+    ranks.close();
+    for (ProcessRank rank : ranks.all()) {
+      assertThat(ResourceLeaks.segmentsOf(rank.pid())).as(about(rank)).isEmpty();
+    }
   }
 
   /** Transports of one host in the long run; in the loop the one that is chosen, and two hosts. */
@@ -159,35 +98,21 @@ class RankDeathTest {
 
   @ParameterizedTest
   @MethodSource("transports")
-  void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String transport) throws Exception {
+  void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String transport) {
     for (int round = 0; round < ROUNDS; round++) {
-      int nRanks = ranksFor(transport);
-      int victim = round % nRanks;
-      List<Rank> ranks = start(30_000, transport);
-      try {
-        for (Rank rank : ranks) {
-          await(rank.running);
-        }
+      try (ProcessRanks ranks = start(30_000, transport)) {
+        int victim = round % ranks.all().size();
+        awaitRunning(ranks);
         long killed = System.nanoTime();
-        ranks.get(victim).process.destroyForcibly();
-        for (int rank = 0; rank < nRanks; rank++) {
-          if (rank != victim) {
-            Matcher failed = await(ranks.get(rank).failed);
-            String about = "round " + round + " rank " + rank + ":\n" + ranks.get(rank).output();
-            assertThat(failed.group(1)).as(about).isEqualTo("REMOTE_FAILURE");
-            assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
-            long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - killed);
-            assertThat(millis).as(about).isLessThan(1000);
-            await(ranks.get(rank).closed);
-            assertThat(ranks.get(rank).process.waitFor(60, TimeUnit.SECONDS)).as(about).isTrue();
-            assertThat(ranks.get(rank).process.exitValue()).as(about).isZero();
-          }
+        ranks.get(victim).kill();
+        for (ProcessRank rank : others(ranks, List.of(victim))) {
+          long millis = awaitFailure(rank, "REMOTE_FAILURE", victim, killed);
+          assertThat(millis).as(about(rank)).isLessThan(1000);
+          assertClosed(rank);
         }
-      } finally {
-        destroy(ranks);
+        assertNothingLeft(ranks);
       }
     }
-    assertThat(segmentsLeft()).isEmpty();
   }
 
   static List<Arguments> deathsInSetUp() {
@@ -198,22 +123,15 @@ class RankDeathTest {
 
   @ParameterizedTest(name = "rank {0} dies {1} ms after the ranks have met")
   @MethodSource("deathsInSetUp")
-  void shouldEndTheOthersWhenOneDiesWhileTheLanesOpen(int victim, int millis) throws Exception {
-    List<Rank> ranks = start(30_000, LongRun.DIES + victim + ":" + millis);
-    try {
-      assertThat(ranks.get(victim).process.waitFor(60, TimeUnit.SECONDS)).isTrue();
+  void shouldEndTheOthersWhenOneDiesWhileTheLanesOpen(int victim, int millis) {
+    try (ProcessRanks ranks = start(30_000, LongRun.DIES + victim + ":" + millis)) {
+      ranks.get(victim).end();
       long died = System.nanoTime();
-      for (Rank rank : ranks) {
-        if (rank != ranks.get(victim)) {
-          Matcher failed = await(rank.failed);
-          assertThat(failed.group(1)).as(rank.output()).isEqualTo("REMOTE_FAILURE");
-          assertThat(failed.group(2)).as(rank.output()).isEqualTo(Integer.toString(victim));
-          long late = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - died);
-          assertThat(late).as(rank.output()).isLessThan(5_000);
-        }
+      for (ProcessRank rank : others(ranks, List.of(victim))) {
+        assertThat(awaitFailure(rank, "REMOTE_FAILURE", victim, died))
+            .as(about(rank))
+            .isLessThan(5_000);
       }
-    } finally {
-      destroy(ranks);
     }
   }
 
@@ -223,89 +141,44 @@ class RankDeathTest {
 
   @ParameterizedTest(name = "killed at once: ranks {0}")
   @MethodSource("killedAtOnce")
-  void shouldGoOnWithoutRanksThatAreKilled(String killed) throws Exception {
+  void shouldGoOnWithoutRanksThatAreKilled(String killed) {
     List<Integer> victims = Arrays.stream(killed.split(",")).map(Integer::valueOf).toList();
     for (int round = 0; round < ROUNDS; round++) {
-      List<Rank> ranks = start(30_000, SHRINK);
-      try {
-        for (Rank rank : ranks) {
-          await(rank.running);
-        }
+      try (ProcessRanks ranks = start(30_000, SHRINK)) {
+        awaitRunning(ranks);
         long began = System.nanoTime();
-        victims.forEach(victim -> ranks.get(victim).process.destroyForcibly());
-        int place = 0;
-        for (int rank = 0; rank < ranks.size(); rank++) {
-          if (!victims.contains(rank)) {
-            String about = "rank " + rank + ":\n" + ranks.get(rank).output();
-            Matcher shrunk = await(ranks.get(rank).shrunk);
-            int left = ranks.size() - victims.size();
-            assertThat(shrunk.group(1)).as(about).isEqualTo(Integer.toString(left));
-            assertThat(shrunk.group(2)).as(about).isEqualTo(Integer.toString(place++));
-            long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(shrunk.group(3)) - began);
-            // A second, and a busy machine's time to make all anew.
-            assertThat(millis).as(about).isLessThan(5_000);
-            await(ranks.get(rank).closed);
-          }
+        ranks.kill(victims);
+        List<ProcessRank> left = others(ranks, victims);
+        for (ProcessRank rank : left) {
+          Matcher shrunk = match(SHRUNK, rank.awaitLine("shrunk "));
+          assertThat(shrunk.group(1)).as(about(rank)).isEqualTo(Integer.toString(left.size()));
+          assertThat(shrunk.group(2)).as(about(rank)).isEqualTo("" + left.indexOf(rank));
+          long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(shrunk.group(3)) - began);
+          // A second, and a busy machine's time to make all anew.
+          assertThat(millis).as(about(rank)).isLessThan(5_000);
+          rank.awaitLine("closed");
         }
-      } finally {
-        destroy(ranks);
+        assertNothingLeft(ranks);
       }
     }
-    assertThat(segmentsLeft()).isEmpty();
   }
 
   @Test
-  void shouldTimeOutNamingARankThatStopsAnswering() throws Exception {
+  void shouldTimeOutNamingARankThatStopsAnswering() {
     int limit = Rounds.of(3_000, 5_000);
     for (int victim = 0; victim < Rounds.of(1, RANKS); victim++) {
-      List<Rank> ranks = start(limit, "auto");
-      try {
-        for (Rank rank : ranks) {
-          await(rank.running);
-        }
+      try (ProcessRanks ranks = start(limit, "auto")) {
+        awaitRunning(ranks);
         long stopped = System.nanoTime();
-        signal("STOP", ranks.get(victim).process);
-        for (int rank = 0; rank < RANKS; rank++) {
-          if (rank != victim) {
-            Matcher failed = await(ranks.get(rank).failed);
-            String about = "victim " + victim + " rank " + rank + ":\n" + ranks.get(rank).output();
-            assertThat(failed.group(1)).as(about).isEqualTo("TIMEOUT");
-            assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
-            long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - stopped);
-            assertThat(millis).as(about).isBetween(limit - 1_000L, limit + 5_000L);
-            await(ranks.get(rank).closed);
-          }
+        ranks.get(victim).stop();
+        for (ProcessRank rank : others(ranks, List.of(victim))) {
+          assertThat(awaitFailure(rank, "TIMEOUT", victim, stopped))
+              .as(about(rank))
+              .isBetween(limit - 1_000L, limit + 5_000L);
+          rank.awaitLine("closed");
         }
-      } finally {
-        destroy(ranks);
+        assertNothingLeft(ranks);
       }
-    }
-    assertThat(segmentsLeft()).isEmpty();
-  }
-
-  private static void signal(String name, Process process) throws Exception {
-    new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start().waitFor();
-  }
-
-  private static void destroy(List<Rank> ranks) throws InterruptedException, TimeoutException {
-    for (Rank rank : ranks) {
-      rank.process.destroyForcibly();
-      if (!rank.process.waitFor(60, TimeUnit.SECONDS)) {
-        throw new TimeoutException("a rank survived SIGKILL");
-      }
-    }
-  }
-
-  private List<String> segmentsLeft() throws IOException {
-    Path directory = Path.of("/dev/shm");
-    if (!Files.isDirectory(directory)) {
-      return List.of();
-    }
-    try (Stream<Path> files = Files.list(directory)) {
-      return files
-          .map(Path::toString)
-          .filter(f -> pids.stream().anyMatch(pid -> f.contains("fluxccl-" + pid + "-")))
-          .collect(Collectors.toList());
     }
   }
 }

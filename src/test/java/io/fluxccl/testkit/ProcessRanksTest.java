@@ -14,6 +14,8 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.time.Duration;
+import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
@@ -80,6 +82,8 @@ class ProcessRanksTest {
       ProcessRank dead = ranks.get(1);
       assertThat(ranks.replace(1)).isNotSameAs(dead);
       assertThat(ranks.get(1).isAlive()).isTrue();
+      ranks.kill(List.of(0, 1));
+      assertThat(ranks.all()).noneMatch(ProcessRank::isAlive);
     }
     assertThat(ranks.all()).noneMatch(ProcessRank::isAlive);
   }
@@ -100,6 +104,45 @@ class ProcessRanksTest {
           .isInstanceOf(Timeout.class)
           .hasMessageContainingAll("rank 1", "'ready'", "within 200 ms")
           .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
+    }
+  }
+
+  /** Prints one line to each output. */
+  static final class Speaker {
+    public static void main(String[] arguments) {
+      System.err.println("an error");
+      System.out.println("of host " + System.getenv("FLUXCCL_HOSTID"));
+      System.out.println("the end");
+    }
+  }
+
+  @Test
+  void shouldReadLineByLineWithoutErrorsThatGoElsewhere() {
+    ProcessRanks.Builder builder =
+        ProcessRanks.builder(2, Speaker.class)
+            .jvmOptions(QUICK)
+            .variablesByRank(rank -> Map.of("FLUXCCL_HOSTID", "h" + rank))
+            .errorsApart();
+    try (ProcessRanks ranks = builder.start()) {
+      for (ProcessRank rank : ranks.all()) {
+        assertThat(rank.readLine()).isEqualTo("of host h" + rank.rank());
+        assertThat(rank.readLine()).isEqualTo("the end");
+        assertThat(rank.readLine()).isNull();
+      }
+    }
+  }
+
+  @Test
+  void shouldSayThatNoLineComes() {
+    try (ProcessRank silent =
+        ProcessRanks.builder(2, Adder.class)
+            .jvmOptions(QUICK)
+            .arguments("ready")
+            .limit(Duration.ofMillis(200))
+            .startRank(1)) {
+      assertThatThrownBy(silent::readLine)
+          .isInstanceOf(Timeout.class)
+          .hasMessageContainingAll("rank 1", "another line", "within 200 ms");
     }
   }
 }

@@ -17,9 +17,10 @@ import io.fluxccl.collective.RankTopology;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.ProcessRank;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -222,7 +223,7 @@ class SetupLeaksTest {
 
   @Test
   void shouldFreeAllWhenAnErrorEndsASetup() throws Exception {
-    try (ChildJvm child = ChildJvm.start(WithoutDirectMemory.class, List.of())) {
+    try (ProcessRank child = TestJvms.start(WithoutDirectMemory.class)) {
       assertThat(child.readLine()).isEqualTo(WithoutDirectMemory.FREED);
     }
   }

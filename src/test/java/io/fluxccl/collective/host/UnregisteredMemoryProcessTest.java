@@ -3,21 +3,20 @@ package io.fluxccl.collective.host;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.host.ChildJvm;
-import io.fluxccl.device.host.SegmentLeaks;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.testing.Rounds;
-import java.net.ServerSocket;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -36,7 +35,7 @@ class UnregisteredMemoryProcessTest {
     private static final Duration LONG = Duration.ofSeconds(100);
 
     public static void main(String[] args) {
-      SegmentLeaks leaks = SegmentLeaks.now();
+      ResourceLeaks leaks = ResourceLeaks.snapshot();
       try (RankGroup group =
               RankGroup.join(JoinOptions.fromEnvironment().withTimeout(LONG)).join();
           Collectives collectives =
@@ -48,7 +47,7 @@ class UnregisteredMemoryProcessTest {
                           .withTimeout(LONG)
                           .withSetupTimeout(LONG))
                   .join()) {
-        long before = foreign();
+        int before = ResourceLeaks.mappings().size();
         Random random = new Random(RANKS);
         long most = 0;
         for (int buffer = 0; buffer < ROUNDS; buffer++) {
@@ -60,58 +59,29 @@ class UnregisteredMemoryProcessTest {
               run.verify();
             }
           }
-          most = Math.max(most, foreign() - before);
+          most = Math.max(most, ResourceLeaks.mappings().size() - before);
         }
         System.out.println("mapped " + most);
       }
-      leaks.assertNoneSince();
+      // Not sockets that the JDK keeps from the first one on.
+      Awaitility.await()
+          .untilAsserted(() -> assertThat(leaks.since()).noneMatch(e -> e.contains("fluxccl-")));
       System.out.println("left nothing");
       Runtime.getRuntime().halt(0);
-    }
-
-    /** How many mappings of shared memory there are. */
-    private static long foreign() {
-      return SegmentLeaks.maps().lines().filter(line -> line.contains("/fluxccl-")).count();
     }
   }
 
   @Test
-  void shouldMapWhatIsUsedAgainAndLetGoOfIt() throws Exception {
-    String address;
-    try (ServerSocket probe = new ServerSocket(0)) {
-      address = "127.0.0.1:" + probe.getLocalPort();
-    }
-    String secret = JobSecret.random().text();
-    List<ChildJvm> processes = new ArrayList<>();
-    try {
-      for (int rank = 0; rank < RANKS; rank++) {
-        processes.add(
-            ChildJvm.start(
-                Rank.class,
-                List.of(),
-                Map.of(
-                    "FLUXCCL_DEVICE",
-                    "host",
-                    "FLUXCCL_RANK",
-                    Integer.toString(rank),
-                    "FLUXCCL_NRANKS",
-                    Integer.toString(RANKS),
-                    "FLUXCCL_ADDR",
-                    address,
-                    "FLUXCCL_SECRET",
-                    secret)));
-      }
-      for (ChildJvm process : processes) {
-        String mapped = process.readLine();
+  void shouldMapWhatIsUsedAgainAndLetGoOfIt() {
+    Map<String, String> host = Map.of("FLUXCCL_DEVICE", "host");
+    try (ProcessRanks ranks = TestJvms.of(RANKS, Rank.class).variables(host).start()) {
+      for (ProcessRank rank : ranks.all()) {
+        String mapped = rank.readLine();
         assertThat(mapped).startsWith("mapped ");
         // One at least was; and those of buffers that are closed by now don't pile up.
         assertThat(Long.parseLong(mapped.substring("mapped ".length())))
             .isBetween(1L, 4L * (RANKS - 1) * THREADS);
-        assertThat(process.readLine()).isEqualTo("left nothing");
-      }
-    } finally {
-      for (ChildJvm process : processes) {
-        process.close();
+        assertThat(rank.readLine()).isEqualTo("left nothing");
       }
     }
   }

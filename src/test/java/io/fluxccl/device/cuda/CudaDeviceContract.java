@@ -7,7 +7,8 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.KernelArgs;
-import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -110,7 +111,7 @@ abstract class CudaDeviceContract {
 
   @Test
   void shouldEndEveryFutureOfTheGpuWhenAKernelFails() throws Exception {
-    try (ChildJvm child = ChildJvm.start(FailingKernelProcess.class, List.of())) {
+    try (ProcessRank child = TestJvms.start(FailingKernelProcess.class)) {
       for (String line : FailingKernelProcess.LINES) {
         assertThat(child.readLine()).isEqualTo(line);
       }
@@ -119,13 +120,15 @@ abstract class CudaDeviceContract {
 
   @Test
   void shouldLoadWhenManyProcessesStartTogether(@TempDir Path temporary) throws Exception {
-    List<ChildJvm> children = new ArrayList<>();
+    List<ProcessRank> children = new ArrayList<>();
     try {
       for (int i = 0; i < 6; i++) {
         children.add(
-            ChildJvm.start(CountingProcess.class, List.of("-Djava.io.tmpdir=" + temporary)));
+            TestJvms.of(1, CountingProcess.class)
+                .jvmOptions("-Djava.io.tmpdir=" + temporary)
+                .startRank(0));
       }
-      for (ChildJvm child : children) {
+      for (ProcessRank child : children) {
         assertThat(child.readLine()).isEqualTo(CudaDriver.count() + " in " + temporary);
       }
       try (Stream<Path> left = Files.list(temporary)) {
@@ -133,7 +136,7 @@ abstract class CudaDeviceContract {
             .isEmpty();
       }
     } finally {
-      for (ChildJvm child : children) {
+      for (ProcessRank child : children) {
         child.close();
       }
     }

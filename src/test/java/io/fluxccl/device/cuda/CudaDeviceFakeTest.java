@@ -3,16 +3,16 @@ package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.FakeCuda;
-import java.util.List;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import org.junit.jupiter.api.Test;
 
 @FakeCuda
 class CudaDeviceFakeTest extends CudaDeviceContract {
   @Test
   void shouldFreeMemoryOfOtherGpusWhenOneHasFailed() throws Exception {
-    try (ChildJvm child = ChildJvm.start(FailedGpuProcess.class, List.of())) {
+    try (ProcessRank child = TestJvms.start(FailedGpuProcess.class)) {
       assertThat(child.readLine()).isEqualTo(FailedGpuProcess.FREED);
     }
   }

@@ -11,7 +11,8 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.device.IntView;
 import io.fluxccl.device.KernelArgs;
-import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
@@ -261,8 +262,7 @@ abstract class CudaMemoryContract {
 
   @Test
   void shouldKeepWhatIsMappedWhenItsOwnerIsKilled() throws Exception {
-    try (ChildJvm owner =
-            ChildJvm.start(MemoryOwnerProcess.class, List.of(), options.memory().name());
+    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, options.memory().name());
         CudaBuffer copy = device.allocate(1 << 20)) {
       CudaMapping mapping =
           device.map(CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine())));
@@ -280,8 +280,7 @@ abstract class CudaMemoryContract {
   @Test
   void shouldMapMemoryOfAnotherProcessOnce() throws Exception {
     CudaMemoryName name;
-    try (ChildJvm owner =
-        ChildJvm.start(MemoryOwnerProcess.class, List.of(), options.memory().name())) {
+    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, options.memory().name())) {
       name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
       CudaMapping mapping = device.map(name);
       assertThat(device.map(name)).isSameAs(mapping);
@@ -303,8 +302,7 @@ abstract class CudaMemoryContract {
 
   @Test
   void shouldMapMemoryAgainWhileItIsUnmapped() throws Exception {
-    try (ChildJvm owner =
-            ChildJvm.start(MemoryOwnerProcess.class, List.of(), options.memory().name());
+    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, options.memory().name());
         CudaBuffer copy = device.allocate(8)) {
       CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
       CudaStream stream = device.createStream("again");
@@ -321,8 +319,7 @@ abstract class CudaMemoryContract {
 
   @Test
   void shouldMapNoMoreOfAnotherProcessThanThereIs() throws Exception {
-    try (ChildJvm owner =
-        ChildJvm.start(MemoryOwnerProcess.class, List.of(), options.memory().name())) {
+    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, options.memory().name())) {
       byte[] honest = HexFormat.of().parseHex(owner.readLine());
       byte[] lie = honest.clone();
       long size = CudaMemoryName.decode(honest).size();

@@ -6,8 +6,9 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.RequiresNativeLibrary;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -88,12 +89,9 @@ class DescriptorServerTest {
   void shouldHandItToAnotherProcess() throws Exception {
     int event = DescriptorCalls.newEvent();
     try (DescriptorServer.Offer offer = server.offer(event);
-        ChildJvm client =
-            ChildJvm.start(
-                Client.class,
-                List.of(),
-                offer.socketName(),
-                HexFormat.of().formatHex(offer.token()))) {
+        ProcessRank client =
+            TestJvms.start(
+                Client.class, offer.socketName(), HexFormat.of().formatHex(offer.token()))) {
       assertThat(client.readLine()).isEqualTo("signalled");
       assertThat(isReadable(event, 10_000)).isTrue();
     }
@@ -102,7 +100,7 @@ class DescriptorServerTest {
   @Test
   @Tag("multiprocess")
   void shouldSayThatAKilledOwnerIsGone() throws Exception {
-    try (ChildJvm owner = ChildJvm.start(Owner.class, List.of())) {
+    try (ProcessRank owner = TestJvms.start(Owner.class)) {
       String socketName = owner.readLine();
       byte[] token = HexFormat.of().parseHex(owner.readLine());
       assertThat(socketName).startsWith("fluxccl-" + owner.pid() + "-");

@@ -7,10 +7,10 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.gpu.TestKernels;
 import io.fluxccl.testing.EmulatedGpus;
-import java.util.List;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -66,7 +66,7 @@ class EmulatedKernelTest {
     "touchesNothing, ILLEGAL_ADDRESS"
   })
   void shouldEndWithAnError(String kernel, String error) throws Exception {
-    try (ChildJvm child = ChildJvm.start(Mistake.class, List.of(), kernel)) {
+    try (ProcessRank child = TestJvms.start(Mistake.class, kernel)) {
       assertThat(child.readLine()).contains(error);
     }
   }

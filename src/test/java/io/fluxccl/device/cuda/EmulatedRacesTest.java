@@ -3,9 +3,9 @@ package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.EmulatedGpus;
-import java.util.List;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -20,7 +20,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(60)
 class EmulatedRacesTest {
   private static String endOf(String kernel) throws Exception {
-    try (ChildJvm child = ChildJvm.start(EmulatedKernelTest.Mistake.class, List.of(), kernel)) {
+    try (ProcessRank child = TestJvms.start(EmulatedKernelTest.Mistake.class, kernel)) {
       return child.readLine();
     }
   }

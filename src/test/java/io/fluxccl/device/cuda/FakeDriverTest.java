@@ -18,8 +18,9 @@ import static jcuda.driver.CUresult.CUDA_SUCCESS;
 import static jcuda.driver.JCudaDriver.*;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -107,7 +108,7 @@ class FakeDriverTest {
 
   @Test
   void shouldKeepAnErrorOfAKernelUntilTheContextIsReleased() throws Exception {
-    try (ChildJvm child = ChildJvm.start(Trap.class, List.of())) {
+    try (ProcessRank child = TestJvms.start(Trap.class)) {
       for (int expected :
           new int[] {
             CUDA_ERROR_ILLEGAL_ADDRESS,

@@ -7,10 +7,10 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.util.Arrays;
 import java.util.HexFormat;
-import java.util.List;
 import java.util.concurrent.TimeUnit;
 import jcuda.Pointer;
 import jcuda.driver.CUdeviceptr;
@@ -178,7 +178,7 @@ abstract class ForeignMemoryContract {
   @EnumSource
   void shouldBeMappedByAnotherProcess(EngineMemory.Kind kind) throws Exception {
     assumeTrue(kind.isShareable && engine.has(kind), "it can't be shared here");
-    try (ChildJvm owner = ChildJvm.start(EngineOwnerProcess.class, List.of(), kind.name());
+    try (ProcessRank owner = TestJvms.start(EngineOwnerProcess.class, kind.name());
         CudaBuffer copy = device.allocate(EngineOwnerProcess.SIZE);
         CudaBuffer last = device.allocate(8)) {
       last.upload(0, new byte[] {1, 2, 3, 4, 5, 6, 7, 8});
@@ -194,7 +194,7 @@ abstract class ForeignMemoryContract {
               Arrays.equals(
                   bytesOf(copy, 0, EngineOwnerProcess.SIZE), EngineOwnerProcess.pattern()))
           .isTrue();
-      owner.writeLine("");
+      owner.tell("");
       assertThat(owner.readLine()).isEqualTo("0102030405060708");
       mapping.release();
       Awaitility.await().untilAsserted(() -> assertThat(mapping.users()).isZero());

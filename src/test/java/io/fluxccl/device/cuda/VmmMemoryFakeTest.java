@@ -4,9 +4,10 @@ package io.fluxccl.device.cuda;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.RequiresNativeLibrary;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -33,10 +34,9 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
   @Test
   void shouldLetGoOfAMappingWhileAnotherOwnerDoesNotAnswer() throws Exception {
     CudaDevice device = device();
-    try (ChildJvm owner =
-        ChildJvm.start(MemoryOwnerProcess.class, List.of(), CudaMemoryKind.VMM.name())) {
+    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, CudaMemoryKind.VMM.name())) {
       CudaMemoryName silent = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
-      signal("STOP", owner);
+      owner.stop();
       List<CudaBuffer> buffers = new ArrayList<>();
       CudaBuffer last;
       do {
@@ -55,7 +55,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
       Awaitility.await().until(() -> asks(thread.get(0)));
       mapping.release();
       assertThat(asking).as("the map, which has asked for seconds").isNotDone();
-      signal("CONT", owner);
+      owner.goOn();
       asking.handle((mapped, failure) -> mapped == null ? null : release(mapped)).join();
       assertThat(device.context().mappings.open).isEmpty();
       buffers.forEach(CudaBuffer::close);
@@ -67,10 +67,6 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
         .anyMatch(frame -> frame.getMethodName().equals("receiveDescriptor"));
   }
 
-  private static void signal(String name, ChildJvm to) throws Exception {
-    assertThat(new ProcessBuilder("kill", "-" + name, "" + to.pid()).start().waitFor()).isZero();
-  }
-
   private static CudaMapping release(CudaMapping mapping) {
     mapping.release();
     return mapping;
@@ -79,8 +75,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
   @Test
   void shouldMapOnceForAllThatAskAtTheSameTime() throws Exception {
     CudaDevice device = device();
-    try (ChildJvm owner =
-        ChildJvm.start(MemoryOwnerProcess.class, List.of(), CudaMemoryKind.VMM.name())) {
+    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, CudaMemoryKind.VMM.name())) {
       CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
       for (int round = 0; round < 20; round++) {
         List<CudaMapping> mappings =

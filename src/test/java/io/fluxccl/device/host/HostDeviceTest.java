@@ -8,9 +8,11 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -143,11 +145,11 @@ class HostDeviceTest {
   @Test
   void shouldLeaveNothingBehindAfterManyRounds() throws Exception {
     round();
-    SegmentLeaks before = SegmentLeaks.now();
+    ResourceLeaks before = ResourceLeaks.snapshot();
     for (int i = 0; i < 100; i++) {
       round();
     }
-    before.assertNoneSince();
+    before.assertNone(Duration.ofSeconds(10));
   }
 
   private static void round() throws Exception {

@@ -6,6 +6,9 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HexFormat;
@@ -65,7 +68,7 @@ class SharedSegmentProcessTest {
       Files.createFile(directory.resolve("fluxccl-" + name));
     }
     Map<String, String> environment = Map.of("FLUXCCL_SHM_DIR", directory.toString());
-    try (ChildJvm child = ChildJvm.start(Counts.class, List.of(), environment)) {
+    try (ProcessRank child = TestJvms.of(1, Counts.class).variables(environment).startRank(0)) {
       assertThat(child.readLine()).isEqualTo("2");
       assertThat(child.readLine()).isEqualTo("0");
     }
@@ -74,7 +77,7 @@ class SharedSegmentProcessTest {
   @Test
   void shouldNameTheVariableEachTimeWhereItsDirectoryIsMissing() throws Exception {
     Map<String, String> environment = Map.of("FLUXCCL_SHM_DIR", "/nowhere/at/all");
-    try (ChildJvm child = ChildJvm.start(OpensTwice.class, List.of(), environment)) {
+    try (ProcessRank child = TestJvms.of(1, OpensTwice.class).variables(environment).startRank(0)) {
       String problem = "FLUXCCL_SHM_DIR=/nowhere/at/all: there is no such directory; ";
       assertThat(child.readLine()).startsWith(problem);
       assertThat(child.readLine()).startsWith(problem);
@@ -83,7 +86,7 @@ class SharedSegmentProcessTest {
 
   @Test
   void shouldOutliveAnOwnerThatIsKilledAndLeaveNoFile() throws Exception {
-    try (ChildJvm owner = ChildJvm.start(Owner.class, List.of())) {
+    try (ProcessRank owner = TestJvms.start(Owner.class)) {
       SegmentName name = SegmentName.decode(HexFormat.of().parseHex(owner.readLine()));
       assertThat(name.pid()).isEqualTo(owner.pid());
       SharedSegment segment = SharedSegment.open(name);
@@ -97,7 +100,7 @@ class SharedSegmentProcessTest {
       HostMemory.putLong(segment.address() + 4096, 5);
       assertThat(HostMemory.getLong(segment.address() + 4096)).isEqualTo(5);
       assertThat(HostMemory.getLongAcquire(segment.address())).isEqualTo(last);
-      assertThat(SegmentLeaks.fileNames(owner.pid())).isEmpty();
+      assertThat(ResourceLeaks.segmentsOf(owner.pid())).isEmpty();
       assertThatThrownBy(() -> SharedSegment.open(name))
           .isInstanceOf(DeviceFailure.class)
           .hasMessageContaining("process " + owner.pid());

@@ -9,6 +9,8 @@ import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HexFormat;
@@ -118,20 +120,19 @@ class SpinWaitTest {
   void shouldCrossABarrierOfProcessesQuickly(int ranks) throws Exception {
     SharedSegment segment = SharedSegment.create(FlagBarrier.length(ranks));
     String name = HexFormat.of().formatHex(segment.name().encode());
-    List<ChildJvm> children = new ArrayList<>();
+    List<ProcessRank> children = new ArrayList<>();
     try {
       for (int rank = 0; rank < ranks; rank++) {
-        children.add(
-            ChildJvm.start(FlagBarrier.class, List.of(), name, "" + rank, "" + ranks, "30", "500"));
+        children.add(TestJvms.start(FlagBarrier.class, name, "" + rank, "" + ranks, "30", "500"));
       }
       double nanos = 0;
-      for (ChildJvm child : children) {
+      for (ProcessRank child : children) {
         nanos = Math.max(nanos, Double.parseDouble(child.readLine()));
       }
       System.out.printf("barrier of %d processes: %.2f us%n", ranks, nanos / 1000);
       assertThat(nanos).isLessThan(200_000); // a machine shared with others has bad moments
     } finally {
-      for (ChildJvm child : children) {
+      for (ProcessRank child : children) {
         child.close();
       }
       segment.release();

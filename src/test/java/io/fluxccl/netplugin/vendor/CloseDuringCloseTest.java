@@ -4,7 +4,6 @@ package io.fluxccl.netplugin.vendor;
 import static io.fluxccl.netplugin.NetLink.await;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.netplugin.CollNetComm;
 import io.fluxccl.netplugin.CollNetListener;
 import io.fluxccl.netplugin.CollNetPlugin;
@@ -13,7 +12,9 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testing.TestNet;
+import io.fluxccl.testkit.ProcessRank;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -41,8 +42,8 @@ class CloseDuringCloseTest {
   void shouldUnloadTheLibraryOnlyOnceTheCloseHasReturned(String object) throws Exception {
     Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=300");
     // Another process, because to unload it earlier is the end of that one.
-    try (ChildJvm child =
-        ChildJvm.start(CloseDuringCloseTest.class, List.of(), library.toString(), object)) {
+    try (ProcessRank child =
+        TestJvms.start(CloseDuringCloseTest.class, library.toString(), object)) {
       assertThat(child.readLine()).isEqualTo("closed");
     }
   }

@@ -9,12 +9,13 @@ import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.testing.Ports;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.io.IOException;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import org.junit.jupiter.api.AfterEach;
@@ -30,7 +31,7 @@ class StepServerDeathTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
   private final JobSecret secret = JobSecret.random();
-  private final List<Process> processes = new ArrayList<>();
+  private final List<ProcessRank> processes = new ArrayList<>();
   private int port;
 
   @BeforeEach
@@ -40,36 +41,24 @@ class StepServerDeathTest {
 
   @AfterEach
   void kill() {
-    processes.forEach(Process::destroyForcibly);
+    processes.forEach(ProcessRank::close);
   }
 
-  private Process startFollower() throws IOException {
-    List<String> command = new ArrayList<>();
-    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    Arrays.stream(System.getProperty("fluxccl.jvm.args", "").split("\\s+"))
-        .filter(arg -> !arg.isEmpty())
-        .forEach(command::add);
-    command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-    command.addAll(List.of("-cp", System.getProperty("java.class.path")));
-    command.addAll(List.of(StepServer.class.getName(), "0"));
-    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
-    builder.redirectOutput(ProcessBuilder.Redirect.DISCARD);
-    builder.environment().put("FLUXCCL_RANK", "1");
-    builder.environment().put("FLUXCCL_NRANKS", "2");
-    builder.environment().put("FLUXCCL_ADDR", "127.0.0.1:" + port);
-    builder.environment().put("FLUXCCL_SECRET", secret.text());
-    processes.add(builder.start());
+  private ProcessRank startFollower() {
+    Map<String, String> job =
+        Map.of("FLUXCCL_ADDR", "127.0.0.1:" + port, "FLUXCCL_SECRET", secret.text());
+    processes.add(TestJvms.of(2, StepServer.class, "0").variables(job).startRank(1));
     return processes.get(processes.size() - 1);
   }
 
   @Test
-  void shouldServeAgainWhenAKilledRankIsReplaced() throws Exception {
+  void shouldServeAgainWhenAKilledRankIsReplaced() {
     JoinOptions options =
         JoinOptions.of(0, 2)
             .withDevice(DeviceChoice.HOST)
             .withAddress("127.0.0.1:" + port)
             .withSecret(secret);
-    Process follower = startFollower();
+    ProcessRank follower = startFollower();
     StepServer server = new StepServer(0);
     CompletableFuture<Void> serving = server.serve(RankGroup.generations(options)).toFuture();
     EventClient client = new EventClient(server.http.block(LONG).port());
@@ -80,16 +69,16 @@ class StepServerDeathTest {
     CompletableFuture<Void> running =
         client.tokens(3, 1_000_000).doOnNext(seen::add).then().toFuture();
     await().until(() -> seen.size() > 3);
-    follower.destroyForcibly();
+    follower.kill();
     assertThat(running).succeedsWithin(LONG);
     assertThat(seen).contains("event: error");
     assertThat(client.status("/generate/1/1").block(LONG)).isEqualTo(503);
-    Process replacement = startFollower();
+    ProcessRank replacement = startFollower();
     client.awaitServing();
     assertThat(client.all(9, 30)).isEqualTo(before);
     server.stop.tryEmitEmpty();
     assertThat(serving).succeedsWithin(LONG);
-    assertThat(replacement.waitFor()).isZero();
+    assertThat(replacement.end()).isZero();
     server.http.block(LONG).disposeNow();
   }
 }

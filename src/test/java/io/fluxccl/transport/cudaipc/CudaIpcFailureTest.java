@@ -12,8 +12,9 @@ import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaMemoryKind;
 import io.fluxccl.device.cuda.CudaStream;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.RegisteredMemoryCodec;
@@ -23,7 +24,6 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.HexFormat;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -70,8 +70,8 @@ class CudaIpcFailureTest {
 
   @Test
   void shouldNameBothGpusWhereTheyHaveNoPeerAccess() throws Exception {
-    try (ChildJvm child =
-        ChildJvm.start(Strangers.class, List.of(), Map.of("FAKE_CUDA_NO_PEER", "1"))) {
+    try (ProcessRank child =
+        TestJvms.of(1, Strangers.class).variables(Map.of("FAKE_CUDA_NO_PEER", "1")).startRank(0)) {
       for (int i = 0; i < 2; i++) {
         assertThat(child.readLine())
             .startsWith("TRANSPORT_FAILURE rank=1 ")
@@ -141,7 +141,7 @@ class CudaIpcFailureTest {
 
   @Test
   void shouldFailWithTheGpuWhetherSomebodyWaitsOrPolls() throws Exception {
-    try (ChildJvm child = ChildJvm.start(Broken.class, List.of())) {
+    try (ProcessRank child = TestJvms.start(Broken.class)) {
       for (int i = 0; i < 5; i++) {
         assertThat(child.readLine())
             .startsWith(
@@ -157,8 +157,8 @@ class CudaIpcFailureTest {
   @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "POOL")
   void shouldRefuseMemoryOfAProcessThatDied(CudaMemoryKind memory) throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
-        ChildJvm child =
-            ChildJvm.start(CudaIpcProcessContract.Receiver.class, List.of(), "1", memory.name())) {
+        ProcessRank child =
+            TestJvms.start(CudaIpcProcessContract.Receiver.class, "1", memory.name())) {
       RegisteredMemoryCodec.Decoded sent =
           RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
       CudaIpcProcessContract.receive(rank, sent).close();
@@ -177,13 +177,10 @@ class CudaIpcFailureTest {
   void shouldReachAGpuThatThisProcessDoesNotSee() throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
         CudaBuffer local = rank.allocate(CudaIpcProcessContract.SIZE);
-        ChildJvm child =
-            ChildJvm.start(
-                CudaIpcProcessContract.Receiver.class,
-                List.of(),
-                Map.of("CUDA_VISIBLE_DEVICES", "2", "FAKE_CUDA_DEVICES", "3"),
-                "0",
-                "PLAIN")) {
+        ProcessRank child =
+            TestJvms.of(1, CudaIpcProcessContract.Receiver.class, "0", "PLAIN")
+                .variables(Map.of("CUDA_VISIBLE_DEVICES", "2", "FAKE_CUDA_DEVICES", "3"))
+                .startRank(0)) {
       RegisteredMemoryCodec.Decoded sent =
           RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
       RegisteredMemory there = CudaIpcProcessContract.receive(rank, sent);
@@ -197,8 +194,7 @@ class CudaIpcFailureTest {
   @Test
   void shouldRefuseAProcessThatSaysItIsThisOne() throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
-        ChildJvm child =
-            ChildJvm.start(CudaIpcProcessContract.Receiver.class, List.of(), "1", "PLAIN")) {
+        ProcessRank child = TestJvms.start(CudaIpcProcessContract.Receiver.class, "1", "PLAIN")) {
       RegisteredMemoryCodec.Decoded sent =
           RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
       MemoryOrigin lie =

@@ -10,13 +10,13 @@ import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDeviceOptions;
 import io.fluxccl.device.cuda.CudaMemoryKind;
-import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.RegisteredMemoryCodec;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.HexFormat;
-import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Tag;
@@ -63,7 +63,7 @@ abstract class CudaIpcProcessContract {
     return CudaDevice.open(gpu, CudaDeviceOptions.DEFAULT.withMemory(memory));
   }
 
-  RegisteredMemoryCodec.Decoded sent(ChildJvm child) throws Exception {
+  RegisteredMemoryCodec.Decoded sent(ProcessRank child) throws Exception {
     return RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
   }
 
@@ -75,9 +75,10 @@ abstract class CudaIpcProcessContract {
   void shouldWriteAndSignalToAnotherProcessAndGoOnWhenItIsKilled() throws Exception {
     try (IpcRank rank = new IpcRank(0, open(gpuOf(0), memory()));
         CudaBuffer local = rank.allocate(SIZE);
-        ChildJvm child =
-            ChildJvm.start(
-                Receiver.class, List.of("-Xmx256m"), Integer.toString(gpuOf(1)), memory().name())) {
+        ProcessRank child =
+            TestJvms.of(1, Receiver.class, Integer.toString(gpuOf(1)), memory().name())
+                .jvmOptions("-Xmx256m")
+                .startRank(0)) {
       RegisteredMemory large = receive(rank, sent(child));
       RegisteredMemory small = receive(rank, sent(child));
       RegisteredMemory source = rank.register(local);

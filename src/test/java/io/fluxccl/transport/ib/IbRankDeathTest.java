@@ -8,9 +8,10 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.RequiresRdma;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -21,7 +22,6 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.HexFormat;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
@@ -92,20 +92,21 @@ class IbRankDeathTest {
     try (HostDevice device = HostDevice.create();
         IbContext context = IbRanks.context(0, device, IbMemoryHandle.PIECE);
         DeviceBuffer buffer = device.allocate(SIZE);
-        ChildJvm child =
-            ChildJvm.start(Victim.class, List.of("-XX:TieredStopAtLevel=1"), sameDevice())) {
+        ProcessRank child =
+            TestJvms.of(1, Victim.class)
+                .jvmOptions("-XX:TieredStopAtLevel=1")
+                .variables(sameDevice())
+                .startRank(0)) {
       byte[] wire = HexFormat.of().parseHex(child.readLine());
       RegisteredMemory there = IbRanks.open(context, 1, wire, SIZE);
       RegisteredMemory source = IbRanks.register(0, context, buffer);
       Endpoint end = context.createEndpoint(1, 0, EndpointConfig.of(Transport.IB0));
       byte[] peer = HexFormat.of().parseHex(child.readLine());
-      child.writeLine(hex(end.wire()));
+      child.tell(hex(end.wire()));
       Connection link =
           get(
               end.connect(
-                  peer,
-                  Deadline.after(IbRanks.LIMIT),
-                  () -> meet(child::writeLine, child::readLine)));
+                  peer, Deadline.after(IbRanks.LIMIT), () -> meet(child::tell, child::readLine)));
       CompletableFuture<FluxCclException> writer =
           IbFailureContract.writeUntilFailure(link, there, source);
       child.kill();

@@ -5,7 +5,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.device.cuda.CudaDevice;
-import io.fluxccl.device.host.ChildJvm;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
@@ -118,9 +119,11 @@ class VerbsCallsTest {
             "FAKE_VERBS_LOG",
             log.toString());
     List<String> said = new ArrayList<>();
-    List<String> options = List.of("-XX:TieredStopAtLevel=1");
-    try (ChildJvm child =
-        ChildJvm.start(Scenarios.class, options, environment, root.toString(), chosen, devices)) {
+    try (ProcessRank child =
+        TestJvms.of(1, Scenarios.class, root.toString(), chosen, devices)
+            .jvmOptions("-XX:TieredStopAtLevel=1")
+            .variables(environment)
+            .startRank(0)) {
       for (String line = child.readLine(); line != null; line = child.readLine()) {
         said.add(line);
       }

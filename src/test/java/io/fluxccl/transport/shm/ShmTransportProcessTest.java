@@ -6,11 +6,12 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.device.host.ChildJvm;
 import io.fluxccl.device.host.HostBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SpinWait;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -24,7 +25,6 @@ import io.fluxccl.transport.TransportFlags;
 import java.net.InetAddress;
 import java.time.Duration;
 import java.util.HexFormat;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Tag;
@@ -82,7 +82,7 @@ class ShmTransportProcessTest {
     try (HostDevice device = HostDevice.create();
         TransportContext context = context(0, device);
         HostBuffer local = device.allocate(SIZE);
-        ChildJvm child = ChildJvm.start(Receiver.class, List.of())) {
+        ProcessRank child = TestJvms.start(Receiver.class)) {
       RegisteredMemoryCodec.Decoded sent =
           RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
       byte[] wire = sent.wires().get(Transport.SHM);

@@ -17,8 +17,8 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostStream;
-import io.fluxccl.device.host.SegmentLeaks;
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.testkit.ResourceLeaks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -346,11 +346,11 @@ class ShmTransportTest {
   @Test
   void shouldLeaveNothingBehindAfterManyRounds() {
     round();
-    SegmentLeaks before = SegmentLeaks.now();
+    ResourceLeaks before = ResourceLeaks.snapshot();
     for (int i = 0; i < 100; i++) {
       round();
     }
-    before.assertNoneSince();
+    before.assertNone(Duration.ofSeconds(10));
   }
 
   private static void round() {

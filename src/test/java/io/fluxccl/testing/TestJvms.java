@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.testing;
+
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Processes of tests: small JVMs, with the options that the build gives. Their errors go to the
+ * standard error of this one.
+ */
+public final class TestJvms {
+  private static final Duration PATIENCE = Duration.ofSeconds(120);
+
+  private TestJvms() {}
+
+  /** Starts one process, which the caller closes. */
+  public static ProcessRank start(Class<?> main, String... arguments) {
+    return of(1, main, arguments).startRank(0);
+  }
+
+  /** Returns what starts the ranks of a job, with the options of the build. */
+  public static ProcessRanks.Builder of(int nRanks, Class<?> main, String... arguments) {
+    return withoutAccess(nRanks, main, arguments).jvmOptions(ofBuild().toArray(String[]::new));
+  }
+
+  /** Returns what starts JVMs whose command line opens none of the JDK's packages. */
+  public static ProcessRanks.Builder withoutAccess(int nRanks, Class<?> main, String... arguments) {
+    return ProcessRanks.builder(nRanks, main)
+        .jvmOptions("-Dfluxccl.test.long=" + Rounds.LONG, "-Xmx128m", "-XX:+UseSerialGC")
+        .errorsApart()
+        .limit(PATIENCE)
+        .arguments(arguments);
+  }
+
+  /** Returns the options that the build gives to the JVMs that tests start. */
+  public static List<String> ofBuild() {
+    return Arrays.stream(System.getProperty("fluxccl.jvm.args", "").trim().split("\\s+"))
+        .filter(each -> !each.isEmpty())
+        .toList();
+  }
+}
