@@ -4,6 +4,7 @@ package io.fluxccl.cli;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
+import io.fluxccl.testing.Rounds;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -151,6 +152,7 @@ class MultiProcessTest {
   }
 
   @Test
+  @Tag("long")
   void shouldEndItsRanksWhenTheLauncherIsKilled() throws Exception {
     startPerf("0:hang", "--timeout", "600");
     List<Long> pids = awaitRanks();
@@ -192,7 +194,7 @@ class MultiProcessTest {
     String seconds = "300." + System.nanoTime();
     String script = "[ $FLUXCCL_RANK = 0 ] && kill $FLUXCCL_PARENT_PID; exec sleep " + seconds;
 
-    start("-1:", "launch", "-n", "400", "--", "sh", "-c", script);
+    start("-1:", "launch", "-n", "" + Rounds.of(100, 400), "--", "sh", "-c", script);
 
     assertThat(code()).isEqualTo(143);
     try {
@@ -229,6 +231,7 @@ class MultiProcessTest {
   }
 
   @Test
+  @Tag("long")
   void shouldPassOnALongLineAsItIs() throws Exception {
     start("-1:", "launch", "-n", "1", "--", "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x");
 

@@ -40,7 +40,8 @@ import reactor.core.publisher.Mono;
  * open; the others say what ended their set-up or group. Started by {@link RankDeathTest}.
  *
  * <p>With "serve" it does that again and again, as the rank, of the job and over the transport that
- * each line of its input names, and says what is left of each job once that is closed.
+ * each line of its input names, with a limit in milliseconds if that is not 30 s, and says what is
+ * left of each job once that is closed.
  */
 public final class LongRun {
   /** The argument of a process that is a rank of one job after the other. */
@@ -76,7 +77,8 @@ public final class LongRun {
           JoinOptions.of(Integer.parseInt(words[0]), Integer.parseInt(words[1]))
               .withAddress(words[2])
               .withSecret(new JobSecret(words[3]));
-      run(RankGroup.join(options), Duration.ofSeconds(30), words[4]);
+      int millis = words.length > 5 ? Integer.parseInt(words[5]) : 30_000;
+      run(RankGroup.join(options), Duration.ofMillis(millis), words[4]);
       System.out.println("closed, left: " + left(before));
     }
   }

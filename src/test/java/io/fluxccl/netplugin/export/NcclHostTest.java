@@ -17,6 +17,7 @@ import java.util.stream.Stream;
 import javax.tools.JavaCompiler;
 import javax.tools.ToolProvider;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -156,16 +157,12 @@ class NcclHostTest {
   }
 
   @ParameterizedTest
-  @MethodSource("oldestAndEleventh")
+  @MethodSource("olderAndNewer")
   void shouldReceiveGroupsOfEightWithShuffledTags(int version) throws Exception {
-    for (int streams : Rounds.LONG ? List.of(1, 3) : List.of(version == 6 ? 1 : 3)) {
+    for (int streams : Rounds.LONG ? List.of(1, 3) : List.of(3)) {
       Map<String, String> variables = Map.of("FLUXCCL_NET_STREAMS", Integer.toString(streams));
       assertThat(succeed(version, "groups", variables)).doesNotContain("log 2");
     }
-  }
-
-  private static IntStream oldestAndEleventh() {
-    return IntStream.of(6, 11);
   }
 
   @ParameterizedTest
@@ -206,6 +203,7 @@ class NcclHostTest {
   }
 
   @Test
+  @Tag("long")
   void shouldTakeTheUsersCollectorInPlaceOfItsOwn() throws Exception {
     succeed(11, "codes", Map.of("FLUXCCL_NET_JAVA_OPTIONS", "-XX:+UseParallelGC"));
   }
