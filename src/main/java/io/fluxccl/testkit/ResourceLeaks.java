@@ -2,6 +2,7 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.Experimental;
+import io.fluxccl.device.cuda.CudaAllocation;
 import io.fluxccl.device.host.SegmentDirectory;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -17,8 +18,9 @@ import java.util.stream.Stream;
 
 /**
  * What this process holds that only closing gives back: threads, open files and sockets,
- * shared-memory segments, and memory of the host device. Reads {@code /proc}: where there is none,
- * only threads are known. It tells nothing about the memory of GPUs.
+ * shared-memory segments, memory of the host device, and memory of GPUs that the library has
+ * allocated or wrapped. Reads {@code /proc}: where there is none, only threads and memory of GPUs
+ * are known. What else uses a GPU does not disturb it.
  */
 @Experimental
 public final class ResourceLeaks {
@@ -80,6 +82,9 @@ public final class ResourceLeaks {
     addDescriptors(held);
     addSegments(held);
     addMappings(held);
+    for (CudaAllocation each : CudaAllocation.owned()) {
+      held.put("GPU memory " + each.id().number(), "GPU memory " + each);
+    }
     return held;
   }
 

@@ -101,11 +101,16 @@ class RanksExtensionTest {
   }
 
   private static String failureOf(String method) {
+    return failureOf(Wrong.class, method);
+  }
+
+  /** Runs one test of a class, and returns its failure, or an empty text. */
+  static String failureOf(Class<?> type, String method) {
     SummaryGeneratingListener summary = new SummaryGeneratingListener();
     LauncherFactory.create()
         .execute(
             LauncherDiscoveryRequestBuilder.request()
-                .selectors(selectMethod(Wrong.class.getName() + "#" + method))
+                .selectors(selectMethod(type.getName() + "#" + method))
                 .build(),
             summary);
     TestExecutionSummary all = summary.getSummary();

@@ -5,6 +5,7 @@ import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.DmaBuf;
 import java.security.SecureRandom;
 import java.time.Duration;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
@@ -78,6 +79,11 @@ public abstract class CudaAllocation extends UseCount {
     return allocation != null && allocation.tryRetain()
         ? Optional.of(allocation)
         : Optional.empty();
+  }
+
+  /** Returns the allocations of this process, on all GPUs, that have users now. */
+  public static List<CudaAllocation> owned() {
+    return List.copyOf(OWNED.values());
   }
 
   /** Returns which one it is. */
