@@ -34,9 +34,14 @@ import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import org.agrona.concurrent.AgentInvoker;
 import org.junit.jupiter.api.Test;
 import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 
 /** The code of docs/4-testing.md. */
@@ -109,6 +114,26 @@ class TestingTest {
       assertThat(handled).isEmpty();
       assertThat(stepper.invoke()).isEqualTo(2);
       assertThat(handled).containsExactly(1L, 2L);
+    }
+  }
+
+  @Test
+  void shouldSeeACompletionOnlyWhenItIsStepped() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            BlockingQueue<Runnable> seen = new LinkedBlockingQueue<>();
+            CollectivesOptions byHand =
+                CollectivesOptions.DEFAULT.withScheduler(Schedulers.fromExecutor(seen::add));
+            DeviceBuffer x = rank.device().allocate(1024);
+            Collectives collectives = Collectives.create(rank.communicator(), byHand).join();
+            CompletableFuture<Void> sum =
+                collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM).toFuture();
+            Runnable completion = seen.poll(30, TimeUnit.SECONDS); // the operation is done
+            assertThat(sum).isNotDone();
+            completion.run();
+            assertThat(sum).isCompleted();
+          });
     }
   }
 
