@@ -37,6 +37,11 @@ import java.util.concurrent.TimeUnit;
  */
 record Inquiry(
     EventLoop loop, ChannelGroup channels, InetAddress from, Duration limit, boolean all) {
+  /** How long ranks have at least before {@link #settle} gives them up, and how often it looks. */
+  private static final long SETTLE_NANOS = 200_000_000;
+
+  private static final long LOOK_NANOS = 25_000_000;
+
   /**
    * Asks every rank.
    *
@@ -45,19 +50,45 @@ record Inquiry(
    * @return completes with an answer for each, at the limit at the latest
    */
   CompletableFuture<JobDump> askAll(SessionKey key, List<Member> members) {
+    List<Question> questions = new ArrayList<>();
     List<CompletableFuture<RankAnswer>> answers = new ArrayList<>();
     for (int rank = 0; rank < members.size(); rank++) {
-      answers.add(askRank(key, rank, members));
+      Question question = ask(key, members.get(rank).address(), members.size(), rank);
+      questions.add(question);
+      answers.add(answer(rank, question));
     }
+    ScheduledFuture<?> looks =
+        loop.scheduleWithFixedDelay(
+            () -> settle(questions, answers), SETTLE_NANOS, LOOK_NANOS, TimeUnit.NANOSECONDS);
     return CompletableFuture.allOf(answers.toArray(CompletableFuture<?>[]::new))
         .thenApply(
             done ->
-                JobDump.of(members.size(), answers.stream().map(CompletableFuture::join).toList()));
+                JobDump.of(members.size(), answers.stream().map(CompletableFuture::join).toList()))
+        .whenComplete((dump, failure) -> looks.cancel(false));
   }
 
-  private CompletableFuture<RankAnswer> askRank(SessionKey key, int rank, List<Member> members) {
-    long sentNs = System.nanoTime();
-    Question question = ask(key, members.get(rank).address(), members.size(), rank);
+  /**
+   * Gives up the ranks that have not answered, before the limit, if those that have answered say
+   * themselves that these are stopped, and had needed less than half of the time until now.
+   */
+  private static void settle(
+      List<Question> questions, List<CompletableFuture<RankAnswer>> answers) {
+    long nowNs = System.nanoTime();
+    List<RankAnswer> known = new ArrayList<>();
+    for (int rank = 0; rank < answers.size(); rank++) {
+      Question question = questions.get(rank);
+      if (answers.get(rank).isDone()
+          && 2 * (question.answeredNs - question.beganNs) > nowNs - question.beganNs) {
+        return;
+      }
+      known.add(answers.get(rank).getNow(RankAnswer.none(rank, "")));
+    }
+    if (JobDump.of(answers.size(), known).isSettled()) {
+      questions.forEach(each -> each.giveUp(nowNs - each.beganNs));
+    }
+  }
+
+  private CompletableFuture<RankAnswer> answer(int rank, Question question) {
     return question.answer.handle(
         (frame, failure) -> {
           try {
@@ -65,7 +96,7 @@ record Inquiry(
               throw FluxCclException.from(failure);
             }
             RankReport report = RankReport.decode(((Report) frame).content());
-            long asked = question.askedNs == 0 ? sentNs : question.askedNs;
+            long asked = question.askedNs == 0 ? question.beganNs : question.askedNs;
             return RankAnswer.of(rank, report, asked, question.answeredNs);
           } catch (FluxCclException | ClassCastException e) {
             return RankAnswer.none(rank, e.getMessage());
@@ -83,7 +114,8 @@ record Inquiry(
     Question question = new Question(at);
     Handshake.Connector connector =
         new Handshake.Connector(key, LinkKind.INQUIRY, target, nRanks, target, question);
-    question.begin(connector);
+    question.connector = connector;
+    question.begin();
     connector.connect(loop, from, at, channels);
     return question;
   }
@@ -92,6 +124,8 @@ record Inquiry(
   final class Question implements Handshake.Outcome {
     final CompletableFuture<BootstrapFrame> answer = new CompletableFuture<>();
     private final InetSocketAddress at;
+    private final long beganNs = System.nanoTime();
+    private Handshake.Connector connector;
     private Channel channel;
     long askedNs;
     long answeredNs;
@@ -100,16 +134,9 @@ record Inquiry(
       this.at = at;
     }
 
-    private void begin(Handshake.Connector connector) {
-      String late = "no answer from " + at + " within " + limit.toMillis() + " ms";
+    private void begin() {
       ScheduledFuture<?> timer =
-          loop.schedule(
-              () -> {
-                boolean stopped = channel == null && connector.isUnanswered();
-                fail(late + (stopped ? "; its process is stopped, or does nothing else" : ""));
-              },
-              limit.toNanos(),
-              TimeUnit.NANOSECONDS);
+          loop.schedule(() -> giveUp(limit.toNanos()), limit.toNanos(), TimeUnit.NANOSECONDS);
       answer.whenComplete(
           (frame, failure) -> {
             timer.cancel(false);
@@ -117,6 +144,16 @@ record Inquiry(
               channel.close();
             }
           });
+    }
+
+    private void giveUp(long waitedNs) {
+      boolean stopped = channel == null && connector.isUnanswered();
+      fail(
+          "no answer from %s within %d ms%s"
+              .formatted(
+                  at,
+                  TimeUnit.NANOSECONDS.toMillis(waitedNs),
+                  stopped ? "; its process is stopped, or does nothing else" : ""));
     }
 
     private void fail(String why) {

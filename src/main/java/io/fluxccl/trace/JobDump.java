@@ -17,6 +17,8 @@ import java.util.TreeMap;
  * @param ranks an answer for each, by rank
  */
 public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
+  private static final long SETTLED_NS = 1_000_000_000;
+
   /** Returns the dump of answers, in any order. */
   public static JobDump of(int nRanks, List<RankAnswer> answers) {
     String name =
@@ -56,6 +58,17 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
                       .forEach((rank, since) -> longest.merge(rank, since, Math::max)));
     }
     return longest;
+  }
+
+  /**
+   * Returns whether the ranks that answer say themselves that all others are stopped: they have had
+   * no heartbeat of them for over a second, or wait as long in a collective with them.
+   */
+  public boolean isSettled() {
+    List<Integer> silent = silent();
+    return silentNs().keySet().containsAll(silent)
+        || waits().stream()
+            .anyMatch(wait -> wait.sinceNs() >= SETTLED_NS && wait.silent().containsAll(silent));
   }
 
   /** Returns why the job has failed, if a rank says so. */

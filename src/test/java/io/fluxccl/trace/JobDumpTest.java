@@ -134,6 +134,26 @@ class JobDumpTest {
             "rank 2 does not answer: no answer within 500 ms; no heartbeat for 3.0 s or more");
   }
 
+  private static boolean isSettled(long waitedNs, Map<Integer, Long> silentNs, RankAnswer other) {
+    CallRecord call =
+        new CallRecord(TAG, 7, 7, 7, "barrier", "", "", 0, NOW - waitedNs, 0, 0, Outcome.IN_FLIGHT);
+    RankReport sees =
+        new RankReport(
+            "", 0, 3, 1, "host", NOW, silentNs, List.of(group(0, List.of(), 7, 6, call)));
+    RankAnswer none = RankAnswer.none(2, "");
+    return JobDump.of(3, List.of(RankAnswer.of(0, sees, NOW, NOW), other, none)).isSettled();
+  }
+
+  @Test
+  void shouldBeSettledIfThoseThatAnswerMissTheOthersThemselves() {
+    RankAnswer answers = answer(1);
+    assertThat(isSettled(SECOND / 2, Map.of(), answers)).isFalse();
+    assertThat(isSettled(SECOND, Map.of(), answers)).isTrue();
+    assertThat(isSettled(0, Map.of(2, SECOND), answers)).isTrue();
+    assertThat(isSettled(0, Map.of(2, SECOND), RankAnswer.none(1, ""))).isFalse();
+    assertThat(JobDump.of(1, List.of(RankAnswer.none(0, ""))).isSettled()).isFalse();
+  }
+
   @Test
   void shouldNameTheRankThatKernelsWaitForIfAllHaveBegun() {
     List<RankAnswer> answers = new ArrayList<>();
