@@ -37,10 +37,10 @@ import java.util.concurrent.TimeUnit;
  */
 record Inquiry(
     EventLoop loop, ChannelGroup channels, InetAddress from, Duration limit, boolean all) {
-  /** How long ranks have at least before {@link #settle} gives them up, and how often it looks. */
+  /** How long ranks have at least before {@link #settle} gives them up. */
   private static final long SETTLE_NANOS = 200_000_000;
 
-  private static final long LOOK_NANOS = 25_000_000;
+  private static final long TICK_NANOS = 25_000_000;
 
   /**
    * Asks every rank.
@@ -59,7 +59,7 @@ record Inquiry(
     }
     ScheduledFuture<?> looks =
         loop.scheduleWithFixedDelay(
-            () -> settle(questions, answers), SETTLE_NANOS, LOOK_NANOS, TimeUnit.NANOSECONDS);
+            () -> settle(questions, answers), SETTLE_NANOS, TICK_NANOS, TimeUnit.NANOSECONDS);
     return CompletableFuture.allOf(answers.toArray(CompletableFuture<?>[]::new))
         .thenApply(
             done ->
@@ -73,18 +73,21 @@ record Inquiry(
    */
   private static void settle(
       List<Question> questions, List<CompletableFuture<RankAnswer>> answers) {
-    long nowNs = System.nanoTime();
     List<RankAnswer> known = new ArrayList<>();
+    long waited = 0;
+    long slowest = 0;
     for (int rank = 0; rank < answers.size(); rank++) {
-      Question question = questions.get(rank);
-      if (answers.get(rank).isDone()
-          && 2 * (question.answeredNs - question.beganNs) > nowNs - question.beganNs) {
-        return;
+      long ns = questions.get(rank).waitedNs;
+      if (answers.get(rank).isDone()) {
+        slowest = Math.max(slowest, ns);
+      } else {
+        waited = Math.max(waited, ns);
       }
       known.add(answers.get(rank).getNow(RankAnswer.none(rank, "")));
     }
-    if (JobDump.of(answers.size(), known).isSettled()) {
-      questions.forEach(each -> each.giveUp(nowNs - each.beganNs));
+    if (waited >= Math.max(SETTLE_NANOS, 2 * slowest)
+        && JobDump.of(answers.size(), known).isSettled()) {
+      questions.forEach(Question::giveUp);
     }
   }
 
@@ -125,6 +128,8 @@ record Inquiry(
     final CompletableFuture<BootstrapFrame> answer = new CompletableFuture<>();
     private final InetSocketAddress at;
     private final long beganNs = System.nanoTime();
+    private long tickNs = beganNs;
+    private long waitedNs;
     private Handshake.Connector connector;
     private Channel channel;
     long askedNs;
@@ -135,18 +140,31 @@ record Inquiry(
     }
 
     private void begin() {
-      ScheduledFuture<?> timer =
-          loop.schedule(() -> giveUp(limit.toNanos()), limit.toNanos(), TimeUnit.NANOSECONDS);
+      ScheduledFuture<?> ticks =
+          loop.scheduleWithFixedDelay(this::tick, TICK_NANOS, TICK_NANOS, TimeUnit.NANOSECONDS);
       answer.whenComplete(
           (frame, failure) -> {
-            timer.cancel(false);
+            ticks.cancel(false);
             if (channel != null) {
               channel.close();
             }
           });
     }
 
-    private void giveUp(long waitedNs) {
+    /**
+     * Counts the time in which this thread has listened. In a process that has just begun it loads
+     * classes for longer, above all those of TLS, and what the rank has answered waits meanwhile.
+     */
+    private void tick() {
+      long nowNs = System.nanoTime();
+      waitedNs += Math.min(nowNs - tickNs, 2 * TICK_NANOS);
+      tickNs = nowNs;
+      if (waitedNs >= limit.toNanos()) {
+        giveUp();
+      }
+    }
+
+    private void giveUp() {
       boolean stopped = channel == null && connector.isUnanswered();
       fail(
           "no answer from %s within %d ms%s"

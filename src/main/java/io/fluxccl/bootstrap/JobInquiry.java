@@ -8,6 +8,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.fluxccl.tls.Tls;
 import io.fluxccl.trace.JobDump;
 import io.netty.channel.group.DefaultChannelGroup;
 import java.io.IOException;
@@ -129,10 +130,11 @@ public final class JobInquiry {
                 CompletableFuture.failedFuture(
                     Timeout.of(
                         FluxCclException.NO_RANK,
-                        "the root gives no answer: %s; is %s the job's? On the host of a rank, give"
-                            + " that rank's process id instead",
+                        "the root gives no answer: %s; are %s and %s the job's? On the host of a"
+                            + " rank, give that rank's process id instead",
                         reason.getMessage(),
-                        JobSecret.VARIABLE)));
+                        JobSecret.VARIABLE,
+                        Tls.VARIABLE)));
   }
 
   private static Optional<JobEntry> entryOf(InetSocketAddress root) {

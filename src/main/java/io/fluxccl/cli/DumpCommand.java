@@ -4,6 +4,7 @@ package io.fluxccl.cli;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.JobInquiry;
 import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.tls.Tls;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.TraceFile;
 import java.io.IOException;
@@ -75,6 +76,13 @@ final class DumpCommand implements Callable<Integer> {
     }
     for (JobDump dump : dumps) {
       context.out().println(json ? DumpJson.of(dump) : dump);
+      if (dump.silent().size() == dump.nRanks()) {
+        context
+            .err()
+            .printf(
+                "fluxccl dump: no rank answers; are %s and its files those of the job?%n",
+                Tls.VARIABLE);
+      }
     }
     boolean healthy =
         dumps.stream().allMatch(dump -> dump.blamed().isEmpty() && dump.failure().isEmpty());

@@ -20,6 +20,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -85,6 +86,19 @@ class InquiryTest {
     assertThat(byAddress(secret).ranks().get(1).report().orElseThrow().groups()).isEmpty();
     assertThat(ranks.get(2).dump(true, LIMIT).join().silent()).isEmpty();
     assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
+  }
+
+  @Test
+  void shouldNotTakeItsOwnDelayForSilence() throws Exception {
+    form(2);
+    Duration little = Duration.ofMillis(200);
+    ranks.get(1).close();
+    SharedEventLoop thread = SharedEventLoop.acquire();
+    CompletableFuture<JobDump> asked = ranks.get(0).dump(false, little);
+    // As classes do that are loaded for the first time.
+    thread.loop().submit(() -> LockSupport.parkNanos(3 * little.toNanos())).get();
+    thread.leave();
+    assertThat(asked.join().silent()).containsExactly(1);
   }
 
   @Test

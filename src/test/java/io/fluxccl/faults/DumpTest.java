@@ -11,12 +11,14 @@ import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -40,21 +42,16 @@ class DumpTest {
     }
   }
 
-  private void start(Transport transport) throws Exception {
+  private void start(Transport transport, Map<String, String> more) throws Exception {
     address = "127.0.0.1:" + Ports.reserved();
     for (int rank = 0; rank < RANKS; rank++) {
-      Map<String, String> variables =
-          Map.of(
-              "FLUXCCL_RANK",
-              "" + rank,
-              "FLUXCCL_NRANKS",
-              "" + RANKS,
-              "FLUXCCL_ADDR",
-              address,
-              "FLUXCCL_DEVICE",
-              "host",
-              "FLUXCCL_SECRET",
-              secret.text());
+      Map<String, String> variables = new HashMap<>(more);
+      variables.put("FLUXCCL_RANK", "" + rank);
+      variables.put("FLUXCCL_NRANKS", "" + RANKS);
+      variables.put("FLUXCCL_ADDR", address);
+      variables.put("FLUXCCL_DEVICE", "host");
+      variables.put("FLUXCCL_SECRET", secret.text());
+      variables.computeIfPresent("FLUXCCL_HOSTID", (name, set) -> more.get(name) + ranks.size());
       ranks.add(new RankProcess(AskedRank.class, List.of(), variables, transport.name()));
     }
     ranks.forEach(rank -> rank.awaitLine("joined"));
@@ -98,7 +95,7 @@ class DumpTest {
   @ParameterizedTest
   @MethodSource("transports")
   void shouldNameTheRankAndTheCall(Transport transport) throws Exception {
-    start(transport);
+    start(transport, Map.of());
     String healthy = "all ranks answer, and none waits in a collective for over 100 ms";
     assertThat(verdict(pid(0), "3 ranks, of which (\\d) answer\n" + healthy).group(1))
         .isEqualTo("3");
@@ -140,5 +137,24 @@ class DumpTest {
     assertThat(json).contains("\"blamed\":[1]");
     assertThat(json).contains("\"waiting\":[0,2],\"not_begun\":[1]");
     assertThat(json).contains("\"call\":\"all-reduce" + forgotten + "\"");
+  }
+
+  @Test
+  void shouldAskRanksOfSeveralHostsOverTls() throws Exception {
+    Map<String, String> tls = Map.of("FLUXCCL_TLS", "1");
+    start(
+        Transport.ETHERNET,
+        Map.of("FLUXCCL_TLS", "1", "FLUXCCL_HOSTID", "host", "FLUXCCL_TIMEOUT", "120"));
+    Map<String, String> own = Map.of("FLUXCCL_TLS", "1", "FLUXCCL_SECRET", secret.text());
+    DumpProcess asker = new DumpProcess(List.of(), own);
+    asker.verdict(address, "3 ranks, of which 3 answer");
+    ranks.get(2).process().stop();
+    String stopped = "rank 2 does not answer, and in all-reduce \\d+ of lane 0 ranks 0 and 1 wait";
+    asker.verdict(address, stopped);
+    asker.verdict(pid(1), stopped);
+    ranks.get(2).process().goOn();
+    new DumpProcess(List.of(), tls).verdict(address, "FLUXCCL_SECRET");
+    new DumpProcess(List.of(), Map.of("FLUXCCL_TLS", "0", "FLUXCCL_SECRET", secret.text()))
+        .verdict(address, "no rank answers; are FLUXCCL_TLS");
   }
 }

@@ -13,16 +13,22 @@ import java.util.Map;
 final class SteadyJob implements AutoCloseable {
   static final int RANKS = 3;
   static final int LAST_RANK = RANKS - 1;
+  static final String FOLDER = "FLUXCCL_RUNTIME_DIR";
   private static final int PORT = 29_617;
 
   private final List<RankProcess> ranks = new ArrayList<>();
 
-  /** Starts the ranks, and waits until they work. */
+  private final String address;
+
+  /**
+   * Starts the ranks, and waits until they work. Of a given folder, each host has one within it.
+   */
   SteadyJob(TwoHosts hosts, int limitSeconds, Map<String, String> more) throws Exception {
     Map<String, String> variables = new HashMap<>(more);
     variables.put("FLUXCCL_NRANKS", Integer.toString(RANKS));
-    variables.put("FLUXCCL_ADDR", hosts.address(0) + ":" + PORT);
-    variables.put("FLUXCCL_SECRET", JobSecret.random().text());
+    address = hosts.address(0) + ":" + PORT;
+    variables.put("FLUXCCL_ADDR", address);
+    variables.putIfAbsent("FLUXCCL_SECRET", JobSecret.random().text());
     variables.put("FLUXCCL_TIMEOUT", Integer.toString(limitSeconds));
     // For NET: FluxCCL's own network over TCP, whatever plug-ins this machine has.
     variables.put("NCCL_NET_PLUGIN", "none");
@@ -31,9 +37,14 @@ final class SteadyJob implements AutoCloseable {
       int host = rank == LAST_RANK ? 1 : 0;
       variables.put("FLUXCCL_RANK", Integer.toString(rank));
       variables.put("FLUXCCL_HOSTID", "host" + host);
+      variables.computeIfPresent(FOLDER, (name, set) -> more.get(FOLDER) + "/" + host);
       ranks.add(new RankProcess(SteadyRank.class, hosts.inside(host), variables));
     }
     awaitMoreSteps();
+  }
+
+  String address() {
+    return address;
   }
 
   RankProcess rank(int rank) {
