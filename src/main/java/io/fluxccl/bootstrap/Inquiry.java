@@ -38,7 +38,7 @@ import java.util.concurrent.TimeUnit;
 record Inquiry(
     EventLoop loop, ChannelGroup channels, InetAddress from, Duration limit, boolean all) {
   /** How long ranks have at least before {@link #settle} gives them up. */
-  private static final long SETTLE_NANOS = 200_000_000;
+  private static final long SETTLE_NANOS = 100_000_000;
 
   private static final long TICK_NANOS = 25_000_000;
 
