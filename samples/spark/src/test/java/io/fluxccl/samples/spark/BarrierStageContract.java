@@ -31,15 +31,12 @@ abstract class BarrierStageContract {
   private static final int ROWS = 200;
   private static final LogisticRegression MODEL = new LogisticRegression(6, 20, 1);
 
-  private final String master;
   private JavaSparkContext spark;
 
   /** Where tasks write, whichever process they are in. */
   private String folder;
 
-  BarrierStageContract(String master) {
-    this.master = master;
-  }
+  abstract String master();
 
   /** Does this before the sixth step of one task, with the number of the stage's attempt. */
   @FunctionalInterface
@@ -49,7 +46,7 @@ abstract class BarrierStageContract {
 
   @BeforeAll
   void connect() {
-    SparkConf conf = LogisticRegression.conf(master).set("spark.executor.memory", "512m");
+    SparkConf conf = LogisticRegression.conf(master()).set("spark.executor.memory", "512m");
     spark = new JavaSparkContext(conf);
   }
 
@@ -77,8 +74,9 @@ abstract class BarrierStageContract {
     BeforeStep before =
         (task, step) -> {
           String self = " " + task.stageAttemptNumber() + " rank " + task.partitionId();
-          write(to + "process " + ProcessHandle.current().pid(), "");
-          write(to + "attempt" + self, "");
+          String process = Long.toString(ProcessHandle.current().pid());
+          write(to + "process " + process, "");
+          write(to + "attempt" + self, process);
           if (step == 0) {
             task.addTaskFailureListener(
                 (TaskFailureListener)
@@ -107,6 +105,22 @@ abstract class BarrierStageContract {
     assertThat(weights).hasSize(TASKS).allSatisfy(each -> assertThat(each).containsExactly(alone));
   }
 
+  /** Returns the processes that have run tasks. */
+  final List<String> processes() throws IOException {
+    try (Stream<Path> files = Files.list(Path.of(folder))) {
+      return files
+          .map(file -> file.getFileName().toString())
+          .filter(name -> name.startsWith("process "))
+          .map(name -> name.substring("process ".length()))
+          .toList();
+    }
+  }
+
+  /** Returns the process of a task of the stage's first attempt. */
+  final String process(int rank) throws IOException {
+    return Files.readString(Path.of(folder + "attempt 0 rank " + rank));
+  }
+
   /** Returns how a task of the stage's first attempt has failed. */
   final String failure(int rank) throws IOException {
     return Files.readString(Path.of(folder + "failure 0 rank " + rank));
@@ -115,7 +129,7 @@ abstract class BarrierStageContract {
   @Test
   void shouldTrainAsASingleProcessDoes() throws IOException {
     assertRight(train(-1, attempt -> {}));
-    assertThat(written("process")).isEqualTo(master.startsWith("local-cluster") ? 2 : 1);
+    assertThat(written("process")).isEqualTo(master().startsWith("local[") ? 1 : 2);
     assertThat(written("attempt 0")).isEqualTo(TASKS);
     assertThat(written("failure")).isZero();
   }

@@ -10,8 +10,9 @@ import org.junit.jupiter.api.Test;
 
 /** Two workers, each with an executor: a process with two of the four tasks. */
 class ClusterTest extends BarrierStageContract {
-  ClusterTest() {
-    super("local-cluster[2,2,1024]");
+  @Override
+  String master() {
+    return "local-cluster[2,2,1024]";
   }
 
   @Test

@@ -10,8 +10,9 @@ import org.junit.jupiter.api.Test;
 
 /** All tasks are threads of this JVM. */
 class LocalModeTest extends BarrierStageContract {
-  LocalModeTest() {
-    super("local[4]");
+  @Override
+  String master() {
+    return "local[4]";
   }
 
   @Test
