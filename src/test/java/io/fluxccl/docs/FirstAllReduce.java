@@ -7,7 +7,7 @@ import io.fluxccl.group.RankGroup;
 import java.util.Arrays;
 import reactor.core.publisher.Mono;
 
-/** The program of docs/0-ten-minutes.md. */
+// The program of docs/0-ten-minutes.md.
 public final class FirstAllReduce {
   private FirstAllReduce() {}
 

@@ -4,6 +4,7 @@ package io.fluxccl.docs;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -33,6 +34,15 @@ class PagesTest {
   void shouldShowOnlyKotlinThatIsTested() throws IOException {
     Path tests = Path.of("samples/kotlin/src/test/kotlin/io/fluxccl/samples/kotlin");
     compare("kotlin", contents(tests, ".+\\.kt"));
+  }
+
+  /** The others are run by .ci/run. */
+  @Test
+  void shouldKnowWhichCommandsCanNotRun() throws Exception {
+    Process check =
+        new ProcessBuilder("src/test/docs/commands", "--check").redirectErrorStream(true).start();
+    String said = new String(check.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertThat(check.waitFor()).as(said).isZero();
   }
 
   private static void compare(String language, List<String> files) throws IOException {
