@@ -9,12 +9,17 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.HostMatrix;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.MatrixProduct;
 import io.fluxccl.device.cuda.MatrixProducts;
+import io.fluxccl.device.cuda.PackedMatrix;
+import io.fluxccl.device.cuda.PackedProducts;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRanks;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -67,6 +72,45 @@ class MatrixProductsTest {
             byte[] found = new byte[(int) y.size()];
             y.download(0, found);
             assertThat(found[1]).isEqualTo((byte) 0x41); // 16 is 0x4180
+            assertThat(found[found.length - 2]).isEqualTo((byte) 0x80);
+          });
+    }
+  }
+
+  @Test
+  void shouldMultiplyByPackedWeights() {
+    String problem = MatrixProducts.unavailableBecause().orElse("");
+    assumeTrue(problem.isEmpty(), problem);
+    int inputs = 64;
+    try (LocalRanks ranks = LocalRanks.onGpus(1)) {
+      ranks.run(
+          rank -> {
+            CudaDevice gpu = (CudaDevice) rank.device();
+            ByteBuffer file = ByteBuffer.allocate(2 * outputs * inputs);
+            file.order(ByteOrder.LITTLE_ENDIAN);
+            while (file.hasRemaining()) {
+              file.putShort((short) 0x3f80);
+            }
+            file.flip();
+            DeviceBuffer y = gpu.allocate(2L * rows * outputs);
+            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+              PackedProducts products =
+                  PackedProducts.of(gpu, DataType.BFLOAT16, 256, inputs); // up to 256 rows
+              PackedMatrix projection =
+                  products.pack(
+                      PackedMatrix.Result.ELEMENTS,
+                      HostMatrix.of(file, DataType.BFLOAT16, outputs, inputs));
+              DeviceBuffer x = ones(gpu, products.roomFor(rows) * inputs);
+              Pipeline layer =
+                  collectives
+                      .pipeline()
+                      .enqueue("project", stream -> projection.enqueue(stream, rows, x, y));
+              layer.run().block(Duration.ofSeconds(60));
+              products.close();
+            }
+            byte[] found = new byte[(int) y.size()];
+            y.download(0, found);
+            assertThat(found[1]).isEqualTo((byte) 0x42); // 64 is 0x4280
             assertThat(found[found.length - 2]).isEqualTo((byte) 0x80);
           });
     }
