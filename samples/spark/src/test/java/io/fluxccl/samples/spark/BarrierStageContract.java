@@ -51,7 +51,7 @@ abstract class BarrierStageContract {
   }
 
   @AfterAll
-  void disconnect() {
+  void disconnect() throws IOException {
     spark.close();
   }
 

@@ -62,7 +62,9 @@ final class StandaloneCluster implements AutoCloseable {
   private Process start(String name, String... arguments) throws IOException {
     List<String> command = java(name, "--host", LOOPBACK, "--webui-port", "0");
     command.addAll(List.of(arguments));
-    return new ProcessBuilder(command).inheritIO().start();
+    ProcessBuilder process = new ProcessBuilder(command).inheritIO();
+    process.environment().put("SPARK_LOCAL_DIRS", folder.toString());
+    return process.start();
   }
 
   /** With slots for two tasks. It asks for the master until that listens. */
@@ -121,10 +123,12 @@ final class StandaloneCluster implements AutoCloseable {
         Thread.currentThread().interrupt();
       }
     }
+  }
+
+  /** Deletes its files, behind the end of all executors. */
+  void delete() throws IOException {
     try (Stream<Path> files = Files.walk(folder)) {
       files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
     }
   }
 }

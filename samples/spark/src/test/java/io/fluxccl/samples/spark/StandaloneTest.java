@@ -42,12 +42,13 @@ class StandaloneTest extends BarrierStageContract {
   /** Asserts that no process is left. */
   @Override
   @AfterAll
-  void disconnect() {
+  void disconnect() throws IOException {
     super.disconnect();
     cluster.close();
     for (ProcessHandle executor : executors) {
       executor.onExit().orTimeout(20, TimeUnit.SECONDS).join();
     }
+    cluster.delete();
   }
 
   @Test
