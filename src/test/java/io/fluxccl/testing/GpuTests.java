@@ -110,6 +110,10 @@ public final class GpuTests implements Callable<Integer> {
     long end = System.nanoTime() + Duration.ofSeconds(budget).toNanos();
     List<String> prefix = sanitizer == null ? List.of() : Sanitizer.command(sanitizer, folder);
     int slower = sanitizer == null ? 1 : Sanitizer.SLOWER;
+    List<String> all = new ArrayList<>(properties);
+    if (sanitizer != null) {
+      all.add(Sanitizer.PROPERTY + "=" + sanitizer);
+    }
     List<TestClassResult> results = new ArrayList<>();
     for (String name : classes) {
       Duration left = Duration.ofNanos(end - System.nanoTime());
@@ -125,7 +129,7 @@ public final class GpuTests implements Callable<Integer> {
                     atMost.compareTo(left) < 0 ? atMost : left,
                     Duration.ofSeconds((long) testLimit * slower),
                     prefix,
-                    properties)
+                    all)
                 .run(name);
       }
       results.add(result);

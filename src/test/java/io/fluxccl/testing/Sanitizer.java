@@ -9,7 +9,10 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /** NVIDIA's compute-sanitizer around the process of a test class. */
-final class Sanitizer {
+public final class Sanitizer {
+  /** The system property of tests that says under which tool they run. */
+  public static final String PROPERTY = "fluxccl.test.sanitizer";
+
   /** How much longer a class may take under it. */
   static final int SLOWER = 5;
 

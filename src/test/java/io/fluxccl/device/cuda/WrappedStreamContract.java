@@ -9,6 +9,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.KernelArgs;
+import io.fluxccl.testing.Sanitizer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -19,6 +20,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.DisabledIfSystemProperty;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -188,6 +190,10 @@ abstract class WrappedStreamContract {
   }
 
   @Test
+  @DisabledIfSystemProperty(
+      named = Sanitizer.PROPERTY,
+      matches = "memcheck",
+      disabledReason = "memcheck lets no launch of 300 pass while the first one waits")
   void shouldMarkMoreWorkThanThereAreEvents() {
     stream.launch(StreamKernels.SPIN, 1, 1, KernelArgs.of(gate, 1L));
     for (int i = 0; i < 300; i++) {
