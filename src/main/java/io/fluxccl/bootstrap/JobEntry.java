@@ -168,7 +168,9 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
         int mode = (Integer) Files.getAttribute(folder, "unix:mode", LinkOption.NOFOLLOW_LINKS);
         int owner = (Integer) Files.getAttribute(folder, "unix:uid", LinkOption.NOFOLLOW_LINKS);
         if (owner != user || (mode & NOT_OWN) != 0 || !Files.isDirectory(folder)) {
-          LOG.debug("{} is not of this user alone: fluxccl dump needs an address", folder);
+          LOG.warn(
+              "{} is not of this user alone (mode 0700): fluxccl dump will find no rank by its process",
+              folder);
           return;
         }
         ofLiving(folder); // deletes those of processes that were killed

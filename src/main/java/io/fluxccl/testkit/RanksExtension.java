@@ -24,8 +24,11 @@ final class RanksExtension
   private static final ExtensionContext.Namespace NAMESPACE =
       ExtensionContext.Namespace.create(RanksExtension.class);
 
+  /** The name of a configuration parameter of JUnit: milliseconds. */
+  static final String LEAK_PATIENCE = "fluxccl.leaks.patience";
+
   /** Threads may do another task for 2 s, and memory is freed behind its close. */
-  private static final Duration LEAK_PATIENCE = Duration.ofSeconds(5);
+  private static final int DEFAULT_PATIENCE = 5000;
 
   private static final List<Class<?>> OF_A_RANK =
       List.of(LocalRank.class, Rank.class, Collectives.class);
@@ -47,10 +50,10 @@ final class RanksExtension
       return new Job(wanted, leaks, ranks);
     }
 
-    void close() {
+    void close(Duration patience) {
       ranks.close();
       if (wanted.leakCheck()) {
-        leaks.assertNone(LEAK_PATIENCE);
+        leaks.assertNone(patience);
       }
     }
   }
@@ -68,7 +71,11 @@ final class RanksExtension
   public void afterEach(ExtensionContext context) {
     Job job = context.getStore(NAMESPACE).remove(Job.class, Job.class);
     if (job != null) {
-      job.close();
+      int patience =
+          context
+              .getConfigurationParameter(LEAK_PATIENCE, Integer::valueOf)
+              .orElse(DEFAULT_PATIENCE);
+      job.close(Duration.ofMillis(patience));
     }
   }
 

@@ -140,6 +140,7 @@ class DumpTest {
   }
 
   @Test
+  @Tag("long")
   void shouldAskRanksOfSeveralHostsOverTls() throws Exception {
     Map<String, String> tls = Map.of("FLUXCCL_TLS", "1");
     start(

@@ -101,16 +101,17 @@ class RanksExtensionTest {
   }
 
   private static String failureOf(String method) {
-    return failureOf(Wrong.class, method);
+    return failureOf(Wrong.class, method, 500);
   }
 
   /** Runs one test of a class, and returns its failure, or an empty text. */
-  static String failureOf(Class<?> type, String method) {
+  static String failureOf(Class<?> type, String method, int patienceMillis) {
     SummaryGeneratingListener summary = new SummaryGeneratingListener();
     LauncherFactory.create()
         .execute(
             LauncherDiscoveryRequestBuilder.request()
                 .selectors(selectMethod(type.getName() + "#" + method))
+                .configurationParameter(RanksExtension.LEAK_PATIENCE, "" + patienceMillis)
                 .build(),
             summary);
     TestExecutionSummary all = summary.getSummary();

@@ -45,8 +45,8 @@ class RanksOnGpusTest {
   void shouldTellOfGpuMemoryThatIsLeft() {
     String rank = "(" + LocalRank.class.getName() + ")";
     String ofBoth = "(" + LocalRank.class.getName() + ", " + Collectives.class.getName() + ")";
-    assertThat(RanksExtensionTest.failureOf(Fixture.class, "leaves" + rank))
+    assertThat(RanksExtensionTest.failureOf(Fixture.class, "leaves" + rank, 500))
         .contains("leaked: GPU memory ", "2097152 bytes at 0x", "4194304 bytes at 0x");
-    assertThat(RanksExtensionTest.failureOf(Fixture.class, "closes" + ofBoth)).isEmpty();
+    assertThat(RanksExtensionTest.failureOf(Fixture.class, "closes" + ofBoth, 5000)).isEmpty();
   }
 }
