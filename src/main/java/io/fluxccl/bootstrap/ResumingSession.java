@@ -298,6 +298,12 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     end();
   }
 
+  /** Another job listens there, which may be that of the survivors of this one. */
+  @Override
+  public final void mistrusted() {
+    end();
+  }
+
   @Override
   public final void lost(String why) {
     later();

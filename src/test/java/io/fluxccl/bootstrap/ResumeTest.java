@@ -314,6 +314,17 @@ class ResumeTest {
     assertThat(written(resumed(session, 2))).hasSize(2);
   }
 
+  /** Survivors of a killed root may listen at its address before all have noticed. */
+  @Test
+  void shouldEndWhenAnotherJobListensWhereTheOtherSideDid() {
+    EmbeddedChannel channel = channel();
+    Lone session = session(channel);
+    breakOff(channel);
+    assertThat(session.over).isFalse();
+    session.mistrusted();
+    assertThat(session.over).isTrue();
+  }
+
   @Test
   void shouldEndWhenTheOtherSideEndsIt() {
     EmbeddedChannel channel = channel();
