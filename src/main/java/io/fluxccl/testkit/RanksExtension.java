@@ -49,13 +49,6 @@ final class RanksExtension
               : LocalRanks.ofHosts(wanted.hosts(), each);
       return new Job(wanted, leaks, ranks);
     }
-
-    void close(Duration patience) {
-      ranks.close();
-      if (wanted.leakCheck()) {
-        leaks.assertNone(patience);
-      }
-    }
   }
 
   @Override
@@ -70,12 +63,16 @@ final class RanksExtension
   @Override
   public void afterEach(ExtensionContext context) {
     Job job = context.getStore(NAMESPACE).remove(Job.class, Job.class);
-    if (job != null) {
+    if (job == null) {
+      return;
+    }
+    job.ranks.close();
+    if (job.wanted.leakCheck()) {
       int patience =
           context
               .getConfigurationParameter(LEAK_PATIENCE, Integer::valueOf)
               .orElse(DEFAULT_PATIENCE);
-      job.close(Duration.ofMillis(patience));
+      job.leaks.assertNone(Duration.ofMillis(patience));
     }
   }
 

@@ -4,13 +4,13 @@ package io.fluxccl.faults;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.cli.Main;
-import java.nio.charset.StandardCharsets;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -42,23 +42,19 @@ record DumpProcess(List<String> prefix, Map<String, String> variables) {
     return said.get(said.size() - 1);
   }
 
-  private String run(String target) throws Exception {
-    List<String> command = new ArrayList<>(prefix);
-    command.add(ProcessHandle.current().info().command().orElse("java"));
-    Arrays.stream(System.getProperty("fluxccl.jvm.args", "").trim().split("\\s+"))
-        .filter(each -> !each.isEmpty())
-        .forEach(command::add);
-    command.addAll(List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"));
-    command.addAll(List.of(System.getProperty("java.class.path"), Main.class.getName()));
+  private String run(String target) {
     // On a machine that does much else, ranks need long for their part of TLS.
-    command.addAll(List.of("dump", "--limit", "4000", target));
-    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
-    builder.environment().putAll(variables);
-    Process process = builder.start();
-    String out = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    if (!process.waitFor(PATIENCE.toSeconds(), TimeUnit.SECONDS)) {
-      process.destroyForcibly();
+    try (ProcessRank asker =
+        ProcessRanks.builder(1, Main.class)
+            .prefix(prefix)
+            .variables(variables)
+            .jvmOptions(TestJvms.ofBuild().toArray(String[]::new))
+            .jvmOptions("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+            .arguments("dump", "--limit", "4000", target)
+            .limit(PATIENCE)
+            .startRank(0)) {
+      asker.end();
+      return asker.output();
     }
-    return out;
   }
 }

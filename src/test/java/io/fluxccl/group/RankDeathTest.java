@@ -114,7 +114,7 @@ class RankDeathTest {
     ranks.forEach(rank -> rank.awaitLine("running"));
   }
 
-  /** What the tests below repeat with processes of their own, over each transport. */
+  /** The tests below do the same with processes of their own, over each transport. */
   @Test
   void shouldServeJobAfterJobWhoseRanksAreKilledOrStopAnswering() throws Exception {
     try (ProcessRanks ranks = TestJvms.of(4, LongRun.class, LongRun.SERVE).start()) {

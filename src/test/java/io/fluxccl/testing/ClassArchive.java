@@ -69,8 +69,10 @@ public final class ClassArchive implements TestExecutionListener {
             "fluxccl.jvm.args",
             System.getProperty("fluxccl.jvm.args") + " -XX:SharedArchiveFile=" + archive);
       }
-    } catch (IOException | InterruptedException e) {
-      e.printStackTrace(); // it goes without
+    } catch (IOException e) {
+      System.err.println("no archive of classes for the JVMs of tests: " + e);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
     }
   }
 
