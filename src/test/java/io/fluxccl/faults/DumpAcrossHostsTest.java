@@ -70,7 +70,8 @@ class DumpAcrossHostsTest {
     second.verdict(pid(LAST_RANK), "3 ranks, of which 3 answer");
 
     job.rank(LAST_RANK).process().stop();
-    String last = "rank 2 does not answer, and in all-reduce \\d+ of lane 0 ranks 0 and 1 wait";
+    String last =
+        "rank 2 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(0, 1);
     first.verdict(job.address(), last);
     first.verdict(pid(1), last);
     second.verdict(job.address(), last);
@@ -78,7 +79,8 @@ class DumpAcrossHostsTest {
 
     // The root's rank: only a file of this host still says where the ranks are.
     job.rank(0).process().stop();
-    String root = "rank 0 does not answer, and in all-reduce \\d+ of lane 0 ranks 1 and 2 wait";
+    String root =
+        "rank 0 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(1, 2);
     second.verdict(job.address(), root);
     job.rank(0).process().goOn();
     job.awaitMoreSteps();

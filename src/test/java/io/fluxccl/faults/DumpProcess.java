@@ -24,6 +24,15 @@ import java.util.regex.Pattern;
 record DumpProcess(List<String> prefix, Map<String, String> variables) {
   private static final Duration PATIENCE = Duration.ofSeconds(40);
 
+  /**
+   * What a dump says of two ranks that wait for a third. The third may have stopped when it had
+   * sent one of them its part of a call and not the other: then one waits in that call, the other
+   * in the next, and the dump names the first call and the rank in it.
+   */
+  static String waiting(int one, int other) {
+    return "(?:ranks %d and %d wait|rank (?:%d|%d) waits)".formatted(one, other, one, other);
+  }
+
   /** Asks until an answer matches, and returns the match. */
   Matcher verdict(String target, String pattern) {
     Pattern expected = Pattern.compile(pattern);

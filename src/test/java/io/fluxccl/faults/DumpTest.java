@@ -104,8 +104,9 @@ class DumpTest {
     // have had no heartbeat of it, so nobody waits for it as long as the limit of 500 ms.
     ranks.get(2).process().stop();
     String stopped =
-        "rank 2 does not answer, and in all-reduce (\\d+) of lane 0 ranks 0 and 1 wait for \\d+"
-            + "[\\s\\S]* within [1-4]\\d\\d ms";
+        "rank 2 does not answer, and in all-reduce (\\d+) of lane 0 "
+            + DumpProcess.waiting(0, 1)
+            + " for \\d+[\\s\\S]* within [1-4]\\d\\d ms";
     String call = verdict(pid(0), stopped).group(1);
     assertThat(verdict(pid(2), stopped).group(1)).isEqualTo(call);
     assertThat(verdict(address, stopped).group(1)).isEqualTo(call);
@@ -116,8 +117,9 @@ class DumpTest {
     // The rank that hosts the root.
     ranks.get(0).process().stop();
     String root =
-        "rank 0 does not answer, and in all-reduce (\\d+) of lane 0 ranks 1 and 2 wait for \\d+"
-            + "[\\s\\S]* within [1-4]\\d\\d ms";
+        "rank 0 does not answer, and in all-reduce (\\d+) of lane 0 "
+            + DumpProcess.waiting(1, 2)
+            + " for \\d+[\\s\\S]* within [1-4]\\d\\d ms";
     call = verdict(pid(1), root).group(1);
     assertThat(verdict(pid(0), root).group(1)).isEqualTo(call);
     assertThat(verdict(address, root).group(1)).isEqualTo(call);
@@ -150,7 +152,8 @@ class DumpTest {
     DumpProcess asker = new DumpProcess(List.of(), own);
     asker.verdict(address, "3 ranks, of which 3 answer");
     ranks.get(2).process().stop();
-    String stopped = "rank 2 does not answer, and in all-reduce \\d+ of lane 0 ranks 0 and 1 wait";
+    String stopped =
+        "rank 2 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(0, 1);
     asker.verdict(address, stopped);
     asker.verdict(pid(1), stopped);
     ranks.get(2).process().goOn();
