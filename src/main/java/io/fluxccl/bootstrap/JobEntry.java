@@ -30,7 +30,8 @@ import org.slf4j.LoggerFactory;
  * their job listen, and the key that lets its reader ask what they do, and do nothing else. Only
  * this user can read the folder. The first rank of a process writes the file when the job has
  * formed, and the last one deletes it; one that a killed process has left is deleted by the next
- * process that looks.
+ * process that looks. Containers may share the folder: a file's name begins with the PID namespace,
+ * and those of another one are neither read nor judged.
  *
  * @param process of the ranks
  * @param root where the ranks of the job registered
@@ -82,8 +83,14 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
         });
   }
 
-  private String fileName() {
-    return "%d-%d-%d".formatted(process, root.getPort(), FILES.incrementAndGet());
+  private String fileName() throws IOException {
+    return "%s%d-%d-%d".formatted(namespace(), process, root.getPort(), FILES.incrementAndGet());
+  }
+
+  /** Returns how the names of files begin whose process ids mean something to this process. */
+  private static String namespace() throws IOException {
+    return Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString().replaceAll("\\D", "")
+        + "-";
   }
 
   /** Returns the entries of the ranks on this machine of a user, without those that have died. */
@@ -106,8 +113,13 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
     }
     List<Path> living = new ArrayList<>();
     try (Stream<Path> files = Files.list(folder)) {
+      String namespace = namespace();
       for (Path file : files.toList()) {
-        if (Files.exists(Path.of("/proc", file.getFileName().toString().split("-", 2)[0]))) {
+        String name = file.getFileName().toString();
+        if (!name.startsWith(namespace)) {
+          continue;
+        }
+        if (Files.exists(Path.of("/proc", name.split("-")[1]))) {
           living.add(file);
         } else {
           Files.deleteIfExists(file);

@@ -163,9 +163,16 @@ class InquiryTest {
     form(1);
     await().until(() -> own().size() == 1);
     Path folder = JobEntry.folder(JobEntry.userOf("self"));
-    Path stale = Files.write(folder.resolve(dead.pid() + "-1-1"), own().get(0).encode());
+    byte[] content = own().get(0).encode();
+    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
+    String number = namespace.replaceAll("\\D", "");
+    Path stale = Files.write(folder.resolve(number + "-" + dead.pid() + "-1-1"), content);
+    // Of a container that shares the folder: that its process is not here says nothing.
+    Path foreign = Files.write(folder.resolve("1" + number + "-" + dead.pid() + "-1-1"), content);
     entries();
     assertThat(stale).doesNotExist();
+    assertThat(foreign).exists();
+    Files.delete(foreign);
     assertThatThrownBy(() -> new JobInquiry(false, LIMIT).ofProcess(dead.pid()))
         .isInstanceOf(InvalidUsage.class);
   }
