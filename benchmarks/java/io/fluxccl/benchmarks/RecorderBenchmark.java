@@ -26,7 +26,7 @@ import org.openjdk.jmh.annotations.Warmup;
 @State(Scope.Thread)
 public class RecorderBenchmark {
   private final FlightRecorder recorder =
-      new FlightRecorder(0, () -> -1, FlightRecorder.DEFAULT_CALLS);
+      new FlightRecorder(0, () -> -1, FlightRecorder.DEFAULT_CALLS, false);
   private long number;
 
   /** One call. */

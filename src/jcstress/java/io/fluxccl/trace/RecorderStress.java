@@ -23,7 +23,7 @@ import org.openjdk.jcstress.infra.results.JJ_Result;
     expect = Expect.FORBIDDEN,
     desc = "a call of two, or one that another's end has ended")
 public class RecorderStress {
-  private final FlightRecorder recorder = new FlightRecorder(0, () -> -1, 2);
+  private final FlightRecorder recorder = new FlightRecorder(0, () -> -1, 2, false);
   private final long first = record(1);
 
   private long record(long value) {

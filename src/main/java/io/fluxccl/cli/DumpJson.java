@@ -136,6 +136,9 @@ final class DumpJson {
     if (call.endedNs() != 0) {
       json.writeNumberField("time_s", (call.endedNs() - call.enqueuedNs()) / NANOS);
     }
+    if (call.deviceEndedNs() != 0) {
+      json.writeNumberField("device_time_s", (call.deviceEndedNs() - call.deviceBegunNs()) / NANOS);
+    }
     json.writeEndObject();
   }
 }

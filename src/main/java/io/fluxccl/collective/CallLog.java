@@ -2,6 +2,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.trace.FlightRecorder;
 import io.fluxccl.trace.LaneLog;
 import io.fluxccl.trace.Outcome;
@@ -9,14 +10,19 @@ import java.util.List;
 
 /**
  * What a lane tells the flight recorder: the one place where runs are seen to begin and to end.
- * Allocates nothing and takes no lock.
+ * Allocates nothing and takes no lock, unless it keeps the device's times too.
  */
 final class CallLog implements AutoCloseable {
   private static final Collective[] COLLECTIVES = Collective.values();
 
   private final FlightRecorder recorder;
+  private final DeviceStream stream;
   private final AlgorithmSelector algorithms;
   private final LaneLog lane;
+
+  /** Null unless the recorder wants the device's times, and the stream has a clock. */
+  private final CallTimes times;
+
   private final int nRanks;
   private final int[] kinds = new int[COLLECTIVES.length];
   private final int[] types = new int[DataType.values().length];
@@ -29,6 +35,7 @@ final class CallLog implements AutoCloseable {
    * @param lane opened by all ranks
    */
   CallLog(Lane lane) {
+    this.stream = lane.stream;
     this.recorder = lane.communicator.recorder();
     this.algorithms = lane.algorithms;
     this.nRanks = lane.peers.topology().nRanks();
@@ -43,8 +50,20 @@ final class CallLog implements AutoCloseable {
     this.lane =
         new LaneLog(
             lane.options.tag(), () -> lane.rounds, lane.roundsDone::get, lane.inFlight.runs::size);
+    this.times =
+        recorder.wantsDeviceTimes()
+            ? stream.clock(2 * CallTimes.MOST).map(CallTimes::new).orElse(null)
+            : null;
     algorithms.number(recorder);
     recorder.add(this.lane);
+  }
+
+  /** Called before the steps of a run are enqueued; under the lane's lock. */
+  void begin(Run run) {
+    // What the stream's owner captures runs later, and as often as the owner likes.
+    if (times != null && !stream.isCapturing()) {
+      times.begin(run);
+    }
   }
 
   /**
@@ -71,11 +90,17 @@ final class CallLog implements AutoCloseable {
     long first = run.lastRound > before ? before + 1 : 0;
     long last = first == 0 ? 0 : run.lastRound;
     int algorithm = kind == captured ? 0 : algorithms.takeLastUsed();
+    if (times != null) {
+      times.enqueued(run);
+    }
     run.recorded = recorder.enqueued(lane.tag(), kind, type, algorithm, bytes, first, last);
   }
 
   /** Records the end of a run. Any thread. */
   void ended(Run run, Outcome outcome) {
+    if (times != null) {
+      times.ended(run, outcome, recorder);
+    }
     recorder.ended(run.recorded, outcome);
   }
 
@@ -83,5 +108,8 @@ final class CallLog implements AutoCloseable {
   @Override
   public void close() {
     recorder.remove(lane);
+    if (times != null) {
+      times.close();
+    }
   }
 }

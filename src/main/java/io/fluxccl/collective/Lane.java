@@ -219,8 +219,7 @@ final class Lane implements AutoCloseable {
     if (run.others() != null) {
       run.others().begin(run);
     }
-    enqueue(steps);
-    calls.enqueued(run, steps, rounds);
+    enqueue(run, steps);
     rounds = run.lastRound;
     CompletableFuture<Void> done = stream.completion();
     inFlight.add(run);
@@ -264,13 +263,15 @@ final class Lane implements AutoCloseable {
    * Enqueues steps after all of them were checked, so that a mistake harms no other rank. An error
    * at this point aborts, because peers may wait already.
    */
-  private void enqueue(List<Step> steps) {
+  private void enqueue(Run run, List<Step> steps) {
     boolean peersWait = false;
     try {
+      calls.begin(run);
       for (Step step : steps) {
         step.enqueue(this, stream);
         peersWait |= step.involvesPeers();
       }
+      calls.enqueued(run, steps, rounds);
     } catch (RuntimeException | Error e) {
       // If the device has failed, the peers may have launched theirs, and would wait for this one.
       if (peersWait || e instanceof DeviceFailure) {

@@ -38,6 +38,9 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Its sequence in the flight recorder, or 0; set under the lane's lock. */
   long recorded;
 
+  /** Its number among those timed by the device, or 0; as {@link #recorded}. */
+  int timed;
+
   private volatile int state = WAITING;
 
   Run(Lane lane, List<Step> steps) {

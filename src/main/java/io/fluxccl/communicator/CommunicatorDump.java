@@ -42,7 +42,10 @@ final class CommunicatorDump implements AutoCloseable {
     this.connections = connections;
     this.recorder =
         new FlightRecorder(
-            bootstrap.rank(), () -> communicator.abortFlag().waitingFor(), options.recordedCalls());
+            bootstrap.rank(),
+            () -> communicator.abortFlag().waitingFor(),
+            options.recordedCalls(),
+            options.deviceTimes());
     this.endOfReports = bootstrap.report(this::report);
   }
 

@@ -11,11 +11,22 @@ import java.time.Duration;
  *
  * @param setupTimeout how long one {@code setup()} may take
  * @param recordedCalls how many of its last calls the flight recorder keeps; 0: none
+ * @param deviceTimes whether it keeps when they ran by the device's clock, too: for looking at a
+ *     program, as each call then costs two more of the driver's
  */
-public record CommunicatorOptions(Duration setupTimeout, int recordedCalls) {
-  /** 30 s for a set-up, and as many calls as {@value FlightRecorder#VARIABLE} says. */
+public record CommunicatorOptions(Duration setupTimeout, int recordedCalls, boolean deviceTimes) {
+  /** The environment variable that is 1 for the device's times of calls, too. */
+  public static final String DEVICE_TIMES = "FLUXCCL_DEVICE_TIMES";
+
+  /**
+   * 30 s for a set-up, and as many calls as {@value FlightRecorder#VARIABLE} says, with the times
+   * that {@value #DEVICE_TIMES} says.
+   */
   public static final CommunicatorOptions DEFAULT =
-      new CommunicatorOptions(Deadline.DEFAULT_TIMEOUT, FlightRecorder.callsOfEnvironment());
+      new CommunicatorOptions(
+          Deadline.DEFAULT_TIMEOUT,
+          FlightRecorder.callsOfEnvironment(),
+          System.getenv().getOrDefault(DEVICE_TIMES, "").strip().equals("1"));
 
   /** Refuses a time-out that is not positive, and a number of calls below 0 or over a million. */
   public CommunicatorOptions {
@@ -30,11 +41,16 @@ public record CommunicatorOptions(Duration setupTimeout, int recordedCalls) {
 
   /** Returns these options with another time limit for set-ups. */
   public CommunicatorOptions withSetupTimeout(Duration timeout) {
-    return new CommunicatorOptions(timeout, recordedCalls);
+    return new CommunicatorOptions(timeout, recordedCalls, deviceTimes);
   }
 
   /** Returns these options with another number of calls that the flight recorder keeps. */
   public CommunicatorOptions withRecordedCalls(int calls) {
-    return new CommunicatorOptions(setupTimeout, calls);
+    return new CommunicatorOptions(setupTimeout, calls, deviceTimes);
+  }
+
+  /** Returns these options with or without the device's times of calls. */
+  public CommunicatorOptions withDeviceTimes(boolean wanted) {
+    return new CommunicatorOptions(setupTimeout, recordedCalls, wanted);
   }
 }

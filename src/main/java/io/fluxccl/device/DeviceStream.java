@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -127,6 +128,16 @@ public interface DeviceStream extends AutoCloseable {
    */
   default DeviceStream failFast() {
     return this;
+  }
+
+  /**
+   * Creates a clock of this stream, for its owner to close.
+   *
+   * @param points how many times it can hold at once
+   * @return empty if the stream records, or its device has none
+   */
+  default Optional<StreamClock> clock(int points) {
+    return Optional.empty();
   }
 
   /**

@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.trace.FlightRecorder;
 import io.fluxccl.transport.TransportFlags;
 import java.math.BigDecimal;
@@ -41,7 +42,7 @@ record GroupVariables(Map<String, String> byName) {
   /** All variables of this prefix that any part of the library or its scripts reads. */
   private static final List<String> KNOWN =
       List.of(
-          "ADDR CACHE_DIR CHECKS CHECKSUM CLASSPATH CUBLASLT DEVICE DUMP_DIR HOSTID IB_DEVICES INSECURE",
+          "ADDR CACHE_DIR CHECKS CHECKSUM CLASSPATH CUBLASLT DEVICE DEVICE_TIMES DUMP_DIR HOSTID IB_DEVICES INSECURE",
           "JAVA_OPTS JOIN_TIMEOUT LEAST_RANKS LIVENESS_TIMEOUT LOCAL_RANK LOCAL_SIZE LOG NAME NCCL"
               + " NETWORK NRANKS NVRTC OVERLAP_LAUNCHES",
           "PARENT_PID PATIENCE PORT_RANGE PROXY_IDLE RANK RECORDER RUNTIME_DIR SECRET SECRET_FILE SHM_DIR TIMEOUT TLS"
@@ -75,6 +76,7 @@ record GroupVariables(Map<String, String> byName) {
             Duration.ZERO);
     // Communicators read it by themselves; here it is refused.
     read(FlightRecorder.VARIABLE, 0, (from, text) -> FlightRecorder.calls(text));
+    read(CommunicatorOptions.DEVICE_TIMES, false, (from, text) -> flag(text));
     options = read(NAME, options, JoinOptions::withName);
     options = read(JOIN_TIMEOUT, options, (from, text) -> from.withJoinTimeout(seconds(text)));
     options = read(TIMEOUT, options, (from, text) -> from.withTimeout(seconds(text)));

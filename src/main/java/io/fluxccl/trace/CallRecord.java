@@ -25,6 +25,8 @@ import java.util.Map;
  * @param begunNs when the calls before it on its lane were over, so that it could begin; 0 if they
  *     are not, or that is not known
  * @param endedNs when it was over; 0 while it is in flight
+ * @param deviceBegunNs when the device got to it, by the device's own clock; 0 if that is not known
+ * @param deviceEndedNs when the device was done with it, or 0
  * @param outcome how it stands
  */
 public record CallRecord(
@@ -39,11 +41,13 @@ public record CallRecord(
     long enqueuedNs,
     long begunNs,
     long endedNs,
+    long deviceBegunNs,
+    long deviceEndedNs,
     Outcome outcome) {
   private static final int MOST_NAME_BYTES = 1 << 10;
 
   /** The least bytes of a record on the wire. */
-  static final int WIRE_BYTES = 4 + 8 * 7 + 3 * 4 + 1;
+  static final int WIRE_BYTES = 4 + 8 * 9 + 3 * 4 + 1;
 
   /** Returns the call and its number, for example {@code all-reduce 1043}. */
   public String label() {
@@ -71,6 +75,8 @@ public record CallRecord(
         enqueuedNs,
         atNs,
         endedNs,
+        deviceBegunNs,
+        deviceEndedNs,
         outcome);
   }
 
@@ -94,7 +100,8 @@ public record CallRecord(
   void write(WireWriter out) {
     out.int32(lane).int64(sequence).int64(first).int64(last);
     out.string(kind).string(type).string(algorithm);
-    out.int64(bytes).int64(enqueuedNs).int64(begunNs).int64(endedNs).uint8(outcome.ordinal());
+    out.int64(bytes).int64(enqueuedNs).int64(begunNs).int64(endedNs);
+    out.int64(deviceBegunNs).int64(deviceEndedNs).uint8(outcome.ordinal());
   }
 
   static CallRecord read(WireReader in) {
@@ -109,6 +116,8 @@ public record CallRecord(
     long enqueuedNs = in.int64("enqueuedNs");
     long begunNs = in.int64("begunNs");
     long endedNs = in.int64("endedNs");
+    long deviceBegunNs = in.int64("deviceBegunNs");
+    long deviceEndedNs = in.int64("deviceEndedNs");
     int outcome = in.uint8("outcome");
     in.check(outcome < Outcome.values().length, "outcome", Integer.toString(outcome));
     return new CallRecord(
@@ -123,6 +132,8 @@ public record CallRecord(
         enqueuedNs,
         begunNs,
         endedNs,
+        deviceBegunNs,
+        deviceEndedNs,
         Outcome.values()[outcome]);
   }
 }

@@ -35,13 +35,15 @@ public final class FlightRecorder {
   public static final int MOST_CALLS = 1 << 20;
 
   private static final VarHandle WORD = MethodHandles.arrayElementVarHandle(long[].class);
-  private static final int WORDS = 8;
+  private static final int WORDS = 9;
   private static final int LANE_AND_NAMES = 1;
   private static final int FIRST = 2;
   private static final int LAST = 3;
   private static final int BYTES = 4;
   private static final int ENQUEUED = 5;
   private static final int ENDED = 6;
+  private static final int DEVICE_BEGUN = 7;
+  private static final int DEVICE_ENDED = 8;
 
   /** The bits of the first word that hold the outcome. */
   private static final int OUTCOME_BITS = 3;
@@ -52,6 +54,7 @@ public final class FlightRecorder {
   private final IntSupplier waitedFor;
   private final int mask;
   private final long[] ring;
+  private final boolean deviceTimes;
   private final AtomicLong sequences = new AtomicLong();
   private final Names names = new Names();
   private final List<LaneLog> lanes = new CopyOnWriteArrayList<>();
@@ -67,13 +70,15 @@ public final class FlightRecorder {
    * @param rank whose calls these are, for JFR events
    * @param waitedFor returns the rank for which kernels last began to wait long, or -1
    * @param calls how many it keeps, rounded up to a power of two; 0: none
+   * @param deviceTimes whether lanes are to tell when calls ran by the device's clock, too
    */
-  public FlightRecorder(int rank, IntSupplier waitedFor, int calls) {
+  public FlightRecorder(int rank, IntSupplier waitedFor, int calls, boolean deviceTimes) {
     this.rank = rank;
     this.waitedFor = waitedFor;
     int size = calls <= 0 ? 0 : Integer.highestOneBit(Math.max(1, calls - 1)) << 1;
     this.mask = size - 1;
     this.ring = new long[size * WORDS];
+    this.deviceTimes = deviceTimes && size > 0;
   }
 
   /**
@@ -114,6 +119,11 @@ public final class FlightRecorder {
   /** Returns whether it records. */
   public boolean isOn() {
     return ring.length > 0;
+  }
+
+  /** Returns whether it is told when calls ran by the device's clock, too. */
+  public boolean wantsDeviceTimes() {
+    return deviceTimes;
   }
 
   /** Returns the number of a name of a kind, a type or an algorithm. For set-up. */
@@ -199,9 +209,24 @@ public final class FlightRecorder {
     to[at + BYTES] = bytes;
     to[at + ENQUEUED] = System.nanoTime();
     to[at + ENDED] = 0;
+    to[at + DEVICE_BEGUN] = 0;
+    to[at + DEVICE_ENDED] = 0;
     // Pairs with the acquire in read().
     WORD.setRelease(to, at, sequence << OUTCOME_BITS);
     return sequence;
+  }
+
+  /**
+   * Records when a call ran by the device's clock, before {@link #ended}.
+   *
+   * @param sequence what {@link #enqueued} returned
+   */
+  public void ranOnDevice(long sequence, long begunNs, long endedNs) {
+    int at = ((int) sequence & mask) * WORDS;
+    if (sequence != 0 && (long) WORD.getAcquire(ring, at) == sequence << OUTCOME_BITS) {
+      ring[at + DEVICE_BEGUN] = begunNs;
+      ring[at + DEVICE_ENDED] = endedNs;
+    }
   }
 
   /**
@@ -276,6 +301,8 @@ public final class FlightRecorder {
     long bytes = ring[at + BYTES];
     long enqueued = ring[at + ENQUEUED];
     long ended = ring[at + ENDED];
+    long deviceBegun = ring[at + DEVICE_BEGUN];
+    long deviceEnded = ring[at + DEVICE_ENDED];
     // Pairs with the fence in enqueued(): the words above are of the state read below.
     VarHandle.loadLoadFence();
     if ((long) WORD.getOpaque(ring, at) >>> OUTCOME_BITS != sequence) {
@@ -294,6 +321,8 @@ public final class FlightRecorder {
         enqueued,
         0,
         outcome == Outcome.IN_FLIGHT ? 0 : ended,
+        outcome == Outcome.IN_FLIGHT ? 0 : deviceBegun,
+        outcome == Outcome.IN_FLIGHT ? 0 : deviceEnded,
         outcome);
   }
 }

@@ -32,7 +32,7 @@ public record RankReport(
     Map<Integer, Long> silentNs,
     List<GroupReport> groups) {
   private static final int MAGIC = 0x464c5852;
-  private static final int VERSION = 1;
+  private static final int VERSION = 2;
   private static final int MOST_NAME_BYTES = 1 << 16;
 
   /**

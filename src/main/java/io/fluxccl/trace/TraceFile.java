@@ -8,8 +8,9 @@ import java.util.TreeMap;
 
 /**
  * Writes the calls of jobs in Chrome's trace event format, which ui.perfetto.dev shows: a process
- * for each rank, a track for each of its lanes, a span for each call. The times of all ranks are
- * those of the process that asked, by the clock offset of each rank's answer.
+ * for each rank, a track for each of its lanes, a span for each call; where the device's times are
+ * known, a second track for each lane. The times of all ranks are those of the process that asked,
+ * by the clock offset of each rank's answer.
  */
 public final class TraceFile {
   private static final double NANOS_PER_MICRO = 1e3;
@@ -44,9 +45,13 @@ public final class TraceFile {
     for (GroupReport group : report.groups()) {
       int least = group.calls().stream().mapToInt(CallRecord::lane).min().orElse(0);
       for (CallRecord call : group.calls()) {
-        String lane = "lane " + (call.lane() - least);
-        int track = track(process, group.group() == 0 ? lane : group.name() + " " + lane);
+        String number = "lane " + (call.lane() - least);
+        String lane = group.group() == 0 ? number : group.name() + " " + number;
+        int track = track(process, lane);
         span(process, track, answer.offsetNs(), report.nowNs(), call);
+        if (call.deviceEndedNs() != 0) {
+          span(process, track(process, lane + " on the device"), answer.offsetNs(), call);
+        }
       }
     }
   }
@@ -87,6 +92,18 @@ public final class TraceFile {
         quoted(call.algorithm()),
         quoted(call.outcome().name().toLowerCase(Locale.ROOT)),
         (begun - call.enqueuedNs()) / NANOS_PER_MICRO);
+  }
+
+  /** Writes when the device ran a call. */
+  private void span(int process, int track, long offsetNs, CallRecord call) {
+    event(
+        "\"ph\":\"X\",\"name\":%s,\"cat\":%s,\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
+        quoted(call.label()),
+        quoted(call.kind()),
+        process,
+        track,
+        (call.deviceBegunNs() - offsetNs) / NANOS_PER_MICRO,
+        (call.deviceEndedNs() - call.deviceBegunNs()) / NANOS_PER_MICRO);
   }
 
   private void event(String format, Object... values) {

@@ -82,6 +82,7 @@ class JoinOptionsTest {
     "FLUXCCL_LEAST_RANKS, 3",
     "FLUXCCL_PATIENCE, -1",
     "FLUXCCL_RECORDER, many",
+    "FLUXCCL_DEVICE_TIMES, 2",
     "FLUXCCL_INSECURE, true"
   })
   void shouldNameTheVariableThatMakesNoSense(String name, String value) {

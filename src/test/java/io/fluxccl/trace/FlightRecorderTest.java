@@ -17,7 +17,7 @@ class FlightRecorderTest {
   private static final int LANE = 1 << 20;
 
   private static FlightRecorder recorder(int calls) {
-    return new FlightRecorder(0, () -> -1, calls);
+    return new FlightRecorder(0, () -> -1, calls, false);
   }
 
   private static long enqueue(FlightRecorder recorder, long number) {

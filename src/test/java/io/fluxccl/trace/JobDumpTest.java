@@ -39,6 +39,8 @@ class JobDumpTest {
         NOW - SECOND,
         0,
         0,
+        0,
+        0,
         Outcome.IN_FLIGHT);
   }
 
@@ -56,6 +58,8 @@ class JobDumpTest {
         from,
         from,
         from + 500,
+        0,
+        0,
         Outcome.DONE);
   }
 
@@ -136,7 +140,8 @@ class JobDumpTest {
 
   private static boolean isSettled(long waitedNs, Map<Integer, Long> silentNs, RankAnswer other) {
     CallRecord call =
-        new CallRecord(TAG, 7, 7, 7, "barrier", "", "", 0, NOW - waitedNs, 0, 0, Outcome.IN_FLIGHT);
+        new CallRecord(
+            TAG, 7, 7, 7, "barrier", "", "", 0, NOW - waitedNs, 0, 0, 0, 0, Outcome.IN_FLIGHT);
     RankReport sees =
         new RankReport(
             "", 0, 3, 1, "host", NOW, silentNs, List.of(group(0, List.of(), 7, 6, call)));
@@ -203,7 +208,7 @@ class JobDumpTest {
   void shouldBlameNobodyWhileAJobGoesOn() {
     CallRecord young =
         new CallRecord(
-            TAG, 2, 2, 2, "all-reduce", "float", "", 64, NOW - 1000, 0, 0, Outcome.IN_FLIGHT);
+            TAG, 2, 2, 2, "all-reduce", "float", "", 64, NOW - 1000, 0, 0, 0, 0, Outcome.IN_FLIGHT);
     JobDump dump =
         JobDump.of(
             2,
@@ -287,6 +292,8 @@ class JobDumpTest {
                         NOW + 999 * SECOND,
                         NOW + 999 * SECOND,
                         NOW + 1000 * SECOND,
+                        NOW + 999 * SECOND + 2000,
+                        NOW + 999 * SECOND + 7000,
                         Outcome.DONE))));
     JobDump dump =
         JobDump.of(
@@ -307,15 +314,18 @@ class JobDumpTest {
         }
       }
     }
-    assertThat(names).contains("rank 0 chat", "rank 1", "lane 0", "all-reduce 1");
-    assertThat(begins).containsExactly((NOW - 5 * SECOND + 1000) / 1e3, (NOW - SECOND) / 1e3);
+    assertThat(names)
+        .contains("rank 0 chat", "rank 1", "lane 0", "all-reduce 1", "lane 0 on the device");
+    assertThat(begins)
+        .containsExactly(
+            (NOW - 5 * SECOND + 1000) / 1e3, (NOW - SECOND) / 1e3, (NOW - SECOND + 2000) / 1e3);
   }
 
   @Test
   void shouldWriteWhatARankDidWhenItsJobFailed(@TempDir Path folder) throws IOException {
     CallRecord failed =
         new CallRecord(
-            TAG, 9, 9, 9, "all-reduce", "float", "pipe", 64, NOW, 0, NOW + 5, Outcome.FAILED);
+            TAG, 9, 9, 9, "all-reduce", "float", "pipe", 64, NOW, 0, NOW + 5, 0, 0, Outcome.FAILED);
     DumpFile file =
         new DumpFile(
             0,

@@ -10,6 +10,7 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.Recording;
 import java.util.function.IntSupplier;
+import jcuda.driver.CUevent;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
@@ -317,6 +318,19 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       }
       check(result, "cuEventRecord");
       return event;
+    }
+  }
+
+  /** Lets a timing event note when what is enqueued so far is done. */
+  final void recordTime(CUevent at) {
+    synchronized (lock) {
+      begin();
+      int result;
+      try (EnqueueLock held = tryLock()) {
+        result = JCudaDriver.cuEventRecord(at, stream);
+      }
+      ended();
+      check(result, "cuEventRecord");
     }
   }
 

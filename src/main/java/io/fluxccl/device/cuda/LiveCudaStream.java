@@ -7,6 +7,8 @@ import io.fluxccl.completion.CompletionQueue;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.StreamClock;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 import java.util.function.IntSupplier;
@@ -203,6 +205,11 @@ class LiveCudaStream extends CudaStream {
     return result == CUresult.CUDA_SUCCESS || result == CUresult.CUDA_ERROR_NOT_READY
         ? null
         : failed(result, "work");
+  }
+
+  @Override
+  public Optional<StreamClock> clock(int points) {
+    return Optional.of(new CudaStreamClock(this, points));
   }
 
   @Override

@@ -5,10 +5,12 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.device.DeviceGraph;
+import io.fluxccl.device.StreamClock;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -87,6 +89,11 @@ final class LiveHostStream extends HostStream {
   protected HostStream enqueueGraph(DeviceGraph graph) {
     ((HostGraph) graph).enqueueOn(this);
     return this;
+  }
+
+  @Override
+  public Optional<StreamClock> clock(int points) {
+    return Optional.of(new HostStreamClock(this, points));
   }
 
   @Override

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.collective;
+
+import io.fluxccl.device.Device;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.testing.EmulatedGpus;
+
+/** Two GPUs whose kernels run on the CPU, one rank on each. */
+@EmulatedGpus
+class DeviceTimesEmulatedTest extends DeviceTimesContract {
+  @Override
+  Device device(int rank) {
+    return CudaDevice.open(rank);
+  }
+}
