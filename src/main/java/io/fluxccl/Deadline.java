@@ -2,11 +2,21 @@
 package io.fluxccl;
 
 import java.time.Duration;
+import java.util.concurrent.Future;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import reactor.core.Disposable;
+import reactor.core.Disposables;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
 
 /**
  * A moment, on the monotonic clock, by which something must be done. Immutable; created once at the
  * entry of an operation and passed down, so that all steps share one time limit.
+ *
+ * <p>One that is created while a test has Reactor's virtual time installed passes when that says
+ * so, or in real time, whichever comes first.
  */
 public final class Deadline {
   /** The time limit of operations for which none is set: 30 s. */
@@ -17,12 +27,35 @@ public final class Deadline {
   /** The time limit of what may take for ever. All longer durations mean the same. */
   public static final Duration NO_LIMIT = Duration.ofNanos(MAX_NANOS);
 
-  private final long startNanos;
+  /** By how much the clock of a scheduler of real time may differ from the system's. */
+  private static final long TOLERANCE_MS = TimeUnit.HOURS.toMillis(1);
+
+  /** The last scheduler that was seen to have real time. */
+  private static volatile Scheduler real;
+
+  private final long startNanos = System.nanoTime();
   private final long timeoutNanos;
 
-  private Deadline(long startNanos, long timeoutNanos) {
-    this.startNanos = startNanos;
+  /** The virtual time, or null. */
+  private final Scheduler virtual;
+
+  private final long virtualStartNanos;
+
+  private Deadline(long timeoutNanos) {
     this.timeoutNanos = timeoutNanos;
+    Scheduler timers = Schedulers.single();
+    this.virtual = timers == real || isReal(timers) ? null : timers;
+    this.virtualStartNanos = virtual == null ? 0 : virtual.now(TimeUnit.NANOSECONDS);
+  }
+
+  /** Returns whether a scheduler's time is not virtual: that begins in 1970. */
+  public static boolean isReal(Scheduler timers) {
+    long aheadMs = timers.now(TimeUnit.MILLISECONDS) - System.currentTimeMillis();
+    if (Math.abs(aheadMs) > TOLERANCE_MS) {
+      return false;
+    }
+    real = timers;
+    return true;
   }
 
   /**
@@ -37,7 +70,7 @@ public final class Deadline {
       throw new InvalidUsage("timeout=" + timeout + " is negative; give zero or more");
     }
     long nanos = timeout.compareTo(Duration.ofNanos(MAX_NANOS)) > 0 ? MAX_NANOS : timeout.toNanos();
-    return new Deadline(System.nanoTime(), nanos);
+    return new Deadline(nanos);
   }
 
   /** Returns a deadline that never passes. */
@@ -52,7 +85,40 @@ public final class Deadline {
 
   /** Returns the nanoseconds left; 0 once it has passed, never negative. */
   public long remainingNanos() {
-    return isNever() ? MAX_NANOS : Math.max(0, timeoutNanos - (System.nanoTime() - startNanos));
+    if (isNever()) {
+      return MAX_NANOS;
+    }
+    long passed = System.nanoTime() - startNanos;
+    if (virtual != null) {
+      passed = Math.max(passed, virtual.now(TimeUnit.NANOSECONDS) - virtualStartNanos);
+    }
+    return Math.max(0, timeoutNanos - passed);
+  }
+
+  /**
+   * Runs a task on an executor once this has passed; never, if this never passes.
+   *
+   * @return takes the task back, if it has not begun
+   */
+  public Disposable whenPassed(ScheduledExecutorService executor, Runnable task) {
+    if (isNever()) {
+      return Disposables.disposed();
+    }
+    long left = remainingNanos();
+    Future<?> timer = executor.schedule(task, left, TimeUnit.NANOSECONDS);
+    return virtual == null
+        ? () -> timer.cancel(false)
+        : Disposables.composite(
+            () -> timer.cancel(false),
+            virtual.schedule(() -> execute(executor, task), left, TimeUnit.NANOSECONDS));
+  }
+
+  private static void execute(ScheduledExecutorService executor, Runnable task) {
+    try {
+      executor.execute(task);
+    } catch (RejectedExecutionException e) {
+      // It has ended, and with it what the task would have been late for.
+    }
   }
 
   /** Returns the milliseconds left, rounded up; 0 once it has passed. */

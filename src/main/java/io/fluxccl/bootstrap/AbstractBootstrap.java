@@ -21,6 +21,7 @@ import java.net.InetAddress;
 import java.time.Duration;
 import java.util.BitSet;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
@@ -56,7 +57,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   private final BitSet departed = new BitSet();
 
   AbstractBootstrap(String name, int rank, int nRanks, int messageLimit) {
-    checkPlace(rank, nRanks);
+    RankEnvironment.checkPlace(rank, nRanks);
     this.name = name;
     this.rank = rank;
     this.nRanks = nRanks;
@@ -70,15 +71,6 @@ abstract class AbstractBootstrap implements Bootstrap {
       RankLog.joined(rank);
       lifecycle.own(() -> RankLog.left(rank));
       loop.execute(RankLog::serveAll);
-    }
-  }
-
-  static void checkPlace(int rank, int nRanks) {
-    if (nRanks < 1 || nRanks > BootstrapFrameCodec.MAX_RANKS) {
-      throw InvalidUsage.of("nRanks=%s; give 1 to %s", nRanks, BootstrapFrameCodec.MAX_RANKS);
-    }
-    if (rank < 0 || rank >= nRanks) {
-      throw InvalidUsage.of("rank=%s of nRanks=%s; give 0 to nRanks - 1", rank, nRanks);
     }
   }
 
@@ -97,6 +89,9 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   /** Notifies the other ranks that the job has failed. */
   abstract void relay(FluxCclException reason);
+
+  /** Returns the silent ranks and for how long each is silent at least, in ns. */
+  abstract Map<Integer, Long> silentNanos();
 
   /** Learns for the first time that a rank has left in good order. This one may be leaving too. */
   void onDeparture(int peer) {}

@@ -14,10 +14,12 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import reactor.core.publisher.Flux;
 
 /**
  * Adds the operations of all ranks together. One rank leads each of them: the first of those that
@@ -33,9 +35,27 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
 
   private final List<Integer> all;
 
+  /** Which ranks answer no heartbeat; not used by sub-groups, which ask the job's. */
+  final Liveness liveness = new Liveness(this);
+
   CollectiveBootstrap(String name, int rank, int nRanks, int messageLimit) {
     super(name, rank, nRanks, messageLimit);
     all = IntStream.range(0, nRanks).boxed().toList();
+  }
+
+  @Override
+  Map<Integer, Long> silentNanos() {
+    return liveness.silentNanos();
+  }
+
+  @Override
+  public List<Integer> silentRanks() {
+    return liveness.silentRanks();
+  }
+
+  @Override
+  public Flux<OptionalInt> silence() {
+    return liveness.changes();
   }
 
   @Override

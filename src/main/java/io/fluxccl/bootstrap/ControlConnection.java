@@ -273,7 +273,7 @@ final class ControlConnection implements Handshake.Outcome {
     // Without being asked: the question may wait behind a long message.
     send(new Pong());
     findUnresponsive();
-    bootstrap.liveness.check();
+    bootstrap.liveness.check(bootstrap.options().livenessTimeout());
   }
 
   // A root that is gone is not silent, and of silent ranks it alone knows.

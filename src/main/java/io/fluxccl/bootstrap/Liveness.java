@@ -21,8 +21,7 @@ import reactor.core.publisher.Sinks;
 final class Liveness {
   private static final Logger LOG = LoggerFactory.getLogger(Liveness.class);
 
-  private final TcpBootstrap bootstrap;
-  private final Duration limit;
+  private final AbstractBootstrap bootstrap;
   private final Sinks.Many<OptionalInt> changes =
       Sinks.many().replay().latestOrDefault(OptionalInt.empty());
 
@@ -31,14 +30,9 @@ final class Liveness {
 
   private volatile List<Integer> silent = List.of();
 
-  /**
-   * Creates the state of a job in which no rank is silent.
-   *
-   * @param limit how long a rank may be silent before the job fails; zero for no limit
-   */
-  Liveness(TcpBootstrap bootstrap, Duration limit) {
+  /** Creates the state of a job in which no rank is silent. */
+  Liveness(AbstractBootstrap bootstrap) {
     this.bootstrap = bootstrap;
-    this.limit = limit;
   }
 
   /** {@link Bootstrap#silentRanks}. Any thread. */
@@ -89,19 +83,26 @@ final class Liveness {
     changes.tryEmitNext(bootstrap.unresponsiveRank());
   }
 
-  /** Fails the job if a rank has been silent for longer than the limit. */
-  void check() {
+  /**
+   * Fails the job if a rank has been silent for too long.
+   *
+   * @param limit how long it may be; zero for no limit
+   */
+  void check(Duration limit) {
     if (limit.isZero()) {
       return;
     }
     long now = System.nanoTime();
     for (int rank : silent) {
       if (now - sinceNanos.get(rank) > limit.toNanos()) {
-        bootstrap.abort(
-            Timeout.of(
-                rank, "rank %s has answered no heartbeat for %s ms", rank, limit.toMillis()));
+        bootstrap.abort(over(rank, limit));
         return;
       }
     }
+  }
+
+  /** Returns why a job fails in which a rank has been silent for so long. */
+  static Timeout over(int rank, Duration limit) {
+    return Timeout.of(rank, "rank %s has answered no heartbeat for %s ms", rank, limit.toMillis());
   }
 }

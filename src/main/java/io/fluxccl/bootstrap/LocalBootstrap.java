@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
@@ -13,9 +14,11 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import java.util.OptionalInt;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
-import reactor.core.publisher.Flux;
+import reactor.core.Disposable;
+import reactor.core.Disposables;
 
 /**
  * The bootstrap of ranks of one JVM, which exchange messages through memory: for tests, and for
@@ -25,9 +28,15 @@ import reactor.core.publisher.Flux;
 public final class LocalBootstrap extends CollectiveBootstrap {
   private static final int MESSAGE_LIMIT = BootstrapOptions.DEFAULT_MESSAGE_LIMIT;
 
+  /** After how long others notice that a rank answers no heartbeat, as by {@link TcpBootstrap}. */
+  private static final Duration SILENCE = Duration.ofSeconds(1);
+
   // By rank; filled before a caller sees any of them, and never changed.
   final List<LocalBootstrap> group;
   boolean gone;
+
+  // Of the event loop only: those that were told to answer no heartbeat.
+  private Disposable silencing = Disposables.disposed();
 
   private LocalBootstrap(
       String name, int rank, int nRanks, List<LocalBootstrap> group, int messageLimit) {
@@ -95,6 +104,48 @@ public final class LocalBootstrap extends CollectiveBootstrap {
     return Collections.unmodifiableList(group);
   }
 
+  /**
+   * Lets this rank answer no heartbeat, as if its process was stopped: for tests of what the others
+   * do then. They notice after a second, by Reactor's virtual time if a test has installed it.
+   * Nothing else changes: messages that this rank sends still arrive.
+   *
+   * @param livenessTimeout how long after that the job fails, as {@link
+   *     BootstrapOptions#livenessTimeout}; zero: it does not
+   */
+  public void stopAnswering(Duration livenessTimeout) {
+    Deadline noticed = Deadline.after(SILENCE);
+    Deadline over =
+        livenessTimeout.isZero() ? Deadline.never() : Deadline.after(SILENCE.plus(livenessTimeout));
+    onLoop(
+        () -> {
+          silencing.dispose();
+          silencing =
+              Disposables.composite(
+                  noticed.whenPassed(loop, () -> tellOthers(true)),
+                  over.whenPassed(loop, () -> fail(Liveness.over(rank(), livenessTimeout))));
+        });
+  }
+
+  /** Lets this rank answer heartbeats again. */
+  public void answerAgain() {
+    onLoop(
+        () -> {
+          silencing.dispose();
+          tellOthers(false);
+        });
+  }
+
+  private void tellOthers(boolean silent) {
+    for (LocalBootstrap each : group) {
+      if (each != this && !each.gone) {
+        Set<Integer> ranks = new TreeSet<>(each.silentRanks());
+        if (silent ? ranks.add(rank()) : ranks.remove(rank())) {
+          each.liveness.set(List.copyOf(ranks), System.nanoTime() - SILENCE.toNanos());
+        }
+      }
+    }
+  }
+
   @Override
   void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
     LocalBootstrap to = group.get(peer);
@@ -123,6 +174,8 @@ public final class LocalBootstrap extends CollectiveBootstrap {
   CompletableFuture<Void> leave() {
     if (!gone) {
       gone = true;
+      silencing.dispose();
+      tellOthers(false);
       for (LocalBootstrap each : group) {
         // Behind what was transmitted before.
         loop.execute(() -> each.departed(rank()));
@@ -146,15 +199,5 @@ public final class LocalBootstrap extends CollectiveBootstrap {
           return JobDump.of(nRanks(), answers);
         },
         this::onLoop);
-  }
-
-  @Override
-  public List<Integer> silentRanks() {
-    return List.of();
-  }
-
-  @Override
-  public Flux<OptionalInt> silence() {
-    return Flux.just(OptionalInt.empty()).concatWith(Flux.never());
   }
 }

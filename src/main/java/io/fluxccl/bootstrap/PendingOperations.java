@@ -6,17 +6,16 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import io.netty.channel.EventLoop;
-import io.netty.util.concurrent.ScheduledFuture;
 import java.util.HashSet;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import reactor.core.Disposable;
 
 /**
  * The operations of one rank that have not ended: each ends by its deadline at the latest. Only on
@@ -111,20 +110,12 @@ final class PendingOperations {
       return;
     }
     set.add(operation);
-    ScheduledFuture<?> timer =
-        deadline.isNever()
-            ? null
-            : loop.schedule(
-                () -> operation.completeExceptionally(late.get()),
-                deadline.remainingNanos(),
-                TimeUnit.NANOSECONDS);
+    Disposable timer = deadline.whenPassed(loop, () -> operation.completeExceptionally(late.get()));
     operation.whenComplete(
         (value, thrown) ->
             onLoop(
                 () -> {
-                  if (timer != null) {
-                    timer.cancel(false);
-                  }
+                  timer.dispose();
                   set.remove(operation);
                   onEnd.run();
                 }));

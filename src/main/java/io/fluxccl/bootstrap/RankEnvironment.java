@@ -86,7 +86,7 @@ public record RankEnvironment(
    * @throws InvalidUsage if one of them is out of range
    */
   public static RankEnvironment of(int rank, int nRanks) {
-    AbstractBootstrap.checkPlace(rank, nRanks);
+    checkPlace(rank, nRanks);
     return new RankEnvironment(
         CODE,
         Optional.empty(),
@@ -287,6 +287,15 @@ public record RankEnvironment(
         throw new InvalidUsage(name + "=" + value + " is not a number", e);
       }
       throw InvalidUsage.of("%s=%s is out of range: %s to %s", name, value, min, max);
+    }
+  }
+
+  static void checkPlace(int rank, int nRanks) {
+    if (nRanks < 1 || nRanks > BootstrapFrameCodec.MAX_RANKS) {
+      throw InvalidUsage.of("nRanks=%s; give 1 to %s", nRanks, BootstrapFrameCodec.MAX_RANKS);
+    }
+    if (rank < 0 || rank >= nRanks) {
+      throw InvalidUsage.of("rank=%s of nRanks=%s; give 0 to nRanks - 1", rank, nRanks);
     }
   }
 }

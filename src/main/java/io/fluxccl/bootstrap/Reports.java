@@ -11,7 +11,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
@@ -61,8 +60,6 @@ final class Reports {
 
   /** Returns the report of this rank as it is now. On the event loop. */
   RankReport make() {
-    Map<Integer, Long> silent =
-        bootstrap instanceof TcpBootstrap tcp ? tcp.liveness.silentNanos() : Map.of();
     List<GroupReport> groups = parts.stream().map(Supplier::get).toList();
     return new RankReport(
         bootstrap.name(),
@@ -71,7 +68,7 @@ final class Reports {
         ProcessHandle.current().pid(),
         HOST,
         System.nanoTime(),
-        silent,
+        bootstrap.silentNanos(),
         groups);
   }
 

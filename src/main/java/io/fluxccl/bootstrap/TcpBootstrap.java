@@ -22,7 +22,6 @@ import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.util.List;
-import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -30,7 +29,6 @@ import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import reactor.core.publisher.Flux;
 
 /**
  * The bootstrap over TCP. One of the ranks, or the process that created the {@link UniqueId}, hosts
@@ -51,7 +49,6 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   private final AtomicBoolean begun = new AtomicBoolean();
   private final CompletableFuture<Void> ready = NonblockingFuture.create();
   private final ChannelGroup channels;
-  final Liveness liveness;
 
   // The rest is of the event loop only.
   ControlConnection control;
@@ -65,7 +62,6 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     super(options.name(), rank, nRanks, options.messageLimit());
     this.options = options;
     this.channels = new DefaultChannelGroup(loop, true);
-    this.liveness = new Liveness(this, options.livenessTimeout());
   }
 
   /**
@@ -249,16 +245,6 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     return links
         .learnDepartures()
         .thenApply(all -> IntStream.range(0, nRanks()).filter(this::hasDeparted).boxed());
-  }
-
-  @Override
-  public List<Integer> silentRanks() {
-    return liveness.silentRanks();
-  }
-
-  @Override
-  public Flux<OptionalInt> silence() {
-    return liveness.changes();
   }
 
   // ---- messages ----

@@ -32,9 +32,6 @@ final class InFlightTracker {
 
   private static final long NONE = Long.MIN_VALUE;
 
-  /** By how much the clock of a scheduler of real time may differ from the system's. */
-  private static final long TOLERANCE_MS = TimeUnit.HOURS.toMillis(1);
-
   private final Consumer<Run> late;
   private final NanoClock clock;
   private final Supplier<Scheduler> timers;
@@ -76,10 +73,9 @@ final class InFlightTracker {
     }
   }
 
-  /** Uses a timer from now on, unless its time is virtual: that begins in 1970. */
+  /** Uses a timer from now on, unless its time is virtual. */
   private synchronized boolean isReal(Scheduler current) {
-    long aheadMs = current.now(TimeUnit.MILLISECONDS) - System.currentTimeMillis();
-    if (Math.abs(aheadMs) > TOLERANCE_MS) {
+    if (!Deadline.isReal(current)) {
       return false;
     }
     timer = current;

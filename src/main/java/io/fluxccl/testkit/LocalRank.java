@@ -5,6 +5,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.communicator.Communicator;
@@ -12,6 +13,7 @@ import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.group.Rank;
+import java.time.Duration;
 import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -21,7 +23,7 @@ import java.util.function.Supplier;
 public final class LocalRank implements Rank {
   private static final long MEETING_SECONDS = 60;
 
-  private final Bootstrap bootstrap;
+  private final LocalBootstrap bootstrap;
   private final Device device;
   private final Communicator communicator;
   private final DeviceStream stream;
@@ -32,7 +34,7 @@ public final class LocalRank implements Rank {
   private Collectives collectives;
 
   LocalRank(
-      Bootstrap bootstrap,
+      LocalBootstrap bootstrap,
       Device device,
       Communicator communicator,
       DeviceStream stream,
@@ -59,6 +61,21 @@ public final class LocalRank implements Rank {
   @Override
   public Communicator communicator() {
     return communicator;
+  }
+
+  /**
+   * Lets this rank answer no heartbeat, as if its process was stopped; see {@link
+   * LocalBootstrap#stopAnswering}.
+   *
+   * @param livenessTimeout how long after the others have noticed the job fails; zero: it does not
+   */
+  public void stopAnswering(Duration livenessTimeout) {
+    bootstrap.stopAnswering(livenessTimeout);
+  }
+
+  /** Lets this rank answer heartbeats again. */
+  public void answerAgain() {
+    bootstrap.answerAgain();
   }
 
   /** Returns a stream of the device. */

@@ -8,11 +8,17 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.List;
+import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -62,6 +68,78 @@ class VirtualTimeTest {
         .verify(LONG);
     assertThat(both.get(1).communicator().failed().get(60, TimeUnit.SECONDS))
         .isInstanceOf(Timeout.class);
+  }
+
+  @Test
+  void shouldEndOperationsOfTheBootstrapInVirtualTime() {
+    StepVerifier.withVirtualTime(
+            () -> Mono.fromFuture(both.get(0).bootstrap().recv(1, 7, Deadline.after(LIMIT))))
+        .expectSubscription()
+        .expectNoEvent(LIMIT.minusMillis(1))
+        .thenAwait(Duration.ofMillis(1))
+        .expectErrorMatches(e -> e instanceof Timeout late && late.rank() == 1)
+        .verify(LONG);
+    assertThat(both.get(0).bootstrap().failure()).isNotDone();
+  }
+
+  @Test
+  void shouldEndASetUpThatThePeerDoesNotTakePartInByVirtualTime() {
+    VirtualTimeScheduler time = VirtualTimeScheduler.getOrSet();
+    both.get(0).communicator().connectOnSetup(1, 0, EndpointConfig.of(Transport.SHM));
+    CompletableFuture<Void> setup = both.get(0).communicator().setup();
+    time.advanceTimeBy(CommunicatorOptions.DEFAULT.setupTimeout());
+    assertThat(setup)
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .havingCause()
+        .isInstanceOfSatisfying(Timeout.class, late -> assertThat(late.rank()).isEqualTo(1));
+  }
+
+  @Test
+  void shouldEndByRealTimeWhatVirtualTimeDoesNotReach() {
+    VirtualTimeScheduler.getOrSet();
+    assertThat(both.get(0).bootstrap().recv(1, 7, Deadline.after(Duration.ofMillis(200))))
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .withCauseInstanceOf(Timeout.class);
+  }
+
+  @Test
+  void shouldFailAJobWhoseRankIsSilentForTooLongInVirtualTime() {
+    Bootstrap other = both.get(0).bootstrap();
+    VirtualTimeScheduler time = VirtualTimeScheduler.getOrSet();
+    both.get(1).stopAnswering(LIMIT);
+    StepVerifier.create(other.silence())
+        .expectNext(OptionalInt.empty())
+        .then(() -> time.advanceTimeBy(Duration.ofSeconds(1)))
+        .expectNext(OptionalInt.of(1))
+        .then(both.get(1)::answerAgain)
+        .expectNext(OptionalInt.empty())
+        .then(() -> both.get(1).stopAnswering(LIMIT))
+        .then(() -> time.advanceTimeBy(LIMIT))
+        .expectNext(OptionalInt.of(1))
+        .thenCancel()
+        .verify(LONG);
+    assertThat(other.failure()).isNotDone();
+    time.advanceTimeBy(Duration.ofSeconds(1));
+    assertThat(other.failure())
+        .succeedsWithin(LONG)
+        .isInstanceOfSatisfying(Timeout.class, e -> assertThat(e.rank()).isEqualTo(1));
+  }
+
+  @Test
+  void shouldBlameTheSilentRankForALateRun() {
+    List<Collectives> all = open(CollectivesOptions.DEFAULT.withTimeout(LIMIT));
+    VirtualTimeScheduler time = VirtualTimeScheduler.getOrSet();
+    both.get(1).stopAnswering(Duration.ZERO);
+    CompletableFuture<Void> run = sum(all, 0).toFuture();
+    time.advanceTimeBy(Duration.ofSeconds(1));
+    await().atMost(LONG).until(() -> both.get(0).bootstrap().silentRanks().equals(List.of(1)));
+    time.advanceTimeBy(LIMIT);
+    assertThat(run)
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .withMessageContaining("rank 1 answers no heartbeat");
   }
 
   @Test

@@ -20,6 +20,7 @@ import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.IntView;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.group.Rank;
 import io.fluxccl.proxy.Fifo;
 import io.fluxccl.proxy.FifoDeviceHandle;
 import io.fluxccl.proxy.Proxy;
@@ -34,6 +35,7 @@ import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.OptionalInt;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -212,6 +214,22 @@ class TestingTest {
             }
             assertThat(rank.communicator().failed().join()).isInstanceOf(Timeout.class);
           });
+    }
+  }
+
+  @Test
+  void shouldSeeThatARankHasBecomeSilent() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      Rank first = ranks.ranks().get(0);
+      StepVerifier.withVirtualTime(() -> first.bootstrap().silence())
+          .expectNext(OptionalInt.empty())
+          .then(() -> ranks.ranks().get(1).stopAnswering(Duration.ofMinutes(1)))
+          .thenAwait(Duration.ofSeconds(1))
+          .expectNext(OptionalInt.of(1))
+          .thenAwait(Duration.ofMinutes(1))
+          .thenCancel()
+          .verify(Duration.ofSeconds(30));
+      assertThat(first.failed().join()).isInstanceOf(Timeout.class); // rank 1 has answered no ...
     }
   }
 
