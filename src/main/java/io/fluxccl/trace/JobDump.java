@@ -6,6 +6,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.TreeMap;
 
 /**
@@ -62,13 +63,16 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
 
   /**
    * Returns whether the ranks that answer say themselves that all others are stopped: they have had
-   * no heartbeat of them for over a second, or wait as long in a collective with them.
+   * no heartbeat of them for over a second; or, while they miss nobody's, they wait as long in a
+   * collective with them.
    */
   public boolean isSettled() {
     List<Integer> silent = silent();
-    return silentNs().keySet().containsAll(silent)
-        || waits().stream()
-            .anyMatch(wait -> wait.sinceNs() >= SETTLED_NS && wait.silent().containsAll(silent));
+    Set<Integer> missed = silentNs().keySet();
+    return missed.isEmpty()
+        ? waits().stream()
+            .anyMatch(wait -> wait.sinceNs() >= SETTLED_NS && wait.silent().containsAll(silent))
+        : missed.containsAll(silent);
   }
 
   /** Returns why the job has failed, if a rank says so. */

@@ -156,6 +156,8 @@ class JobDumpTest {
     assertThat(isSettled(SECOND, Map.of(), answers)).isTrue();
     assertThat(isSettled(0, Map.of(2, SECOND), answers)).isTrue();
     assertThat(isSettled(0, Map.of(2, SECOND), RankAnswer.none(1, ""))).isFalse();
+    // Rank 1 is slow: its heartbeats are there.
+    assertThat(isSettled(SECOND, Map.of(2, SECOND), RankAnswer.none(1, ""))).isFalse();
     assertThat(JobDump.of(1, List.of(RankAnswer.none(0, ""))).isSettled()).isFalse();
   }
 
