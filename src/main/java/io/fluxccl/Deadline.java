@@ -108,16 +108,22 @@ public final class Deadline {
     Future<?> timer = executor.schedule(task, left, TimeUnit.NANOSECONDS);
     return virtual == null
         ? () -> timer.cancel(false)
-        : Disposables.composite(
-            () -> timer.cancel(false),
-            virtual.schedule(() -> execute(executor, task), left, TimeUnit.NANOSECONDS));
+        : Disposables.composite(() -> timer.cancel(false), inVirtualTime(executor, task, left));
+  }
+
+  private Disposable inVirtualTime(ScheduledExecutorService executor, Runnable task, long left) {
+    try {
+      return virtual.schedule(() -> execute(executor, task), left, TimeUnit.NANOSECONDS);
+    } catch (RejectedExecutionException e) {
+      return Disposables.disposed(); // the test has taken it back since: real time is left
+    }
   }
 
   private static void execute(ScheduledExecutorService executor, Runnable task) {
     try {
       executor.execute(task);
     } catch (RejectedExecutionException e) {
-      // It has ended, and with it what the task would have been late for.
+      // The executor has ended, and with it what the task would have been late for.
     }
   }
 
