@@ -9,6 +9,7 @@ import io.fluxccl.bootstrap.JobSecret;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
+import org.agrona.CloseHelper;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
@@ -29,13 +30,8 @@ class DumpAcrossHostsTest {
   private SteadyJob job;
 
   @AfterEach
-  void end() throws Exception {
-    if (job != null) {
-      job.close();
-    }
-    if (hosts != null) {
-      hosts.close();
-    }
+  void end() {
+    CloseHelper.closeAll(job, hosts);
   }
 
   private DumpProcess on(int host, String tls) {

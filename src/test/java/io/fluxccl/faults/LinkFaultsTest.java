@@ -10,6 +10,7 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Random;
+import org.agrona.CloseHelper;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -42,13 +43,8 @@ class LinkFaultsTest {
   }
 
   @AfterEach
-  void end() throws Exception {
-    if (job != null) {
-      job.close();
-    }
-    if (hosts != null) {
-      hosts.close();
-    }
+  void end() {
+    CloseHelper.closeAll(job, hosts);
   }
 
   private void start(int limitSeconds, Map<String, String> variables) throws Exception {

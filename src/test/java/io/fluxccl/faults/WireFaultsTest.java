@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
+import org.agrona.CloseHelper;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -40,16 +41,8 @@ class WireFaultsTest {
   }
 
   @AfterEach
-  void end() throws Exception {
-    if (job != null) {
-      job.close();
-    }
-    if (wire != null) {
-      wire.close();
-    }
-    if (hosts != null) {
-      hosts.close();
-    }
+  void end() {
+    CloseHelper.closeAll(job, wire, hosts);
   }
 
   @Test
