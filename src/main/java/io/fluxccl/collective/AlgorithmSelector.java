@@ -29,6 +29,11 @@ final class AlgorithmSelector {
   private final Registrations registrations;
   private final boolean preferCopyEngines;
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
+
+  // Those of them that are chosen unnamed, of calls with sizes and of calls with routings.
+  private final List<CollectiveAlgorithm> sized;
+  private final List<CollectiveAlgorithm> routed;
+
   private final List<AlgorithmSet> sets;
   private final boolean reproducible;
   private final Map<Collective, List<Tuning.Rule>> rules = new EnumMap<>(Collective.class);
@@ -60,6 +65,8 @@ final class AlgorithmSelector {
     this.sets = List.copyOf(sets);
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
     algorithms.add(new SeparateEpilogue(this, topology, peers.threads()));
+    this.sized = exact(false);
+    this.routed = exact(true);
     this.reproducible = options.reproducible();
     this.chosen = options.algorithms();
     chosen.forEach((collective, name) -> require(collective, name, ""));
@@ -68,6 +75,12 @@ final class AlgorithmSelector {
       here.forEach(rule -> require(collective, rule.algorithm(), tuning.origin(rule)));
       rules.put(collective, here);
     }
+  }
+
+  private List<CollectiveAlgorithm> exact(boolean ofRoutings) {
+    return algorithms.stream()
+        .filter(each -> each.isExact() && each.isRouted() == ofRoutings)
+        .toList();
   }
 
   /**
@@ -247,11 +260,11 @@ final class AlgorithmSelector {
   private CollectiveAlgorithm fastest(BoundCall call, boolean byCopyEngines) {
     CollectiveAlgorithm best = null;
     double least = Double.POSITIVE_INFINITY;
-    for (int i = 0; i < algorithms.size(); i++) {
-      CollectiveAlgorithm algorithm = algorithms.get(i);
-      if ((algorithm.usesCopyEngines() || !byCopyEngines)
-          && algorithm.isExact()
-          && supports(algorithm, call)
+    List<CollectiveAlgorithm> candidates = call.call() instanceof RoutedCall ? routed : sized;
+    for (int i = 0; i < candidates.size(); i++) {
+      CollectiveAlgorithm algorithm = candidates.get(i);
+      if ((!byCopyEngines || algorithm.usesCopyEngines())
+          && algorithm.supports(call)
           && isAllowed(algorithm, call, false)) {
         double estimate = algorithm.estimate(call);
         if (best == null || estimate < least) {
