@@ -12,9 +12,9 @@ import org.agrona.concurrent.SystemNanoClock;
 
 /**
  * The thread that polls the lines of a device's streams and completes their waiters. It starts with
- * the first waiter. It spins for {@value #SPIN_MICROS} us after each completion, then naps for up
- * to {@value #LONGEST_NAP_MICROS} us at a time. While there is no waiter it is parked. A pass
- * allocates nothing and takes no lock.
+ * the first waiter. It spins for {@value #SPIN_MICROS} us after each completion; then it naps for
+ * up to {@value #LONGEST_NAP_MICROS} us at a time while there is a waiter, and is parked while
+ * there is none. A pass allocates nothing and takes no lock.
  *
  * <p>A stream whose device has failed never stores its number. So the agent checks the health of a
  * stream once a millisecond, after a waiter has waited for a millisecond.
@@ -171,11 +171,12 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   @Override
   protected void idle() {
+    long nap = backoff().nextNapNanos(clock.nanoTime());
+    if (nap == 0) {
+      return; // also without a waiter: who is told of a completion often enqueues the next work
+    }
     if (hasPosts()) {
-      long nap = backoff().nextNapNanos(clock.nanoTime());
-      if (nap > 0) {
-        nap(nap);
-      }
+      nap(nap);
     } else {
       park(UNTIL_WOKEN);
       backoff().reset();
