@@ -88,11 +88,16 @@ public final class Deadline {
     if (isNever()) {
       return MAX_NANOS;
     }
-    long passed = System.nanoTime() - startNanos;
-    if (virtual != null) {
-      passed = Math.max(passed, virtual.now(TimeUnit.NANOSECONDS) - virtualStartNanos);
-    }
-    return Math.max(0, timeoutNanos - passed);
+    long left = realNanosLeft();
+    return Math.max(0, virtual == null ? left : Math.min(left, virtualNanosLeft()));
+  }
+
+  private long realNanosLeft() {
+    return timeoutNanos - (System.nanoTime() - startNanos);
+  }
+
+  private long virtualNanosLeft() {
+    return timeoutNanos - (virtual.now(TimeUnit.NANOSECONDS) - virtualStartNanos);
   }
 
   /**
@@ -104,16 +109,16 @@ public final class Deadline {
     if (isNever()) {
       return Disposables.disposed();
     }
-    long left = remainingNanos();
-    Future<?> timer = executor.schedule(task, left, TimeUnit.NANOSECONDS);
+    Future<?> timer = executor.schedule(task, realNanosLeft(), TimeUnit.NANOSECONDS);
     return virtual == null
         ? () -> timer.cancel(false)
-        : Disposables.composite(() -> timer.cancel(false), inVirtualTime(executor, task, left));
+        : Disposables.composite(() -> timer.cancel(false), inVirtualTime(executor, task));
   }
 
-  private Disposable inVirtualTime(ScheduledExecutorService executor, Runnable task, long left) {
+  private Disposable inVirtualTime(ScheduledExecutorService executor, Runnable task) {
     try {
-      return virtual.schedule(() -> execute(executor, task), left, TimeUnit.NANOSECONDS);
+      return virtual.schedule(
+          () -> execute(executor, task), Math.max(0, virtualNanosLeft()), TimeUnit.NANOSECONDS);
     } catch (RejectedExecutionException e) {
       return Disposables.disposed(); // the test has taken it back since: real time is left
     }
