@@ -35,7 +35,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
   final List<LocalBootstrap> group;
   boolean gone;
 
-  // Of the event loop only: those that were told to answer no heartbeat.
+  // Of the event loop only: the timers of this rank's silence.
   private Disposable silencing = Disposables.disposed();
 
   private LocalBootstrap(
@@ -118,6 +118,9 @@ public final class LocalBootstrap extends CollectiveBootstrap {
         livenessTimeout.isZero() ? Deadline.never() : Deadline.after(SILENCE.plus(livenessTimeout));
     onLoop(
         () -> {
+          if (gone) {
+            return;
+          }
           silencing.dispose();
           silencing =
               Disposables.composite(

@@ -60,7 +60,7 @@ final class CallLog implements AutoCloseable {
 
   /** Called before the steps of a run are enqueued; under the lane's lock. */
   void begin(Run run) {
-    // What the stream's owner captures runs later, and as often as the owner likes.
+    // A call that the stream's owner captures runs later, as often as the owner likes.
     if (times != null && !stream.isCapturing()) {
       times.begin(run);
     }

@@ -119,7 +119,7 @@ abstract class DeviceTimesContract {
     open(true);
     callBoth(1);
     CompletableFuture<Void> early = call(0);
-    Thread.sleep(300);
+    Thread.sleep(300); // this time is what is to be found again
     await(List.of(early, call(1)));
     CallRecord waited = recorded(0).get(1);
     assertThat(waited.deviceEndedNs() - waited.deviceBegunNs())

@@ -25,9 +25,9 @@ record DumpProcess(List<String> prefix, Map<String, String> variables) {
   private static final Duration PATIENCE = Duration.ofSeconds(40);
 
   /**
-   * What a dump says of two ranks that wait for a third. The third may have stopped when it had
-   * sent one of them its part of a call and not the other: then one waits in that call, the other
-   * in the next, and the dump names the first call and the rank in it.
+   * Returns a pattern of how a dump tells that two ranks wait for a third. The third may have
+   * stopped when it had sent its part of a call to only one of them. Then this one waits in the
+   * next call, and the dump names the first call and the rank in it.
    */
   static String waiting(int one, int other) {
     return "(?:ranks %d and %d wait|rank (?:%d|%d) waits)".formatted(one, other, one, other);

@@ -41,9 +41,17 @@ final class CudaStreamClock implements StreamClock {
   }
 
   @Override
-  public synchronized void mark(int point) {
+  public void mark(int point) {
+    CUevent event = eventFor(point);
+    // Without the lock, for which the completion thread may wait: a full stream holds this call up.
+    if (event != null) {
+      stream.recordTime(event);
+    }
+  }
+
+  private synchronized CUevent eventFor(int point) {
     if (closed) {
-      return;
+      return null;
     }
     if (events[point] == null) {
       stream.context.makeCurrent();
@@ -53,7 +61,7 @@ final class CudaStreamClock implements StreamClock {
       events[point] = made;
     }
     enqueuedNs[point] = System.nanoTime();
-    stream.recordTime(events[point]);
+    return events[point];
   }
 
   @Override
