@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with packed matrices of weights on GPUs of compute capability 9.0, launched by PackedKernels.java. A block
-// multiplies 128 outputs by 8 to 256 rows: its producer brings tiles of 64 inputs into shared memory, two warpgroups
-// multiply them. An output is summed in one order, which the matrix's shape alone decides: its inputs may be in parts,
-// whose sums the next kernel adds.
+// multiplies 128 outputs by 8 to 256 rows: one thread brings tiles of 64 inputs of the weights into shared memory, one
+// those of the rows, two warpgroups multiply them. An output is summed in one order, which the matrix's shape alone
+// decides: its inputs may be in parts, whose sums the next kernel adds.
 
 #include <fluxccl/packed_product.cuh>
 #include <fluxccl/ptx.cuh>
@@ -21,15 +21,20 @@ struct Element {  // a bfloat16
 __device__ __forceinline__ float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
 
 constexpr int kOutputs = 128;              // of a tile
-constexpr int kConsumers = 256;            // threads that multiply; 32 more bring the tiles
+constexpr int kConsumers = 256;            // threads that multiply; a warp more brings weights, one rows
 constexpr int kWeightBytes = 128 * kTileInputs * 2;
 
 __device__ constexpr int stageBytes(int rows) { return kWeightBytes + rows * kTileInputs * 2; }
 
-// As PackedKernels.java allocates. Up to 128 rows, two blocks share a multiprocessor.
+// What fits the shared memory of a multiprocessor, of which two blocks have half each if they have 128 rows. A block with
+// fewer tiles gets room for those only; PackedKernels.java.
 __device__ constexpr int stagesOf(int rows) {
-  return rows == 256 ? 4 : rows == 128 ? 3 : rows == 64 ? 4 : rows == 8 ? 6 : 5;
+  return rows == 256 ? 4 : rows == 128 ? 3 : rows == 64 ? 9 : rows == 32 ? 11 : rows == 16 ? 12 : 13;
 }
+
+// Tiles of weights that a block asks for at once: they keep the memory busy, and more would only queue up in front of what
+// other blocks and launches need sooner.
+__device__ constexpr int aheadOf(int stages) { return stages < 3 ? stages : 3; }
 
 // One product, as a launch gives it.
 struct Product {
@@ -84,9 +89,11 @@ template <int kRows>
 struct Block {
   static constexpr int kStages = stagesOf(kRows);
   static constexpr int kStage = stageBytes(kRows);
+  static constexpr int kAhead = aheadOf(kStages);
 
   const Product& product;
-  fluxccl::TransactionBarrier* full;
+  fluxccl::TransactionBarrier* weights;  // by stage: when they are there
+  fluxccl::TransactionBarrier* rows;
   fluxccl::TransactionBarrier* empty;
   unsigned char* stages;
 
@@ -94,38 +101,44 @@ struct Block {
     return product.weights + (static_cast<size_t>(at.outputs()) * at.deep() + at.tile) * (kWeightBytes / 2);
   }
 
-  __device__ __forceinline__ void loadWeights(const Cursor<kRows>& at, int stage) const {
-    full[stage].arriveAndExpect(kStage);
-    fluxccl::bulkLoad(stages + stage * kStage, weightsAt(at), kWeightBytes, full + stage);
+  // Waits until a stage has been read for the steps before.
+  __device__ __forceinline__ void awaitEmpty(int step) const {
+    while (step >= kStages && !empty[step % kStages].isOver((step / kStages - 1) & 1)) {
+    }
   }
 
-  __device__ __forceinline__ void loadRows(const Cursor<kRows>& at, int stage) const {
-    const size_t row = static_cast<size_t>(at.tile) * product.tileRows + at.firstRow();
-    fluxccl::bulkLoad(stages + stage * kStage + kWeightBytes, product.in + row * kTileInputs, kRows * kTileInputs * 2,
-                      full + stage);
+  __device__ __forceinline__ static void awaitFull(fluxccl::TransactionBarrier* full, int step) {
+    while (!full[step % kStages].isOver(step / kStages & 1)) {
+    }
   }
 
   // By one thread. Weights don't depend on the launches before.
-  __device__ __forceinline__ void produce() const {
-    Cursor<kRows> weights(product);
-    for (int stage = 0; stage < kStages && !weights.isOver(); ++stage) {
-      loadWeights(weights, stage);
-      weights.next();
-    }
-    fluxccl::awaitLaunchBefore();
+  __device__ __forceinline__ void loadWeights() const {
     int step = 0;
-    for (Cursor<kRows> rows(product); !rows.isOver(); rows.next()) {
-      const int stage = step % kStages;
-      if (step >= kStages) {
-        while (!empty[stage].isOver((step / kStages - 1) & 1)) {
-        }
-        loadWeights(weights, stage);
-        weights.next();
+    for (Cursor<kRows> at(product); !at.isOver(); at.next(), ++step) {
+      if (step >= kAhead) {
+        awaitFull(weights, step - kAhead);
       }
-      loadRows(rows, stage);
-      ++step;
+      awaitEmpty(step);
+      const int stage = step % kStages;
+      weights[stage].arriveAndExpect(kWeightBytes);
+      fluxccl::bulkLoadOnce(stages + stage * kStage, weightsAt(at), kWeightBytes, weights + stage);
     }
-    fluxccl::letNextLaunchBegin();  // not before: its weights would be in the way of these
+  }
+
+  // By one thread. The next launch may begin at once: a product's blocks find room only where one of these has ended.
+  __device__ __forceinline__ void loadRows() const {
+    fluxccl::awaitLaunchBefore();
+    fluxccl::letNextLaunchBegin();
+    constexpr int kBytes = kRows * kTileInputs * 2;
+    int step = 0;
+    for (Cursor<kRows> at(product); !at.isOver(); at.next(), ++step) {
+      awaitEmpty(step);
+      const int stage = step % kStages;
+      const size_t row = static_cast<size_t>(at.tile) * product.tileRows + at.firstRow();
+      rows[stage].arriveAndExpect(kBytes);
+      fluxccl::bulkLoad(stages + stage * kStage + kWeightBytes, product.in + row * kTileInputs, kBytes, rows + stage);
+    }
   }
 
   // By two warpgroups, each of which has 64 of the outputs.
@@ -140,15 +153,15 @@ struct Block {
       }
       for (int left = at.end - at.tile; left > 0; --left) {
         const int stage = step % kStages;
-        while (!full[stage].isOver(step / kStages & 1)) {
-        }
-        const fluxccl::uint64_t weights = fluxccl::wgmmaDescriptor(stages + stage * kStage + group * (kWeightBytes / 2));
+        awaitFull(weights, step);
+        awaitFull(rows, step);
+        const fluxccl::uint64_t tile = fluxccl::wgmmaDescriptor(stages + stage * kStage + group * (kWeightBytes / 2));
         const fluxccl::uint64_t in = fluxccl::wgmmaDescriptor(stages + stage * kStage + kWeightBytes);
         fluxccl::keepSums(sums);
         fluxccl::wgmmaFence();
 #pragma unroll
         for (int k = 0; k < kTileInputs / 16; ++k) {
-          fluxccl::wgmma(sums, weights + 2 * k, in + 2 * k);  // 16 inputs are 32 bytes
+          fluxccl::wgmma(sums, tile + 2 * k, in + 2 * k);  // 16 inputs are 32 bytes
         }
         fluxccl::wgmmaCommit();
         fluxccl::wgmmaWait<1>();
@@ -202,13 +215,14 @@ struct Block {
 template <int kRows>
 __device__ __forceinline__ void multiply(const Product& product) {
   constexpr int kStages = stagesOf(kRows);
-  __shared__ fluxccl::TransactionBarrier barriers[2 * kStages];
+  __shared__ fluxccl::TransactionBarrier barriers[3 * kStages];
   unsigned char* dynamic = fluxccl::dynamicShared();
   dynamic += (kSwizzledBytes - fluxccl::sharedAddress(dynamic) % kSwizzledBytes) % kSwizzledBytes;
-  const Block<kRows> block = {product, barriers, barriers + kStages, dynamic};
+  const Block<kRows> block = {product, barriers, barriers + kStages, barriers + 2 * kStages, dynamic};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      block.full[i].init(1);
+      block.weights[i].init(1);
+      block.rows[i].init(1);
       block.empty[i].init(kConsumers / 32);
     }
     fluxccl::fenceBarrierInit();
@@ -218,22 +232,24 @@ __device__ __forceinline__ void multiply(const Product& product) {
     fluxccl::awaitLaunchBefore();  // without polling
     block.consume();
   } else if (threadIdx.x == kConsumers) {
-    block.produce();
+    block.loadWeights();
+  } else if (threadIdx.x == kConsumers + 32) {
+    block.loadRows();
   }
 }
 
 }  // namespace
 
 #define PRODUCT(rows, blocks)                                                                                \
-  extern "C" __global__ void __launch_bounds__(kConsumers + 32, blocks)                                      \
+  extern "C" __global__ void __launch_bounds__(kConsumers + 64, blocks)                                      \
       product##rows(const Element* weights, const Element* in, void* out, int outputs, int inputs, int count, \
                     int tileRows, int parts, int isGated) {                                                  \
     multiply<rows>({weights, in, out, outputs, inputs, count, tileRows, parts, isGated});                    \
   }
-PRODUCT(8, 2)
-PRODUCT(16, 2)
-PRODUCT(32, 2)
-PRODUCT(64, 2)
+PRODUCT(8, 1)
+PRODUCT(16, 1)
+PRODUCT(32, 1)
+PRODUCT(64, 1)
 PRODUCT(128, 2)
 PRODUCT(256, 1)
 

@@ -67,6 +67,11 @@ FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) {
   return value;
 }
 
+// Brings the line of global memory into the second-level cache; harmless if others write to it.
+FLUXCCL_DEVICE void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)) : "memory");
+}
+
 // From here on, instructions of compute capability 9.0. On older GPUs, kernels that call them end
 // with a trap.
 #if __CUDA_ARCH__ >= 900
@@ -153,6 +158,20 @@ FLUXCCL_DEVICE void bulkLoad(void* shared, const void* global, uint32_t bytes,
   FLUXCCL_PTX_90(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
           sharedAddress(shared)),
+      "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(sharedAddress(barrier))
+      : "memory");
+}
+
+// The same of memory that is read once: the second-level cache gives it up before anything else.
+FLUXCCL_DEVICE void bulkLoadOnce(void* shared, const void* global, uint32_t bytes,
+                                 TransactionBarrier* barrier) {
+  FLUXCCL_PTX_90(
+      "{\n\t"
+      ".reg .b64 policy;\n\t"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+      "policy;\n\t"
+      "}" ::"r"(sharedAddress(shared)),
       "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(sharedAddress(barrier))
       : "memory");
 }

@@ -59,6 +59,8 @@ FLUXCCL_DEVICE unsigned short floatToHalf(float value) {
 
 FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) { return *address; }
 
+FLUXCCL_DEVICE void prefetch(const void*) {}
+
 // Launches never overlap here, but kernels must call this all the same.
 FLUXCCL_DEVICE void letNextLaunchBegin() {}
 FLUXCCL_DEVICE void awaitLaunchBefore() { emulation_await_launch_before(); }

@@ -10,8 +10,9 @@ import io.fluxccl.device.cuda.CudaKernel;
  * the same limits, from what all of them know.
  *
  * @param maxBlocks the most blocks of at most {@link #MAX_THREADS} threads in a launch, 1 or more
+ * @param shared whether a GPU has several ranks of a process
  */
-record GpuGrid(int maxBlocks) {
+record GpuGrid(int maxBlocks, boolean shared) {
   /**
    * The most threads of a block. Kernels are compiled so that two such blocks fit on a
    * multiprocessor, by their registers and, up to {@link #MAX_SHARED_BYTES}, by their shared
@@ -24,7 +25,8 @@ record GpuGrid(int maxBlocks) {
 
   /** Returns the grid for the ranks of a lane. */
   static GpuGrid of(RankTopology topology) {
-    return new GpuGrid(Math.min(MappedPeers.MAX_BLOCKS, topology.mostBlocks(1)));
+    int most = Math.min(MappedPeers.MAX_BLOCKS, topology.mostBlocks(1));
+    return new GpuGrid(most, topology.ranksPerGpu() > 1);
   }
 
   /**
@@ -40,9 +42,12 @@ record GpuGrid(int maxBlocks) {
     return Math.max(Math.min(2, maxBlocks), overlapping());
   }
 
-  /** Returns the kernel as it is launched with so many blocks. */
+  /**
+   * Returns the kernel as it is launched with so many blocks. Where ranks share a GPU, no launch
+   * begins behind one that waits for other ranks: it would take room from these.
+   */
   CudaKernel forBlocks(CudaKernel kernel, int blocks) {
-    return blocks <= overlapping() ? kernel.overlapping() : kernel;
+    return !shared && blocks <= overlapping() ? kernel.overlapping() : kernel;
   }
 
   /** Returns how many blocks so many units of work keep busy, up to the most blocks. */

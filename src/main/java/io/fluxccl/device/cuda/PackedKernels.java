@@ -24,7 +24,11 @@ final class PackedKernels implements AutoCloseable {
   private static final int TILE_OUTPUTS = 128;
   private static final int LEAST_ROWS = 8;
   private static final int MOST_ROWS = 256;
-  private static final int THREADS = 288;
+
+  /** Rows of the kernel of which a multiprocessor has two blocks. */
+  private static final int ROWS_OF_TWO_BLOCKS = 128;
+
+  private static final int THREADS = 320;
   private static final int SHARED_ALIGNMENT = 1024;
 
   // How inputs are put in parts: a constant, not the GPU at hand, so that bits are everywhere the
@@ -62,7 +66,8 @@ final class PackedKernels implements AutoCloseable {
       module.prepare(device);
       this.loading = lifecycle.own(device.createStream("weights"));
       for (int rows = LEAST_ROWS; rows <= MOST_ROWS; rows *= 2) {
-        CudaKernel kernel = module.kernel("product" + rows).withSharedMemory(sharedBytes(rows));
+        CudaKernel kernel =
+            module.kernel("product" + rows).withSharedMemory(sharedBytes(rows, Integer.MAX_VALUE));
         products.put(rows, kernel.overlapping().prepare(device));
       }
     } catch (RuntimeException | Error e) {
@@ -78,18 +83,22 @@ final class PackedKernels implements AutoCloseable {
   }
 
   /**
-   * As packed_product.cu counts: the stages that fit a multiprocessor's shared memory, twice up to
-   * 128 rows.
+   * Room for a block's stages, as packed_product.cu counts them: what fits a multiprocessor.
+   *
+   * @param tiles that the block brings; with fewer than stages it leaves room to others
    */
-  private static int sharedBytes(int rows) {
+  private static int sharedBytes(int rows, int tiles) {
     int stages =
         switch (rows) {
-          case 8 -> 6;
-          case 16, 32 -> 5;
-          case 128 -> 3;
+          case 8 -> 13;
+          case 16 -> 12;
+          case 32 -> 11;
+          case 64 -> 9;
+          case ROWS_OF_TWO_BLOCKS -> 3;
           default -> 4;
         };
-    return SHARED_ALIGNMENT + stages * (TILE_OUTPUTS + rows) * TILE_INPUTS * TYPE.size();
+    return SHARED_ALIGNMENT
+        + Math.min(stages, tiles) * (TILE_OUTPUTS + rows) * TILE_INPUTS * TYPE.size();
   }
 
   static int partsOf(int outputs, int inputs) {
@@ -182,6 +191,9 @@ final class PackedKernels implements AutoCloseable {
 
     private void multiply(DeviceStream stream, int rows, DeviceBuffer in, DeviceBuffer out) {
       kernels.lifecycle.checkOpen();
+      if (!(stream instanceof CudaStream target)) {
+        throw InvalidUsage.of("%s on %s; give a stream of %s", this, stream, kernels.device);
+      }
       PackedProducts.requireRows(this, rows, kernels.maxRows);
       kernels.require(this, "in", in, TYPE.bytes((long) kernels.tileRows * inputs));
       kernels.require(
@@ -195,11 +207,14 @@ final class PackedKernels implements AutoCloseable {
           });
       int rowsOfKernel = rowsOfKernel(rows);
       int columns = (rows + rowsOfKernel - 1) / rowsOfKernel;
-      int most = (rowsOfKernel == MOST_ROWS ? 1 : 2) * kernels.device.multiprocessors();
-      stream.launch(
+      int most = (rowsOfKernel == ROWS_OF_TWO_BLOCKS ? 2 : 1) * kernels.device.multiprocessors();
+      int items = tiles(outputs) * count * columns;
+      int tiles = (items + most - 1) / most * ((inputs / TILE_INPUTS + count - 1) / count);
+      target.launch(
           kernels.products.get(rowsOfKernel),
-          Math.min(most, tiles(outputs) * count * columns),
+          Math.min(most, items),
           THREADS,
+          sharedBytes(rowsOfKernel, tiles),
           KernelArgs.of(
               weights,
               in,
