@@ -214,7 +214,8 @@ final class CudaKernels implements Kernels {
   public Pipeline embed(Pipeline before, int rows, Weights table, DeviceBuffer out) {
     // The first kernel of a step: from here on kernels read its rows from the GPU's memory.
     Pipeline copied = before.copy(rowsHere, 0, step, 0, StepRows.commandBytes(rows));
-    return launch(copied, "embed", rows, 256, buffer(table), config.hidden(), out);
+    return launch(
+        copied, "embed", rows, 256, buffer(table), config.hidden(), out, pages, pagesOfSequence);
   }
 
   @Override
@@ -284,9 +285,7 @@ final class CudaKernels implements Kernels {
             frequencies,
             kvHeads,
             layerKeys,
-            layerValues,
-            pages,
-            pagesOfSequence);
+            layerValues);
     int blocks = blocksOfHead(rows * kvHeads);
     String name = isHopper ? "attend" + blocks : "attend";
     return launch(

@@ -131,11 +131,16 @@ __device__ T ofBlock(T value, Combine combine) {
 
 }  // namespace
 
-// A block for each row.
-extern "C" __global__ void embed(const Step* step, const Element* table, int width, float* out) {
+// The first kernel of a step: a block for each row, which also stores the number of the row's page.
+extern "C" __global__ void embed(const Step* step, const Element* table, int width, float* out, int* pages,
+                                 int pagesOfSequence) {
   const int row = blockIdx.x;
   if (!beginLaunch(row, step->rows)) {
     return;
+  }
+  if (threadIdx.x == 0) {
+    const Row& own = step->row(row);
+    pages[own.sequence * pagesOfSequence + own.position / kPage] = own.slot / kPage;
   }
   const Element* from = table + static_cast<size_t>(step->row(row).token) * width;
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
@@ -164,6 +169,15 @@ struct Peers {
   __device__ fluxccl::Ll16Packet* place(int owner, int from, unsigned count, int row, int four) const {
     const size_t set = static_cast<size_t>(count & 1) * nRanks + from;
     return areas[owner] + (set * rows + row) * fours + four;
+  }
+
+  // Brings the packets that will be read into the cache, while memory is not as busy as with the next product's weights.
+  __device__ void prefetch(unsigned count, int row, int four) const {
+    for (int from = 0; from < nRanks; ++from) {
+      if (from != rank) {
+        fluxccl::prefetch(place(rank, from, count, row, four));
+      }
+    }
   }
 
   __device__ void give(unsigned count, int row, int four, fluxccl::uint64_t own) const {
@@ -208,19 +222,39 @@ __device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductPart
                           float epsilon, int width, int tileRows, Element* out, const Peers& peers) {
   constexpr int kMostOfThread = 4;
   const int row = blockIdx.x;
-  fluxccl::awaitLaunchBefore();
-  if (!kIsOfAll || !peers.share) {
-    fluxccl::letNextLaunchBegin();  // which then loads its first weights
-  }
-  if (row >= step->rows) {
-    return;
-  }
+  const bool isRow = row < step->rows;
   float4* fours = reinterpret_cast<float4*>(x + static_cast<size_t>(row) * width);
   const bool adds = delta != nullptr || parts.count > 0;
-  const unsigned count = kIsOfAll ? peers.counts[row] + 1 : 0;
+  unsigned count = 0;
   fluxccl::uint64_t own[kMostOfThread];
   float4 kept[kMostOfThread];
   Four gains[kMostOfThread];
+  // What adds is behind a product, which has awaited the norm before: that has written x and counts.
+  if (isRow && adds) {
+    count = kIsOfAll ? peers.counts[row] + 1 : 0;
+#pragma unroll
+    for (int i = 0; i < kMostOfThread; ++i) {
+      const int four = threadIdx.x + i * blockDim.x;
+      if (four < width / 4) {
+        kept[i] = fours[four];
+        gains[i] = reinterpret_cast<const Four*>(gain)[four];
+        if (kIsOfAll) {
+          peers.prefetch(count, row, four);
+        }
+      }
+    }
+  }
+  const bool mayTakeRoom = !kIsOfAll || !peers.share;
+  if (mayTakeRoom && parts.count > 0) {
+    fluxccl::letNextLaunchBegin();  // which then loads its first weights, where the product has ended
+  }
+  fluxccl::awaitLaunchBefore();
+  if (mayTakeRoom) {
+    fluxccl::letNextLaunchBegin();
+  }
+  if (!isRow) {
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < kMostOfThread; ++i) {
     const int four = threadIdx.x + i * blockDim.x;
@@ -233,9 +267,10 @@ __device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductPart
         own[i] = Peers::bitsOf(more);
         peers.give(count, row, four, own[i]);
       }
-      kept[i] = fours[four];
-      gains[i] = reinterpret_cast<const Four*>(gain)[four];
-      if (adds && !kIsOfAll) {
+      if (!adds) {
+        kept[i] = fours[four];
+        gains[i] = reinterpret_cast<const Four*>(gain)[four];
+      } else if (!kIsOfAll) {
         kept[i] = plus(kept[i], more);
       }
     }
@@ -299,18 +334,19 @@ extern "C" __global__ void __launch_bounds__(1024)
 }
 #endif
 
-// RoPE: a block for each row and head of keys turns the queries that share it, and stores the turned key, the value and
-// the page's number. Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from parts
-// or from qkv, where the queries go to.
+// RoPE: a block for each row and head of keys turns the queries that share it, and stores the turned key and the value.
+// Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from parts or from qkv, where
+// the queries go to.
 extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts parts, Element* qkv, const float* frequencies,
-                                        int kvHeads, Element* keys, Element* values, int* pages, int pagesOfSequence) {
+                                        int kvHeads, Element* keys, Element* values) {
   constexpr int kHalf = HEAD_DIM / 2;
   __shared__ float cosines[kHalf];
   __shared__ float sines[kHalf];
   const int index = blockIdx.x / kvHeads;
   const int kvHead = blockIdx.x % kvHeads;
-  if (index >= step->rows) {  // copied before the step's first kernel
-    beginLaunch();
+  fluxccl::letNextLaunchBegin();  // no rank waits for another one here
+  if (index >= step->rows) {      // copied before the step's first kernel
+    fluxccl::awaitLaunchBefore();
     return;
   }
   const Row row = step->row(index);
@@ -322,10 +358,7 @@ extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts 
     sines[i] = sinf(within);
   }
   __syncthreads();
-  beginLaunch();
-  if (threadIdx.x == 0) {
-    pages[row.sequence * pagesOfSequence + row.position / kPage] = row.slot / kPage;
-  }
+  fluxccl::awaitLaunchBefore();
   const int heads = GROUP * kvHeads;
   const size_t first = static_cast<size_t>(index) * (heads + 2 * kvHeads) * HEAD_DIM;
   const size_t stored =

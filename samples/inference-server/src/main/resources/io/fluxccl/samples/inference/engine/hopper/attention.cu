@@ -24,18 +24,18 @@ struct Found {
 };
 
 // An element of the result while such are added. Each rounding is spelt out: it must be the same in every kernel.
-struct Folded {
+struct alignas(16) Folded {
   float most = kNothing;
   float whole = 0;
   float sum = 0;
 
-  __device__ __forceinline__ void add(float otherMost, float otherWhole, float otherSum) {
-    const float highest = fmaxf(most, otherMost);
+  __device__ __forceinline__ void add(const Folded& other) {
+    const float highest = fmaxf(most, other.most);
     const float before = exp2f(most - highest);
-    const float share = exp2f(otherMost - highest);
+    const float share = exp2f(other.most - highest);
     most = highest;
-    whole = __fmaf_rn(otherWhole, share, __fmul_rn(whole, before));
-    sum = __fmaf_rn(otherSum, share, __fmul_rn(sum, before));
+    whole = __fmaf_rn(other.whole, share, __fmul_rn(whole, before));
+    sum = __fmaf_rn(other.sum, share, __fmul_rn(sum, before));
   }
 };
 
@@ -55,6 +55,15 @@ constexpr int kPageBytes = 2 * kPage * HEAD_DIM * 2;
 // Which chunk of a row is in which place: lanes that read at once find theirs in different banks.
 __device__ __forceinline__ int placeOfChunk(int row, int chunk) {
   return row * kChunks + (chunk ^ (((row & 1) << 2 | (row >> 1 & 3)) % kChunks));
+}
+
+// Brings a page into the cache.
+__device__ __forceinline__ void prefetchPage(const Element* keys, const Element* values, size_t page) {
+  constexpr int kLines = kPage * HEAD_DIM * 2 / 128;
+  for (int line = threadIdx.x % 32; line < kLines; line += 32) {
+    fluxccl::prefetch(keys + page * kPage * HEAD_DIM + line * 64);
+    fluxccl::prefetch(values + page * kPage * HEAD_DIM + line * 64);
+  }
 }
 
 // Begins to copy a page, with zeros for what is behind the last token: nothing times them must be nothing.
@@ -201,7 +210,7 @@ __device__ __forceinline__ Folded foundOf(const Found (&warps)[kWarpsOfGroup], i
   Folded folded;
 #pragma unroll
   for (int w = 0; w < kWarpsOfGroup; ++w) {
-    folded.add(warps[w].most[element / HEAD_DIM], warps[w].whole[element / HEAD_DIM], warps[w].sum[element]);
+    folded.add({warps[w].most[element / HEAD_DIM], warps[w].whole[element / HEAD_DIM], warps[w].sum[element]});
   }
   return folded;
 }
@@ -249,6 +258,12 @@ struct Reader {
 
   __device__ __forceinline__ void readNumber() { number = ahead.hasPage() ? pages[ahead.page] : 0; }
 
+  __device__ __forceinline__ void prefetchNext() const {
+    if (ahead.hasPage()) {
+      prefetchPage(keys, values, static_cast<size_t>(number) * kvHeads);
+    }
+  }
+
   __device__ __forceinline__ void fetchNext() {
     if (ahead.hasPage()) {
       fetch(shared, keys, values, static_cast<size_t>(number) * kvHeads, last - ahead.page * kPage);
@@ -264,10 +279,24 @@ struct Adder {
   static constexpr int kThreads = kWarpsOfGroup * 32;
   static constexpr int kShare = kFoundOfHead / kBlocks;
   static constexpr int kOfThread = (kShare + kThreads - 1) / kThreads;
+  using Groups = Folded[kBlocks == 1 ? 1 : kGroups][kBlocks == 1 ? 1 : kShare];
 
   Found (&warps)[kWarpsOfGroup];
-  Found* ofGroups;  // this block's, for the cluster
+  Groups& groups;  // of a cluster: this block's share of each group's elements
+  fluxccl::TransactionBarrier& given;  // when all of them are there
   Folded folded[kOfThread];
+
+  // By all threads of a cluster, before anything else.
+  __device__ __forceinline__ void begin(int count) {
+    if constexpr (kBlocks > 1) {
+      if (threadIdx.x == 0) {
+        given.init(1);
+        fluxccl::fenceBarrierInit();
+        given.arriveAndExpect(count * kShare * sizeof(Folded));
+      }
+      arriveInCluster();
+    }
+  }
 
   // Behind the stores of the warps; another barrier must follow.
   __device__ __forceinline__ void addGroup(int group) {
@@ -275,52 +304,43 @@ struct Adder {
 #pragma unroll
       for (int i = 0; i < kOfThread; ++i) {
         if (threadIdx.x + i * kThreads < kShare) {
-          const Folded more = foundOf(warps, threadIdx.x + i * kThreads);
-          folded[i].add(more.most, more.whole, more.sum);
+          folded[i].add(foundOf(warps, threadIdx.x + i * kThreads));
         }
       }
     } else {
-      Found& ofGroup = ofGroups[group / kBlocks];
+      awaitCluster();  // others may be given to only when they have begun
+#pragma unroll
       for (int element = threadIdx.x; element < kFoundOfHead; element += kThreads) {
-        const Folded more = foundOf(warps, element);
-        ofGroup.sum[element] = more.sum;
-        if (element % HEAD_DIM == 0) {
-          ofGroup.most[element / HEAD_DIM] = more.most;
-          ofGroup.whole[element / HEAD_DIM] = more.whole;
-        }
+        const Folded found = foundOf(warps, element);
+        storeTo(element / kShare, &groups[group][element % kShare], {found.most, found.whole, found.sum, 0}, &given);
       }
     }
   }
 
-  __device__ __forceinline__ Folded addGroupsOfCluster(int element, int groups) const {
-    Folded all;
-#pragma unroll 4
-    for (int group = 0; group < groups; ++group) {
-      const Found& found = ofGroups[group / kBlocks];
-      const int query = element / HEAD_DIM;
-      all.add(loadOf(group % kBlocks, found.most + query), loadOf(group % kBlocks, found.whole + query),
-              loadOf(group % kBlocks, found.sum + element));
-    }
-    return all;
-  }
-
-  __device__ __forceinline__ void store(int block, int groups, int row, int head, int kvHeads, int tileRows,
-                                        Element* out) {
+  __device__ __forceinline__ void store(int block, int count, int row, int head, int kvHeads, int tileRows, Element* out) {
     if constexpr (kBlocks > 1) {
-      syncCluster();
+      if (block >= count) {
+        awaitCluster();  // it had no group to add
+      }
+      while (!given.isOver(0)) {
+      }
     }
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
       const int mine = threadIdx.x + i * kThreads;
-      const int element = block * kShare + mine;
       if (mine < kShare) {
-        const Folded all = kBlocks == 1 ? folded[i] : addGroupsOfCluster(element, groups);
-        out[fluxccl::placeInTiles(row, head * kFoundOfHead + element, kvHeads * kFoundOfHead, tileRows)] =
-            toElement(all.sum / all.whole);
+        Folded all = folded[i];
+        if constexpr (kBlocks > 1) {
+#pragma unroll
+          for (int group = 0; group < kGroups; ++group) {
+            if (group < count) {
+              all.add(groups[group][mine]);
+            }
+          }
+        }
+        const int element = head * kFoundOfHead + block * kShare + mine;
+        out[fluxccl::placeInTiles(row, element, kvHeads * kFoundOfHead, tileRows)] = toElement(all.sum / all.whole);
       }
-    }
-    if constexpr (kBlocks > 1) {
-      syncCluster();  // until then others read from here
     }
   }
 };
@@ -331,26 +351,33 @@ __device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, c
                                          const Element* values, const int* pages, int pagesOfSequence, int kvHeads,
                                          int tileRows, Element* out) {
   __shared__ Found warps[kWarpsOfGroup];
-  __shared__ Found ofGroups[kBlocks == 1 ? 1 : kGroups / kBlocks];
+  __shared__ typename Adder<kBlocks>::Groups groups;
+  __shared__ fluxccl::TransactionBarrier given;
   const int warp = threadIdx.x / 32;
   const int block = blockIdx.x % kBlocks;
   const int index = blockIdx.x / kBlocks / kvHeads;
   const int head = blockIdx.x / kBlocks % kvHeads;
-  if (!beginLaunch(index, step->rows)) {
+  if (index >= step->rows) {  // copied before the step's first kernel, which stored the numbers of pages
+    beginLaunch();
     return;
   }
   const int last = step->row(index).position;
   const int count = last / kPage + 1;
+  const int groupsOfAll = min(kGroups, (count + kWarpsOfGroup - 1) / kWarpsOfGroup);
+  Adder<kBlocks> adder = {warps, groups, given, {}};
+  adder.begin(groupsOfAll);
   const size_t ofHead = static_cast<size_t>(head) * kPage * HEAD_DIM;
   Place<kBlocks> place = {block, block * kWarpsOfGroup + warp, count};
   Reader<kBlocks> reader = {keys + ofHead, values + ofHead,
                             pages + static_cast<size_t>(step->row(index).sequence) * pagesOfSequence,
                             kvHeads, last, fluxccl::dynamicShared() + warp * kPageBytes, place, 0};
   reader.readNumber();
+  reader.prefetchNext();
+  fluxccl::letNextLaunchBegin();  // behind what is needed first; no rank waits for another one here
+  fluxccl::awaitLaunchBefore();
   reader.fetchNext();
   int4 query[HEAD_DIM / 32];
   loadQueries(qkv + (static_cast<size_t>(index) * (GROUP + 2) * kvHeads + head * GROUP) * HEAD_DIM, query);
-  Adder<kBlocks> adder = {warps, ofGroups, {}};
   State state;
   state.begin();
   while (!place.isOver()) {
@@ -373,8 +400,7 @@ __device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, c
       __syncthreads();
     }
   }
-  const int groups = min(kGroups, (count + kWarpsOfGroup - 1) / kWarpsOfGroup);
-  adder.store(block, groups, index, head, kvHeads, tileRows, out);
+  adder.store(block, groupsOfAll, index, head, kvHeads, tileRows, out);
 }
 
 }  // namespace

@@ -20,9 +20,14 @@ __device__ __forceinline__ unsigned transposed(unsigned two) {
   return result;
 }
 
+// Tells the cluster what this thread has done; awaitCluster() waits until all threads have told so.
+__device__ __forceinline__ void arriveInCluster() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void awaitCluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
 // Waits for the cluster's threads, and makes their stores to shared memory visible to all of them.
 __device__ __forceinline__ void syncCluster() {
-  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+  arriveInCluster();
+  awaitCluster();
 }
 
 // Loads from the shared memory of a block of the cluster what this block has at an address.
@@ -37,6 +42,20 @@ __device__ __forceinline__ T loadOf(int block, const T* shared) {
     asm volatile("ld.shared::cluster.s64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
   }
   return value;
+}
+
+// Stores 16 bytes to the shared memory of a block of the cluster, whose barrier counts them; both addresses are those of
+// this block's own.
+__device__ __forceinline__ void storeTo(int block, void* shared, float4 value, fluxccl::TransactionBarrier* barrier) {
+  asm volatile(
+      "{\n\t"
+      ".reg .b32 to, counter;\n\t"
+      "mapa.shared::cluster.u32 to, %0, %2;\n\t"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3, %4, %5, %6}, [counter];\n\t"
+      "}" ::"r"(fluxccl::sharedAddress(shared)),
+      "r"(fluxccl::sharedAddress(barrier)), "r"(block), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
+      : "memory");
 }
 
 }  // namespace
