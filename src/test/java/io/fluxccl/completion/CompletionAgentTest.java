@@ -4,11 +4,13 @@ package io.fluxccl.completion;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.concurrent.SpinPolicy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -162,5 +164,27 @@ class CompletionAgentTest {
     }
     queues.forEach(CompletionQueue::remove);
     assertThat(completed).containsOnly(count);
+  }
+
+  @Test
+  void shouldSpinAboutWhenTheWaitBeforeEnded() {
+    AtomicLong now = new AtomicLong();
+    CompletionAgent still = new CompletionAgent("still", now::get, false);
+    UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+    CompletionQueue own = still.createQueue("still", ownLine, () -> null);
+    own.register(own.next());
+    now.set(4_000_000);
+    ownLine.putLongRelease(0, 1);
+    assertThat(still.doWork()).isPositive();
+    own.register(own.next());
+    long nap = 100_000;
+    assertThat(still.nextNapNanos(nap, 5_000_000)).isEqualTo(nap);
+    assertThat(still.nextNapNanos(nap, 7_700_000)).as("until it spins").isEqualTo(50_000);
+    assertThat(still.nextNapNanos(nap, 7_800_000)).isEqualTo(SpinPolicy.isCrowded() ? nap : 0);
+    assertThat(still.nextNapNanos(nap, 8_200_000)).isEqualTo(SpinPolicy.isCrowded() ? nap : 0);
+    assertThat(still.nextNapNanos(nap, 8_300_000)).isEqualTo(nap);
+    ownLine.putLongRelease(0, 2);
+    assertThat(still.doWork()).isPositive();
+    own.remove();
   }
 }
