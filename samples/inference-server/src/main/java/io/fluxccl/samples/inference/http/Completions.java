@@ -12,6 +12,7 @@ import io.netty.handler.codec.http.HttpHeaderNames;
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import reactor.core.Scannable;
 import reactor.core.publisher.Flux;
@@ -25,6 +26,9 @@ import reactor.netty.http.server.HttpServerResponse;
 /** Answers requests for text. */
 final class Completions {
   private static final int MAX_BODY = 1 << 20;
+
+  /** So much of a body is read: a client that is cut off while it sends often misses the answer. */
+  private static final int MOST_READ = 16 * MAX_BODY;
 
   private final TextEngine engine;
   private final ApiMetrics metrics;
@@ -89,6 +93,7 @@ final class Completions {
     ApiError tooLarge =
         ApiError.client(413, "The body has more than " + MAX_BODY + " bytes", null, "too_large");
     String length = request.requestHeaders().get(HttpHeaderNames.CONTENT_LENGTH, "0");
+    AtomicLong read = new AtomicLong();
     Mono<byte[]> body =
         request
             .receive()
@@ -96,13 +101,22 @@ final class Completions {
             .collect(
                 ByteArrayOutputStream::new,
                 (all, part) -> {
-                  if (all.size() + part.length > MAX_BODY) {
+                  long bytes = read.addAndGet(part.length);
+                  if (bytes > MOST_READ) {
                     throw tooLarge;
                   }
-                  all.writeBytes(part);
+                  if (bytes <= MAX_BODY) {
+                    all.writeBytes(part);
+                  }
                 })
-            .map(ByteArrayOutputStream::toByteArray);
-    return (Long.parseLong(length) > MAX_BODY ? Mono.<byte[]>error(tooLarge) : body)
+            .map(
+                all -> {
+                  if (read.get() > MAX_BODY) {
+                    throw tooLarge;
+                  }
+                  return all.toByteArray();
+                });
+    return (Long.parseLong(length) > MOST_READ ? Mono.<byte[]>error(tooLarge) : body)
         .doOnError(e -> response.keepAlive(false)); // rather than to read the rest
   }
 
