@@ -32,12 +32,14 @@ import reactor.core.publisher.Mono;
  * the subscriber's thread if all is done by the time it has subscribed; {@link
  * CollectivesOptions#withScheduler} moves them.
  *
- * <p>Subscribing enqueues, whatever the subscriber does next. Cancelling lets go: the operation
- * goes on, on every rank, in the same order, and only this subscriber hears nothing more. Its
- * buffers are in use, and its time limit counts, until it is done. {@link Communicator#abort} ends
- * a job on purpose. An operation that is not done within its time limit aborts the communicator on
- * every rank, with the reason and the rank: peers may already be reading and writing memory. With
- * {@link CollectivesOptions#withAbortOnCancel} so does an operation that is cancelled in flight.
+ * <p>Subscribing enqueues, whatever the subscriber does next. A GPU has room for some hundred
+ * operations that are enqueued and not done; beyond that, subscribing waits until it has room
+ * again. Cancelling lets go: the operation goes on, on every rank, in the same order, and only this
+ * subscriber hears nothing more. Its buffers are in use, and its time limit counts, until it is
+ * done. {@link Communicator#abort} ends a job on purpose. An operation that is not done within its
+ * time limit aborts the communicator on every rank, with the reason and the rank: peers may already
+ * be reading and writing memory. With {@link CollectivesOptions#withAbortOnCancel} so does an
+ * operation that is cancelled in flight.
  *
  * <p>Shapes, and which buffers may overlap, are in {@link CollectiveCall}. Counts of 0 are allowed.
  * Any buffer of the communicator's device can be used. Peers read and write a buffer that every
