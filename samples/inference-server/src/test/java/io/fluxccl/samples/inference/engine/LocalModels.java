@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import reactor.core.publisher.Mono;
 
 /** All ranks of a model in this JVM, without a server: for tests and measurements. */
 final class LocalModels implements AutoCloseable {
@@ -73,11 +74,12 @@ final class LocalModels implements AutoCloseable {
 
   /** Runs a step on all ranks. */
   void step(byte[] command) {
-    CompletableFuture.allOf(
-            models.stream()
-                .map(model -> model.step(command).toFuture())
-                .toArray(CompletableFuture<?>[]::new))
-        .join();
+    steps(command).block();
+  }
+
+  /** Returns a step on all ranks, begun by each subscription. */
+  Mono<Void> steps(byte[] command) {
+    return Mono.when(models.stream().map(model -> Mono.defer(() -> model.step(command))).toList());
   }
 
   /** Captures a step on all ranks without its all-reduces; its rows are those of the last step. */

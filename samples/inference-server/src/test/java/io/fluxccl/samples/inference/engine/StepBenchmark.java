@@ -39,7 +39,7 @@ import reactor.core.publisher.Mono;
  * the difference.
  */
 public final class StepBenchmark {
-  private static final int WARM_UP_STEPS = 5;
+  private static final int WARM_UP_STEPS = 20;
 
   private final Map<String, String> options = new HashMap<>();
   private final int[] rowCounts;
@@ -238,7 +238,7 @@ public final class StepBenchmark {
       rows.add(row(sequence, context - 1, temperature));
     }
     byte[] command = StepRows.command(rows, count, count);
-    double seconds = seconds(() -> models.step(command));
+    double seconds = seconds(models.steps(command));
     double gigabytes = weightBytes() / 1e9 / nRanks;
     System.out.printf(
         "%4d rows, context %d, temperature %.1f: %8.3f ms a step, %8.0f tokens/s, %6.0f GB/s of"
@@ -254,21 +254,17 @@ public final class StepBenchmark {
             : "");
   }
 
-  private double seconds(Runnable step) {
-    for (int i = 0; i < WARM_UP_STEPS; i++) {
-      step.run();
-    }
+  /** Each step but the first begins when the one before tells that it is over, as in a server. */
+  private double seconds(Mono<Void> step) {
+    step.repeat(WARM_UP_STEPS - 1).blockLast();
     long begun = System.nanoTime();
-    for (int i = 0; i < steps; i++) {
-      step.run();
-    }
+    step.repeat(steps - 1).blockLast();
     return (System.nanoTime() - begun) / 1e9 / steps;
   }
 
   private String communication(LocalModels models, int count, double seconds) {
     List<CapturedPipeline> silent = models.withoutReduces(count);
-    double alone =
-        seconds(() -> Mono.when(silent.stream().map(CapturedPipeline::run).toList()).block());
+    double alone = seconds(Mono.when(silent.stream().map(CapturedPipeline::run).toList()));
     silent.forEach(CapturedPipeline::close);
     return String.format(
         ", communication %.3f ms (%.0f%%)", (seconds - alone) * 1e3, 100 * (1 - alone / seconds));
