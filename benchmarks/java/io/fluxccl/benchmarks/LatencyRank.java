@@ -18,6 +18,8 @@ import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.DoubleStream;
+import jcuda.driver.CUgraph;
 import reactor.core.publisher.Mono;
 
 /**
@@ -31,7 +33,8 @@ public final class LatencyRank {
   private static final int STEPS = 20;
   private static final int MANY_STEPS = 400;
   private static final int REPLAYS = 200;
-  private static final double COMPLETION_AT_MOST_MORE = 3;
+  private static final double AT_MOST_MORE_THAN_C = 1;
+  private static final double REPLAY_MORE_THAN_C = 0.5;
   private static final double REPLAY_AT_MOST_MORE = 2;
   private static final int SPY_TAG = 1 << 20;
   private static final double MICROS = 1e3;
@@ -40,6 +43,8 @@ public final class LatencyRank {
   private final DeviceBuffer buffer;
   private final CollectiveCall call;
   private final Figures figures;
+
+  private int spies;
 
   // Written by the completion thread.
   private volatile long completed;
@@ -77,8 +82,11 @@ public final class LatencyRank {
     double ours = Figures.percentile(micros, 0.5);
     figures.add("1 KiB all-reduce, subscribe to onComplete, p50", ours, "us");
     figures.add("the same, p99", Figures.percentile(micros, 0.99), "us");
-    measureFromC(ours);
-    measureReplays();
+    boolean canCompare = canCompare();
+    if (canCompare) {
+      measureFromC(ours);
+    }
+    measureReplays(canCompare);
   }
 
   /** Microseconds from each subscribing to its completion. */
@@ -101,8 +109,8 @@ public final class LatencyRank {
     Runtime.getRuntime().halt(1);
   }
 
-  /** The same kernel with the same arguments, launched and awaited by a loop in C. */
-  private void measureFromC(double ours) throws Exception {
+  /** Builds the loops in C on all ranks, or returns false. */
+  private boolean canCompare() throws Exception {
     boolean built = LaunchLoop.build();
     // Both ranks must launch, or none.
     byte[] mine = {(byte) (built ? 1 : 0)};
@@ -111,25 +119,45 @@ public final class LatencyRank {
             .allMatch(bytes -> bytes[0] == 1);
     if (!allBuilt) {
       System.err.println("no C compiler here: nothing to compare subscribing with");
-      return;
     }
+    return allBuilt;
+  }
+
+  /** What a loop in C launches on a stream; returns microseconds. */
+  private interface FromC {
+    double measure(CUgraph graph, CudaStream stream);
+  }
+
+  /** Measures the kernels of so many calls with the same arguments, launched by a loop in C. */
+  private double fromC(int calls, FromC loop) {
     CudaDevice device = (CudaDevice) group.device();
-    CapturedCall captured = new CapturedCall(device);
-    CollectivesOptions options = CollectivesOptions.DEFAULT.withTag(SPY_TAG).withFamily(captured);
+    CapturedCall captured = new CapturedCall(device, calls);
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT.withTag(SPY_TAG + spies++).withFamily(captured);
     try (Collectives spied = Collectives.create(group.communicator(), options).join();
         Registration registration = spied.register(buffer).join();
         CudaStream stream = device.createStream("from-c")) {
       spied.prefer(call.collective(), Optional.of(CapturedCall.NAME));
       spied.run(call).block();
-      LaunchLoop.micros(captured.graph(), stream, ROUNDS);
-      double theirs = Figures.percentile(LaunchLoop.micros(captured.graph(), stream, ROUNDS), 0.5);
-      figures.add("the same kernel from C, cuStreamSynchronize, p50", theirs, "us");
-      figures.addAtMost(
-          "subscribing instead of C, p50", ours - theirs, "us", COMPLETION_AT_MOST_MORE);
+      return loop.measure(captured.graph(), stream);
     }
   }
 
-  private void measureReplays() {
+  private void measureFromC(double ours) {
+    double theirs =
+        fromC(
+            1,
+            (graph, stream) -> {
+              LaunchLoop.micros(graph, stream, ROUNDS);
+              return Figures.percentile(LaunchLoop.micros(graph, stream, ROUNDS), 0.5);
+            });
+    figures.add("the same kernel from C, cuStreamSynchronize, p50", theirs, "us");
+    figures.addAtMost("subscribing instead of C, p50", ours - theirs, "us", AT_MOST_MORE_THAN_C);
+  }
+
+  private void measureReplays(boolean canCompare) {
+    double single;
+    double alone;
     try (CapturedPipeline some = pipeline(STEPS).capture();
         CapturedPipeline many = pipeline(MANY_STEPS).capture()) {
       int runs = REPLAYS * STEPS / MANY_STEPS;
@@ -137,15 +165,38 @@ public final class LatencyRank {
         replay(some, REPLAYS);
         replay(many, runs);
       }
-      double single = replay(some, REPLAYS) / REPLAYS;
+      single = replay(some, REPLAYS) / REPLAYS;
       double within = replay(many, runs) / REPLAYS;
       figures.add("20 all-reduces of 1 KiB within a longer graph", within, "us");
       figures.add("20 all-reduces of 1 KiB as a replay of their own", single, "us");
       figures.addAtMost("what a replay costs", single - within, "us", REPLAY_AT_MOST_MORE);
-      double[] micros = subscribeAndSpin(some.run(), REPLAYS);
-      figures.add(
-          "a replay from subscribe to onComplete, p50", Figures.percentile(micros, 0.5), "us");
+      subscribeAndSpin(some.run(), ROUNDS);
+      alone = Figures.percentile(subscribeAndSpin(some.run(), ROUNDS), 0.5);
+      figures.add("a replay from subscribe to onComplete, p50", alone, "us");
     }
+    if (!canCompare) {
+      return;
+    }
+    double inRow =
+        fromC(
+            STEPS,
+            (graph, stream) -> {
+              LaunchLoop.replayMicros(graph, stream, REPLAYS, false);
+              double[] all = LaunchLoop.replayMicros(graph, stream, REPLAYS, false);
+              return DoubleStream.of(all).sum() / REPLAYS;
+            });
+    figures.add("the same graph from C, one behind the other", inRow, "us");
+    figures.addAtMost("replays instead of C", single - inRow, "us", REPLAY_MORE_THAN_C);
+    double awaited =
+        fromC(
+            STEPS,
+            (graph, stream) -> {
+              LaunchLoop.replayMicros(graph, stream, ROUNDS, true);
+              double[] each = LaunchLoop.replayMicros(graph, stream, ROUNDS, true);
+              return Figures.percentile(each, 0.5);
+            });
+    figures.add("the same graph from C, cuStreamSynchronize, p50", awaited, "us");
+    figures.addAtMost("a replay instead of C, p50", alone - awaited, "us", AT_MOST_MORE_THAN_C);
   }
 
   private Pipeline pipeline(int steps) {

@@ -11,9 +11,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import jcuda.driver.CUgraph;
+import jcuda.driver.CUgraphExec;
+import jcuda.driver.JCudaDriver;
 import org.agrona.BufferUtil;
 
-/** A loop in C that launches a kernel and waits for it; compiled where it runs. */
+/** Loops in C that launch a kernel or a graph and wait for it; compiled where they run. */
 final class LaunchLoop {
   private static final String SOURCE = "launch_loop.c";
   private static final String[] COMPILERS = {"cc", "gcc", "clang"};
@@ -72,15 +74,42 @@ final class LaunchLoop {
    * @return microseconds of each
    */
   static double[] micros(CUgraph graph, CudaStream stream, int launches) {
+    return micros(
+        stream, launches, (on, nanos) -> run(CudaDriver.valueOf(graph), on, launches, nanos));
+  }
+
+  /**
+   * Launches a graph again and again, and waits for it each time or behind the last one.
+   *
+   * @return microseconds of each; the last one's with the wait for all, if only that waits
+   */
+  static double[] replayMicros(CUgraph graph, CudaStream stream, int launches, boolean each) {
+    stream.device().makeCurrent();
+    CUgraphExec ready = new CUgraphExec();
+    int result = JCudaDriver.cuGraphInstantiate(ready, graph, 0);
+    if (result != 0) {
+      throw new IllegalStateException("the driver gave CUresult " + result);
+    }
+    try {
+      return micros(
+          stream,
+          launches,
+          (on, nanos) -> replay(CudaDriver.valueOf(ready), on, launches, each, nanos));
+    } finally {
+      JCudaDriver.cuGraphExecDestroy(ready);
+    }
+  }
+
+  /** A loop on a stream, which writes its times to an address and returns a CUresult, or -1. */
+  private interface Loop {
+    int run(long stream, long nanos);
+  }
+
+  private static double[] micros(CudaStream stream, int launches, Loop loop) {
     ByteBuffer nanos =
         ByteBuffer.allocateDirect(launches * Long.BYTES).order(ByteOrder.nativeOrder());
     stream.device().makeCurrent();
-    int result =
-        run(
-            CudaDriver.valueOf(graph),
-            CudaDriver.valueOf(stream.handle()),
-            launches,
-            BufferUtil.address(nanos));
+    int result = loop.run(CudaDriver.valueOf(stream.handle()), BufferUtil.address(nanos));
     if (result != 0) {
       throw new IllegalStateException(
           result < 0 ? "the call is not one kernel" : "the driver gave CUresult " + result);
@@ -93,4 +122,7 @@ final class LaunchLoop {
   }
 
   private static native int run(long graph, long stream, long launches, long nanos);
+
+  private static native int replay(
+      long graph, long stream, long launches, boolean each, long nanos);
 }

@@ -15,9 +15,9 @@ import org.agrona.concurrent.SystemNanoClock;
  * The thread that polls the lines of a device's streams and completes their waiters. It starts with
  * the first waiter. It spins for {@value #SPIN_MICROS} us after each completion; then it naps for
  * up to {@value #LONGEST_NAP_MICROS} us at a time while there is a waiter, and is parked while
- * there is none. About when the wait before ended it spins again, for up to an eighth of it and
- * {@value #SPIN_ABOUT_MICROS} us before and after: who waits for one step of a model after the
- * other learns of its end at once. A pass allocates nothing and takes no lock.
+ * there is none. About when the wait before ended it spins again, an eighth of it before and after,
+ * 80 to {@value #SPIN_ABOUT_MICROS} us: who waits for one step of a model after the other learns of
+ * its end at once. A pass allocates nothing and takes no lock.
  *
  * <p>A stream whose device has failed never stores its number. So the agent checks the health of a
  * stream once a millisecond, after a waiter has waited for a millisecond.
@@ -28,6 +28,10 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   private static final long SPIN_MICROS = 50;
   private static final long SPIN_ABOUT_MICROS = 250;
   private static final int ABOUT_SHARE = 8;
+
+  /** By about so much a nap is longer than it was meant to be, as the kernel gathers timers. */
+  private static final long LEAST_SPIN_ABOUT_NS = TimeUnit.MICROSECONDS.toNanos(80);
+
   private static final long SHORTEST_NAP_MICROS = 1;
   private static final long LONGEST_NAP_MICROS = 100;
   private static final long HEALTH_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
@@ -199,8 +203,8 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   /** Returns how long to nap, or 0 while the wait is about as long as the one before. */
   long nextNapNanos(long nap, long now) {
-    long about =
-        Math.min(TimeUnit.MICROSECONDS.toNanos(SPIN_ABOUT_MICROS), lastWaitNs / ABOUT_SHARE);
+    long share = Math.max(LEAST_SPIN_ABOUT_NS, lastWaitNs / ABOUT_SHARE);
+    long about = Math.min(TimeUnit.MICROSECONDS.toNanos(SPIN_ABOUT_MICROS), share);
     long left = lastWaitNs - about - (now - waitingSinceNs);
     if (left > 0) {
       return Math.min(nap, left);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Launches the only kernel of a graph again and again and waits for it each time, as a C program would. */
+/* Launches the only kernel of a graph, or a graph, again and again and waits for it, as a C program would. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -20,6 +20,7 @@ typedef int (*GetNodes)(void *graph, void **nodes, size_t *count);
 typedef int (*GetParams)(void *node, KernelNode *params);
 typedef int (*Launch)(void *function, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
                       unsigned int, unsigned int shared_bytes, void *stream, void **arguments, void **extra);
+typedef int (*LaunchGraph)(void *graph, void *stream);
 typedef int (*Synchronize)(void *stream);
 
 static int64_t now(void) {
@@ -67,6 +68,36 @@ __attribute__((visibility("default"))) int32_t Java_io_fluxccl_benchmarks_Launch
       result = synchronize(on);
     }
     times[i] = now() - start;
+  }
+  return result;
+}
+
+/* Nanoseconds of each launch of an executable graph, awaited by itself if it says so, otherwise all behind the last. */
+__attribute__((visibility("default"))) int32_t Java_io_fluxccl_benchmarks_LaunchLoop_replay(
+    void *env, void *type, int64_t graph, int64_t stream, int64_t launches, uint8_t each, int64_t nanos) {
+  (void)env;
+  (void)type;
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == NULL) {
+    return -1;
+  }
+  LaunchGraph launch = (LaunchGraph)dlsym(driver, "cuGraphLaunch");
+  Synchronize synchronize = (Synchronize)dlsym(driver, "cuStreamSynchronize");
+  if (launch == NULL || synchronize == NULL) {
+    return -1;
+  }
+  void *on = (void *)(intptr_t)stream;
+  int64_t *times = (int64_t *)(intptr_t)nanos;
+  int result = 0;
+  int64_t start = now();
+  for (int64_t i = 0; i < launches && result == 0; i++) {
+    result = launch((void *)(intptr_t)graph, on);
+    if (result == 0 && (each || i == launches - 1)) {
+      result = synchronize(on);
+    }
+    int64_t end = now();
+    times[i] = end - start;
+    start = end;
   }
   return result;
 }
