@@ -23,12 +23,10 @@ class Dispatch {
   FLUXCCL_DEVICE void run() {
     uint32_t epoch = beginEpoch(peers_);
     const uint32_t first = epoch;
+    // Without a branch, so that all these loads are in flight together.
     bool going = !task_.area.hasFailed(peers_, first);
-    uint4 values = {};
-    if (going) {
-      values = firstValues();
-      readIds(first);
-    }
+    const uint4 values = firstValues();
+    readIds(first, going);
     for (uint32_t begin = 0; going && begin < tokens(); begin += task_.sliceTokens) {
       if (begin > 0) {
         epoch = nextEpoch(epoch);
@@ -38,7 +36,7 @@ class Dispatch {
       send(begin, count, epoch, values);
       going = begin > 0 || receiveHeaders(first);
       if (going) {
-        copyOwn(begin, count);
+        copyOwn(begin, count, values);
       }
       going = endSlice(peers_, epoch, going && receive(begin, count, epoch));
     }
@@ -65,8 +63,9 @@ class Dispatch {
   FLUXCCL_DEVICE uint32_t tokens() const { return static_cast<uint32_t>(task_.tokens); }
   FLUXCCL_DEVICE int32_t expertsPerRank() const { return task_.experts / peers_.nRanks; }
 
-  // Finds which tokens go to which rank, and sends headers. If an id is wrong, this rank sends no token.
-  FLUXCCL_DEVICE void readIds(uint32_t epoch) {
+  // Finds which tokens go to which rank, and sends headers if the launch goes on. If an id is wrong, this rank sends no
+  // token.
+  FLUXCCL_DEVICE void readIds(uint32_t epoch, bool going) {
     Shared& s = shared();
     for (uint32_t i = threadIdx.x; i < ExpertTask::kMaxExperts && blockIdx.x == 0; i += blockDim.x) {
       s.experts[i] = 0;
@@ -90,7 +89,7 @@ class Dispatch {
       for (uint32_t i = threadIdx.x; i < words_ * peers_.nRanks; i += blockDim.x) {
         s.plan.sent[i / words_][i % words_] = 0;
       }
-      if (blockIdx.x == 0 && threadIdx.x == 0) {
+      if (going && blockIdx.x == 0 && threadIdx.x == 0) {
         task_.area.report(peers_, epoch, Fault::EXPERT, peers_.rank, static_cast<uint32_t>(s.wrong));
       }
       __syncthreads();
@@ -98,7 +97,7 @@ class Dispatch {
     if (threadIdx.x == 0) {
       s.faults[peers_.rank] = static_cast<uint32_t>(isWrong ? Fault::EXPERT : Fault::NONE);
     }
-    if (blockIdx.x == 0) {
+    if (going && blockIdx.x == 0) {
       sendHeaders(isWrong ? Fault::EXPERT : Fault::NONE, epoch);
     }
   }
@@ -182,11 +181,12 @@ class Dispatch {
     }
     placeTokens();
     const bool isWhole = check(epoch);
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; !isWhole && i < words_ * peers_.nRanks; i += blockDim.x) {
-      s.plan.received[i / words_][i % words_] = 0;
+    if (!isWhole) {
+      for (uint32_t i = threadIdx.x; i < words_ * peers_.nRanks; i += blockDim.x) {
+        s.plan.received[i / words_][i % words_] = 0;
+      }
+      __syncthreads();
     }
-    __syncthreads();
     if (blockIdx.x == 0) {
       tellCounts(isWhole);
     }
@@ -306,12 +306,16 @@ class Dispatch {
     }
   }
 
-  FLUXCCL_DEVICE void copyOwn(uint32_t begin, uint32_t count) const {
+  // first: as for send. With one other rank it is also the first row that this warp keeps.
+  FLUXCCL_DEVICE void copyOwn(uint32_t begin, uint32_t count, const uint4& first) const {
     const RoutePlan& plan = shared().plan;
     for (uint32_t i = warpOfLaunch(); i < count * task_.rows; i += warpsOfLaunch()) {
+      const uint32_t row = i % task_.rows;
       const uint32_t token = begin + i / task_.rows;
       if (RoutePlan::has(plan.received, peers_.rank, token)) {
-        store(peers_.rank, token, i % task_.rows, rows_.load(token, i % task_.rows, peers_.rank));
+        const bool isFirst = begin == 0 && i == warpOfLaunch() && peers_.nRanks == 2;
+        const uint4 values = isFirst ? first : rows_.valuesOf(token, row);
+        store(peers_.rank, token, row, rows_.completed(values, token, row, peers_.rank));
       }
     }
   }

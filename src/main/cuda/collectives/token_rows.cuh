@@ -31,12 +31,7 @@ class TokenRows {
                       task_.hiddenBytes);
   }
 
-  // Returns this lane's bytes of a row of a token, as a peer is to receive it.
-  FLUXCCL_DEVICE uint4 load(uint32_t token, uint32_t row, int peer) const {
-    return completed(valuesOf(token, row), token, row, peer);
-  }
-
-  // The same, given the values.
+  // Returns this lane's bytes of a row of a token, as a rank is to receive it, given the values.
   FLUXCCL_DEVICE uint4 completed(uint4 word, uint32_t token, uint32_t row, int peer) const {
     const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
     const uint32_t length = Ll128Rows::length(laneId());
