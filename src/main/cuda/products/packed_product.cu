@@ -26,8 +26,8 @@ constexpr int kWeightBytes = 128 * kTileInputs * 2;
 
 __device__ constexpr int stageBytes(int rows) { return kWeightBytes + rows * kTileInputs * 2; }
 
-// What fits the shared memory of a multiprocessor, of which two blocks have half each if they have 128 rows. A block with
-// fewer tiles gets room for those only; PackedKernels.java.
+// Returns how many stages fill the shared memory of a multiprocessor; two blocks of 128 rows share one. A launch whose
+// blocks have fewer tiles gives them room for those only, see PackedKernels.java.
 __device__ constexpr int stagesOf(int rows) {
   return rows == 256 ? 4 : rows == 128 ? 3 : rows == 64 ? 9 : rows == 32 ? 11 : rows == 16 ? 12 : 13;
 }

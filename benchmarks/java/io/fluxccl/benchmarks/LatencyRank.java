@@ -18,6 +18,7 @@ import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.ToDoubleFunction;
 import java.util.stream.DoubleStream;
 import jcuda.driver.CUgraph;
 import reactor.core.publisher.Mono;
@@ -123,7 +124,7 @@ public final class LatencyRank {
     return allBuilt;
   }
 
-  /** What a loop in C launches on a stream; returns microseconds. */
+  /** A loop in C that launches what was recorded on a stream, and returns microseconds. */
   private interface FromC {
     double measure(CUgraph graph, CudaStream stream);
   }
@@ -178,25 +179,22 @@ public final class LatencyRank {
       return;
     }
     double inRow =
-        fromC(
-            STEPS,
-            (graph, stream) -> {
-              LaunchLoop.replayMicros(graph, stream, REPLAYS, false);
-              double[] all = LaunchLoop.replayMicros(graph, stream, REPLAYS, false);
-              return DoubleStream.of(all).sum() / REPLAYS;
-            });
+        replaysFromC(REPLAYS, false, micros -> DoubleStream.of(micros).sum() / micros.length);
     figures.add("the same graph from C, one behind the other", inRow, "us");
     figures.addAtMost("replays instead of C", single - inRow, "us", REPLAY_MORE_THAN_C);
-    double awaited =
-        fromC(
-            STEPS,
-            (graph, stream) -> {
-              LaunchLoop.replayMicros(graph, stream, ROUNDS, true);
-              double[] each = LaunchLoop.replayMicros(graph, stream, ROUNDS, true);
-              return Figures.percentile(each, 0.5);
-            });
+    double awaited = replaysFromC(ROUNDS, true, micros -> Figures.percentile(micros, 0.5));
     figures.add("the same graph from C, cuStreamSynchronize, p50", awaited, "us");
     figures.addAtMost("a replay instead of C, p50", alone - awaited, "us", AT_MOST_MORE_THAN_C);
+  }
+
+  /** Measures replays of a graph of calls by a loop in C, the second time that they run. */
+  private double replaysFromC(int replays, boolean each, ToDoubleFunction<double[]> figure) {
+    return fromC(
+        STEPS,
+        (graph, stream) -> {
+          LaunchLoop.replayMicros(graph, stream, replays, each);
+          return figure.applyAsDouble(LaunchLoop.replayMicros(graph, stream, replays, each));
+        });
   }
 
   private Pipeline pipeline(int steps) {

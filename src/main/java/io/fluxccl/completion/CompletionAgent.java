@@ -15,9 +15,10 @@ import org.agrona.concurrent.SystemNanoClock;
  * The thread that polls the lines of a device's streams and completes their waiters. It starts with
  * the first waiter. It spins for {@value #SPIN_MICROS} us after each completion; then it naps for
  * up to {@value #LONGEST_NAP_MICROS} us at a time while there is a waiter, and is parked while
- * there is none. About when the wait before ended it spins again, an eighth of it before and after,
- * 80 to {@value #SPIN_ABOUT_MICROS} us: who waits for one step of a model after the other learns of
- * its end at once. A pass allocates nothing and takes no lock.
+ * there is none. When a wait has lasted about as long as the previous one, it spins again: for an
+ * eighth of that time before and after, 80 to {@value #SPIN_ABOUT_MICROS} us. So the end of a
+ * model's step, which takes as long as the step before it, is seen at once. A pass allocates
+ * nothing and takes no lock.
  *
  * <p>A stream whose device has failed never stores its number. So the agent checks the health of a
  * stream once a millisecond, after a waiter has waited for a millisecond.

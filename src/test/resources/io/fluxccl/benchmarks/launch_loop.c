@@ -29,19 +29,21 @@ static int64_t now(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
+/* Returns a function of the driver, or NULL. */
+static void *driver_function(const char *name) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  return driver == NULL ? NULL : dlsym(driver, name);
+}
+
 /* Nanoseconds of each launch into the array; a CUresult, or -1 when the graph is not one kernel. */
 __attribute__((visibility("default"))) int32_t Java_io_fluxccl_benchmarks_LaunchLoop_run(
     void *env, void *type, int64_t graph, int64_t stream, int64_t launches, int64_t nanos) {
   (void)env;
   (void)type;
-  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == NULL) {
-    return -1;
-  }
-  GetNodes get_nodes = (GetNodes)dlsym(driver, "cuGraphGetNodes");
-  GetParams get_params = (GetParams)dlsym(driver, "cuGraphKernelNodeGetParams_v2");
-  Launch launch = (Launch)dlsym(driver, "cuLaunchKernel");
-  Synchronize synchronize = (Synchronize)dlsym(driver, "cuStreamSynchronize");
+  GetNodes get_nodes = (GetNodes)driver_function("cuGraphGetNodes");
+  GetParams get_params = (GetParams)driver_function("cuGraphKernelNodeGetParams_v2");
+  Launch launch = (Launch)driver_function("cuLaunchKernel");
+  Synchronize synchronize = (Synchronize)driver_function("cuStreamSynchronize");
   if (get_nodes == NULL || get_params == NULL || launch == NULL || synchronize == NULL) {
     return -1;
   }
@@ -77,12 +79,8 @@ __attribute__((visibility("default"))) int32_t Java_io_fluxccl_benchmarks_Launch
     void *env, void *type, int64_t graph, int64_t stream, int64_t launches, uint8_t each, int64_t nanos) {
   (void)env;
   (void)type;
-  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == NULL) {
-    return -1;
-  }
-  LaunchGraph launch = (LaunchGraph)dlsym(driver, "cuGraphLaunch");
-  Synchronize synchronize = (Synchronize)dlsym(driver, "cuStreamSynchronize");
+  LaunchGraph launch = (LaunchGraph)driver_function("cuGraphLaunch");
+  Synchronize synchronize = (Synchronize)driver_function("cuStreamSynchronize");
   if (launch == NULL || synchronize == NULL) {
     return -1;
   }

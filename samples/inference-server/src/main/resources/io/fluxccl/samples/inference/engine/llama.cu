@@ -229,7 +229,7 @@ __device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductPart
   fluxccl::uint64_t own[kMostOfThread];
   float4 kept[kMostOfThread];
   Four gains[kMostOfThread];
-  // What adds is behind a product, which has awaited the norm before: that has written x and counts.
+  // Behind a product nothing has written x and counts since the norm before, and the product has awaited that one.
   if (isRow && adds) {
     count = kIsOfAll ? peers.counts[row] + 1 : 0;
 #pragma unroll

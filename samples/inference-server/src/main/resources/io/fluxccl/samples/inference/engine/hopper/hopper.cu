@@ -31,16 +31,11 @@ __device__ __forceinline__ void syncCluster() {
 }
 
 // Loads from the shared memory of a block of the cluster what this block has at an address.
-template <class T>
-__device__ __forceinline__ T loadOf(int block, const T* shared) {
+__device__ __forceinline__ long long loadOf(int block, const long long* shared) {
   fluxccl::uint32_t at;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(fluxccl::sharedAddress(shared)), "r"(block));
-  T value;
-  if constexpr (sizeof(T) == sizeof(float)) {
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
-  } else {
-    asm volatile("ld.shared::cluster.s64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
-  }
+  long long value;
+  asm volatile("ld.shared::cluster.s64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
   return value;
 }
 
