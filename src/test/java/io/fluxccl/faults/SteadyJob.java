@@ -59,7 +59,12 @@ final class SteadyJob implements AutoCloseable {
   void awaitMoreSteps() {
     long most = ranks.stream().mapToLong(RankProcess::steps).max().orElse(0);
     ranks.forEach(rank -> rank.awaitStep(most + 3));
-    assertThat(ranks).noneMatch(rank -> rank.last("wrong") != null);
+    assertThat(isWrong()).isFalse();
+  }
+
+  /** Returns whether a rank has had a wrong result. */
+  boolean isWrong() {
+    return ranks.stream().anyMatch(rank -> rank.last("wrong") != null);
   }
 
   /** Returns how many lines of all ranks contain that. */
