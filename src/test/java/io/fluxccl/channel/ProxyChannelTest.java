@@ -42,6 +42,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.AgentInvoker;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.awaitility.Awaitility;
@@ -581,7 +582,8 @@ class ProxyChannelTest {
         (semaphore, peer, reason) -> {
           reported.countDown();
           while (goOn.getCount() > 0) {
-            Thread.onSpinWait(); // whoever interrupts it
+            Thread.interrupted(); // whoever interrupts it
+            LockSupport.parkNanos(1_000_000);
           }
         };
     ProxyOptions hasty = ProxyOptions.builder().stopTimeout(Duration.ZERO).build();

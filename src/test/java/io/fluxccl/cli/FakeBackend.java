@@ -256,8 +256,8 @@ final class FakeBackend implements PerfBackend {
 
     private void call(PerfCase shape, Placement placement) {
       meet();
-      for (long start = System.nanoTime(); slowly && System.nanoTime() - start < SLOWLY_NANOS; ) {
-        Thread.onSpinWait();
+      for (long end = System.nanoTime() + SLOWLY_NANOS; slowly && System.nanoTime() < end; ) {
+        LockSupport.parkNanos(end - System.nanoTime());
       }
       List<Long> result = result(shape, placement);
       int size = shape.type().size();

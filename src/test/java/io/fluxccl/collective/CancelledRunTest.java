@@ -16,6 +16,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.testkit.ResourceLeaks;
 import java.lang.ref.WeakReference;
@@ -87,7 +88,7 @@ class CancelledRunTest {
           DeviceBuffer x = ints(rank.device(), 1);
           Mono<Void> run = kind.on(collectives, x);
           if (rank.rank() == 1) {
-            StepVerifier.create(giveUp.apply(run)).expectComplete().verify(LONG);
+            ParkingVerifier.create(giveUp.apply(run)).expectComplete().verify(LONG);
             assertThat(collectives.lane.inFlight.runs).hasSize(1);
           }
           rank.meet();

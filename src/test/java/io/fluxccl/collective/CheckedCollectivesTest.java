@@ -11,6 +11,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -52,7 +53,7 @@ class CheckedCollectivesTest {
   }
 
   private static void verify(Mono<Void> run) {
-    StepVerifier.create(run).expectComplete().verify(LONG);
+    ParkingVerifier.create(run).expectComplete().verify(LONG);
   }
 
   /** What each rank calls is refused on all of them, and then they go on together. */
@@ -63,7 +64,7 @@ class CheckedCollectivesTest {
           LONG,
           rank -> {
             try (Collectives collectives = checked(rank)) {
-              StepVerifier.create(call.apply(rank, collectives))
+              ParkingVerifier.create(call.apply(rank, collectives))
                   .expectErrorSatisfies(
                       e ->
                           assertThat(e)
@@ -111,7 +112,7 @@ class CheckedCollectivesTest {
               DeviceBuffer known = rank.device().allocate(64);
               DeviceBuffer unknown = rank.device().allocate(64);
               collectives.register(known).join();
-              StepVerifier.create(
+              ParkingVerifier.create(
                       collectives.allReduce(
                           rank.rank() == 0 ? known : unknown, DataType.INT32, ReduceOp.SUM))
                   .expectErrorMatches(
@@ -262,7 +263,8 @@ class CheckedCollectivesTest {
               DeviceBuffer out = rank.device().allocate(64);
               long[] sends = {1, 2};
               long[] receives = rank.rank() == 0 ? new long[] {1, 3} : new long[] {2, 2};
-              StepVerifier.create(collectives.allToAllv(in, sends, out, receives, DataType.INT32))
+              ParkingVerifier.create(
+                      collectives.allToAllv(in, sends, out, receives, DataType.INT32))
                   .expectErrorMatches(
                       e -> e instanceof InvalidUsage && e.getMessage().contains("bytes"))
                   .verify(LONG);
@@ -316,12 +318,12 @@ class CheckedCollectivesTest {
               DeviceBuffer x = rank.device().allocate(64);
               if (rank.rank() == 0) {
                 verify(collectives.send(x, 5, DataType.INT32, 2));
-                StepVerifier.create(collectives.send(x, 6, DataType.INT32, 2))
+                ParkingVerifier.create(collectives.send(x, 6, DataType.INT32, 2))
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               } else if (rank.rank() == 2) {
                 verify(collectives.recv(x, 5, DataType.INT32, 0));
-                StepVerifier.create(collectives.recv(x, 7, DataType.INT32, 0))
+                ParkingVerifier.create(collectives.recv(x, 7, DataType.INT32, 0))
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               }

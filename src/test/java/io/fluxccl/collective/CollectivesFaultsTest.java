@@ -12,6 +12,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -24,7 +25,6 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import reactor.core.Disposable;
 import reactor.core.publisher.Mono;
-import reactor.test.StepVerifier;
 
 /** What becomes of operations to which somebody does not come, or of which somebody has enough. */
 class CollectivesFaultsTest {
@@ -96,7 +96,7 @@ class CollectivesFaultsTest {
           rank -> {
             Collectives collectives = open(rank, rank.rank() == 0 ? SHORT : LONG);
             if (rank.rank() == 0) {
-              StepVerifier.create(call(collectives, which, buffer(rank)))
+              ParkingVerifier.create(call(collectives, which, buffer(rank)))
                   .expectErrorSatisfies(
                       e ->
                           assertThat(e)
@@ -108,7 +108,7 @@ class CollectivesFaultsTest {
             assertThat(rank.communicator().failed())
                 .succeedsWithin(LONG)
                 .isInstanceOf(Timeout.class);
-            StepVerifier.create(collectives.barrier()).expectError(Timeout.class).verify(LONG);
+            ParkingVerifier.create(collectives.barrier()).expectError(Timeout.class).verify(LONG);
           });
     }
   }
@@ -157,7 +157,7 @@ class CollectivesFaultsTest {
           rank -> {
             Collectives collectives = open(rank, ABORT_ON_CANCEL);
             if (rank.rank() == 0) {
-              StepVerifier.create(collectives.barrier().timeout(SHORT))
+              ParkingVerifier.create(collectives.barrier().timeout(SHORT))
                   .expectError(java.util.concurrent.TimeoutException.class)
                   .verify(LONG);
             }
@@ -204,12 +204,12 @@ class CollectivesFaultsTest {
                               .then(CollectiveCall.broadcast(x, x, 1 << 20, DataType.INT32, 0))
                               .run());
               for (Function<Collectives, Mono<Void>> call : wrong) {
-                StepVerifier.create(call.apply(collectives))
+                ParkingVerifier.create(call.apply(collectives))
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               }
               assertThat(rank.communicator().failure()).isNull();
-              StepVerifier.create(collectives.barrier()).expectComplete().verify(LONG);
+              ParkingVerifier.create(collectives.barrier()).expectComplete().verify(LONG);
             }
           });
     }
@@ -228,7 +228,7 @@ class CollectivesFaultsTest {
             collectives.close();
             collectives.close();
             assertThat(last).succeedsWithin(LONG);
-            StepVerifier.create(collectives.barrier())
+            ParkingVerifier.create(collectives.barrier())
                 .expectErrorMatches(
                     e -> e instanceof InvalidUsage && e.getMessage().contains("closed"))
                 .verify(LONG);

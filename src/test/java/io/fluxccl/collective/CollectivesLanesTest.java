@@ -7,6 +7,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -18,7 +19,6 @@ import org.junit.jupiter.api.Test;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
-import reactor.test.StepVerifier;
 
 /** Orders, threads and what follows an operation. */
 class CollectivesLanesTest {
@@ -37,14 +37,14 @@ class CollectivesLanesTest {
                       ? first.barrier().toFuture()
                       : CompletableFuture.completedFuture(null);
               for (int i = 0; i < Rounds.of(20, 100); i++) {
-                StepVerifier.create(second.barrier()).expectComplete().verify(LONG);
+                ParkingVerifier.create(second.barrier()).expectComplete().verify(LONG);
               }
               if (rank.rank() == 0) {
                 assertThat(held).isNotDone();
               }
               rank.meet();
               if (rank.rank() == 1) {
-                StepVerifier.create(first.barrier()).expectComplete().verify(LONG);
+                ParkingVerifier.create(first.barrier()).expectComplete().verify(LONG);
               }
               assertThat(held).succeedsWithin(LONG);
             }
@@ -101,7 +101,7 @@ class CollectivesLanesTest {
                                   .concatMap(j -> doubled)
                                   .subscribeOn(Schedulers.boundedElastic()))
                       .then();
-              StepVerifier.create(all).expectComplete().verify(LONG);
+              ParkingVerifier.create(all).expectComplete().verify(LONG);
               assertThat(HostMemory.getInt(x.address())).isEqualTo(1);
             }
           });
@@ -123,7 +123,7 @@ class CollectivesLanesTest {
                 collectives.allGather(x, x, 1, DataType.INT32);
               }
               for (int i = 0; i < 3; i++) {
-                StepVerifier.create(sum).expectComplete().verify(LONG);
+                ParkingVerifier.create(sum).expectComplete().verify(LONG);
               }
               assertThat(HostMemory.getInt(x.address())).isEqualTo(8);
             }
@@ -153,7 +153,7 @@ class CollectivesLanesTest {
                                 return Mono.just(context.<String>get("request"));
                               }))
                       .contextWrite(context -> context.put("request", "42"));
-              StepVerifier.create(run)
+              ParkingVerifier.create(run)
                   .recordWith(() -> values)
                   .expectNext("42")
                   .expectComplete()

@@ -8,13 +8,13 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
-import reactor.test.StepVerifier;
 
 class CollectivesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
@@ -37,7 +37,7 @@ class CollectivesTest {
   }
 
   private static void verify(Mono<Void> run) {
-    StepVerifier.create(run).expectComplete().verify(LONG);
+    ParkingVerifier.create(run).expectComplete().verify(LONG);
   }
 
   @ParameterizedTest
@@ -142,7 +142,7 @@ class CollectivesTest {
   }
 
   private static void shouldRefuse(Mono<Void> run, String... messages) {
-    StepVerifier.create(run)
+    ParkingVerifier.create(run)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContainingAll(messages))
         .verify(LONG);

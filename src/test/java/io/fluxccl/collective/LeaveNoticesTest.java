@@ -12,6 +12,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -44,7 +45,7 @@ class LeaveNoticesTest {
   }
 
   private static void expectMissing(Mono<Void> run, String number) {
-    StepVerifier.create(run)
+    ParkingVerifier.create(run)
         .expectErrorSatisfies(
             e ->
                 assertThat(e)
@@ -67,8 +68,8 @@ class LeaveNoticesTest {
                     .pipeline()
                     .barrier()
                     .allReduce(rank.device().allocate(64), DataType.INT32, ReduceOp.SUM);
-            StepVerifier.create(two.capture().run()).expectComplete().verify(LONG);
-            StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            ParkingVerifier.create(two.capture().run()).expectComplete().verify(LONG);
+            ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {
@@ -90,7 +91,7 @@ class LeaveNoticesTest {
           LONG,
           rank -> {
             Collectives collectives = open(rank);
-            StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {
@@ -115,14 +116,14 @@ class LeaveNoticesTest {
           LONG,
           rank -> {
             Collectives collectives = open(rank);
-            StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
             DeviceBuffer small = rank.device().allocate(4);
             if (rank.rank() == 1) {
               collectives.close();
               left.countDown();
             } else {
               assertThat(left.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
-              StepVerifier.create(
+              ParkingVerifier.create(
                       collectives.allReduce(small, small, 2, DataType.INT32, ReduceOp.SUM))
                   .expectError(InvalidUsage.class)
                   .verify(LONG);
@@ -141,7 +142,7 @@ class LeaveNoticesTest {
             for (int round = 0; round < 6; round++) {
               Collectives collectives = open(rank);
               for (int i = 0; i < 6 - round; i++) {
-                StepVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+                ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
               }
               if (rank.rank() == round % 2) {
                 collectives.close(); // the other lives on: it is never closed before the end

@@ -18,6 +18,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.host.HostBuffer;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -60,7 +61,7 @@ abstract class PipelineContract {
   }
 
   static void verify(Mono<Void> run) {
-    StepVerifier.create(run).expectComplete().verify(LONG);
+    ParkingVerifier.create(run).expectComplete().verify(LONG);
   }
 
   static void await(CompletableFuture<?> future) throws Exception {
@@ -81,7 +82,7 @@ abstract class PipelineContract {
           Pipeline pipeline = scale(collectives.pipeline(), x, 2, 0).allReduce(x, INT32, SUM);
           pipeline = pipeline.copy(kept, 0, x, 0, 12).copy(host, 4, x, 0, 12);
           pipeline = scale(pipeline, x, 1, 1).allReduce(x, INT32, SUM).copy(x, 4, host, 4, 8);
-          StepVerifier.create(pipeline.run()).expectComplete().verify(LONG);
+          ParkingVerifier.create(pipeline.run()).expectComplete().verify(LONG);
           assertThat(get(kept)).containsExactly(6, 40, 400);
           assertThat(host.buffer().getInt(8)).isEqualTo(40);
           assertThat(get(x)).containsExactly(14, 6, 40);
@@ -342,7 +343,7 @@ abstract class PipelineContract {
           verify(captured.run());
           meet(rank);
           registration.close();
-          StepVerifier.create(captured.run())
+          ParkingVerifier.create(captured.run())
               .expectErrorSatisfies(
                   e ->
                       assertThat(e)
@@ -390,7 +391,7 @@ abstract class PipelineContract {
   }
 
   private static void shouldRefuse(Mono<Void> run, String why) {
-    StepVerifier.create(run)
+    ParkingVerifier.create(run)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContaining(why))
         .verify(LONG);

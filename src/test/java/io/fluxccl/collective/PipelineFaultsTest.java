@@ -20,6 +20,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -60,7 +61,7 @@ class PipelineFaultsTest {
   }
 
   private static void fails(Mono<Void> run, Class<?> with, String... messages) {
-    StepVerifier.create(run)
+    ParkingVerifier.create(run)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(with).hasMessageContainingAll(messages))
         .verify(LONG);
@@ -397,7 +398,7 @@ class PipelineFaultsTest {
                   .barrier()
                   .run()
                   .then(Mono.deferContextual(context -> Mono.just(context.get("who"))));
-          StepVerifier.create(run.contextWrite(Context.of("who", "rank " + rank.rank())))
+          ParkingVerifier.create(run.contextWrite(Context.of("who", "rank " + rank.rank())))
               .expectNext("rank " + rank.rank())
               .expectComplete()
               .verify(LONG);

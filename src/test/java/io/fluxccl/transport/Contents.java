@@ -7,7 +7,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.Random;
+import java.util.SplittableRandom;
 
 /** Reads and writes a rank's registered memory, on whichever device it is. */
 public final class Contents {
@@ -44,7 +44,7 @@ public final class Contents {
   /** Fills it with bytes that the seed decides. */
   public static byte[] fill(RegisteredMemory memory, long seed) {
     byte[] bytes = new byte[(int) memory.size()];
-    new Random(seed).nextBytes(bytes);
+    new SplittableRandom(seed).nextBytes(bytes);
     put(memory, 0, bytes);
     return bytes;
   }

@@ -12,6 +12,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.channel.Trial.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
@@ -25,7 +26,6 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
-import reactor.test.StepVerifier;
 
 /** Every collective between hosts, on the host device, against what HostReduction makes of it. */
 class ChannelCollectivesTest {
@@ -278,7 +278,7 @@ class ChannelCollectivesTest {
                           CollectiveCall.reduce(
                               in, out, n, DataType.INT32, ReduceOp.MAX, round % 4);
                     };
-                StepVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+                ParkingVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
                 HostMemory.fill(in.address(), n * 4L, (byte) 0x77);
                 boolean isRoot = rank.rank() == round % 4;
                 for (int i = 0; i < n; i += 25) {

@@ -16,6 +16,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.channel.Trial.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -51,7 +52,7 @@ class ChannelFaultsTest {
             rank.meet();
             if (rank.rank() != 3) {
               DeviceBuffer x = rank.device().allocate(4 << 20);
-              StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
+              ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectError(Timeout.class)
                   .verify(LONG);
             }
@@ -125,7 +126,7 @@ class ChannelFaultsTest {
             DeviceBuffer y = rank.device().allocate(4 << 20);
             CollectiveCall call = call(kind, x, y, 1 << 20);
             for (int i = 0; i < 3; i++) {
-              StepVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+              ParkingVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
             }
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
@@ -152,10 +153,10 @@ class ChannelFaultsTest {
               DeviceBuffer x = rank.device().allocate(4 << 20);
               DeviceBuffer y = rank.device().allocate(4 << 20);
               int count = rank.rank() == 2 ? 1 << 19 : 1 << 20;
-              StepVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, count)))
+              ParkingVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, count)))
                   .expectError(InvalidUsage.class)
                   .verify(LONG);
-              StepVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, 1 << 18)))
+              ParkingVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, 1 << 18)))
                   .expectComplete()
                   .verify(LONG);
             }
@@ -176,7 +177,7 @@ class ChannelFaultsTest {
               return;
             }
             DeviceBuffer x = rank.device().allocate(4 << 20);
-            StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
+            ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                 .expectErrorSatisfies(
                     e -> {
                       assertThat(e).isInstanceOf(FluxCclException.class);
@@ -222,7 +223,7 @@ class ChannelFaultsTest {
                 for (int i = 0; i < count; i++) {
                   HostMemory.putInt(in.address() + i * 4L, round * 10 + rank.rank());
                 }
-                StepVerifier.create(collectives.allGather(in, out, count, DataType.INT32))
+                ParkingVerifier.create(collectives.allGather(in, out, count, DataType.INT32))
                     .expectComplete()
                     .verify(LONG);
                 HostMemory.fill(in.address(), count * 4L, (byte) 0x77);

@@ -14,13 +14,13 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.host.HostReduction;
 import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testing.Rounds;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Arrays;
 import org.agrona.concurrent.UnsafeBuffer;
-import reactor.test.StepVerifier;
 
 /**
  * Runs a collective on values that any rank can compute, and compares the output, bit by bit, with
@@ -119,7 +119,7 @@ final class Trial {
       CollectiveCall call =
           call(
               shape, slice(home, inputAt, input.length), slice(out, outputAt, outputLength * size));
-      StepVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+      ParkingVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
       byte[] expected = expected(shape, seed);
       assertThat(Arrays.equals(download(out, outputAt, expected.length), expected))
           .as("%s on rank %d of %d: %s", shape, rank, nRanks, difference(out, outputAt, expected))

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.Rounds;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.FileTime;
@@ -90,7 +91,7 @@ class KernelCacheTest {
           CompletableFuture.runAsync(
               () -> {
                 KernelCache cache = new KernelCache(folder);
-                for (int j = 0; j < 100; j++) {
+                for (int j = 0; j < Rounds.of(20, 100); j++) {
                   if (writes) {
                     cache.put("key", large);
                   } else {

@@ -46,7 +46,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Connections whose links are reset, cut or falsified. */
 @Timeout(180)
 class LinkLossTest {
-  private static final int SIZE = 3 << 20;
+  private static final int SIZE = Rounds.of(1, 3) << 20;
 
   private final List<TcpForwarder> forwarders = new ArrayList<>();
   private final Random random = new Random(11);
