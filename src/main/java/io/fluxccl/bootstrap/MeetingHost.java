@@ -104,8 +104,13 @@ final class MeetingHost extends Gate {
       timer.cancel(false);
     }
     channels.close();
+    killUnusedRoot();
+  }
+
+  /** Ends the root of a generation whose members were told of it, and end before they come. */
+  private void killUnusedRoot() {
     if (newestRoot != null) {
-      newestRoot.killUnused(); // a generation whose members are told, and end before they come
+      newestRoot.killUnused();
     }
   }
 
@@ -295,6 +300,7 @@ final class MeetingHost extends Gate {
                 later(this::decide, TimeUnit.MILLISECONDS.toNanos(SETTLE_MILLIS));
               } else {
                 ROOTS.put(at, root);
+                killUnusedRoot();
                 newestRoot = root;
                 root.ended().thenRun(() -> ROOTS.remove(at));
                 begin(next, members, jobId, at);

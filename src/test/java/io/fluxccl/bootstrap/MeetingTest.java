@@ -10,6 +10,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -108,7 +109,8 @@ class MeetingTest {
   }
 
   @Test
-  void shouldWaitForAMemberThatIsConnectedAndLate() {
+  void shouldWaitForAMemberThatIsConnectedAndLateAndLeaveNothing() {
+    ResourceLeaks before = ResourceLeaks.snapshot();
     List<Meeting> meetings = meetOf(3);
     List<Membership> first = attendAll(meetings, List.of());
     CompletableFuture<Membership> zero = attend(meetings.get(0), first.get(0));
@@ -118,6 +120,7 @@ class MeetingTest {
     assertThat(attend(meetings.get(2), first.get(2))).succeedsWithin(LONG);
     assertThat(zero.join().nRanks()).isEqualTo(3);
     meetings.forEach(Meeting::close);
+    before.assertNone(LONG); // also not the root of the first generation, to which nobody came
   }
 
   @Test

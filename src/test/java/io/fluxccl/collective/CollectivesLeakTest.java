@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
@@ -23,10 +25,11 @@ class CollectivesLeakTest {
     round(transport, closed); // loads classes and native libraries
     Awaitility.await()
         .atMost(LONG)
-        .until(
+        .untilAsserted(
             () ->
-                Thread.getAllStackTraces().keySet().stream()
-                    .noneMatch(t -> t.getName().matches("(fluxccl|rank)-.*")));
+                assertThat(Thread.getAllStackTraces().keySet())
+                    .extracting(Thread::getName)
+                    .noneMatch(name -> name.matches("(fluxccl|rank)-.*")));
     ResourceLeaks before = ResourceLeaks.snapshot();
     int rounds = Rounds.of(20, 100);
     for (int i = 0; i < rounds; i++) {
