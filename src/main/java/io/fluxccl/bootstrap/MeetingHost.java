@@ -24,6 +24,7 @@ import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -56,8 +57,8 @@ final class MeetingHost extends Gate {
   /** The roots that this process has opened, by the address at which they listen. */
   private static final Map<InetSocketAddress, BootstrapRoot> ROOTS = new ConcurrentHashMap<>();
 
-  /** That of the last generation; null before the first. */
-  private BootstrapRoot newestRoot;
+  /** That of the last generation. */
+  private Optional<BootstrapRoot> newestRoot = Optional.empty();
 
   /** Its first member was told this; null before the first. */
   private Convened newest;
@@ -104,14 +105,8 @@ final class MeetingHost extends Gate {
       timer.cancel(false);
     }
     channels.close();
-    killUnusedRoot();
-  }
-
-  /** Ends the root of a generation whose members were told of it, and end before they come. */
-  private void killUnusedRoot() {
-    if (newestRoot != null) {
-      newestRoot.killUnused();
-    }
+    newestRoot.ifPresent(
+        BootstrapRoot::killUnused); // its members were told, and end before they come
   }
 
   @Override
@@ -300,8 +295,8 @@ final class MeetingHost extends Gate {
                 later(this::decide, TimeUnit.MILLISECONDS.toNanos(SETTLE_MILLIS));
               } else {
                 ROOTS.put(at, root);
-                killUnusedRoot();
-                newestRoot = root;
+                newestRoot.ifPresent(BootstrapRoot::killUnused);
+                newestRoot = Optional.of(root);
                 root.ended().thenRun(() -> ROOTS.remove(at));
                 begin(next, members, jobId, at);
               }
