@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
+import java.util.SplittableRandom;
 import java.util.stream.IntStream;
 
 /** A mixture of experts as a plain computation, and one rank's buffers of it. */
@@ -45,6 +46,9 @@ final class ExpertTrial implements AutoCloseable {
   private final DeviceBuffer combined;
   private Routing routing;
   private int seed;
+
+  /** The experts of each rank's tokens. */
+  private int[][][] ids;
 
   ExpertTrial(Device device, ExpertShape shape, int rank, int nRanks) {
     this.shape = shape;
@@ -91,15 +95,21 @@ final class ExpertTrial implements AutoCloseable {
   void upload(Routing newRouting, int newSeed, boolean ofRows) {
     routing = newRouting;
     seed = newSeed;
-    ByteBuffer ids = words(shape.tokens() * shape.topK());
+    ids = new int[nRanks][shape.tokens()][];
+    for (int of = 0; of < nRanks; of++) {
+      for (int token = 0; token < shape.tokens(); token++) {
+        ids[of][token] = makeIds(of, token);
+      }
+    }
+    ByteBuffer allIds = words(shape.tokens() * shape.topK());
     ByteBuffer weights = words(shape.tokens() * shape.topK());
     for (int token = 0; token < shape.tokens(); token++) {
       for (int k = 0; k < shape.topK(); k++) {
-        ids.putInt(idsOf(rank, token)[k]);
+        allIds.putInt(ids[rank][token][k]);
         weights.putFloat(weight(rank, token, k));
       }
     }
-    batch.ids().upload(0, ids.flip());
+    batch.ids().upload(0, allIds.flip());
     batch.weights().upload(0, weights.flip());
     tokens.upload(0, allTokens(rank));
     if (scales != null) {
@@ -148,6 +158,7 @@ final class ExpertTrial implements AutoCloseable {
     int[] perExpert = new int[each];
     int bytes = shape.tokenBytes();
     byte[] values = download(received, (shape.capacity() * bytes) + GUARD);
+    List<ByteBuffer> sent = IntStream.range(0, nRanks).mapToObj(this::allTokens).toList();
     for (int place = 0; place < places.size(); place++) {
       int from = places.get(place)[0];
       int token = places.get(place)[1];
@@ -157,7 +168,7 @@ final class ExpertTrial implements AutoCloseable {
           .isEqualTo(from * shape.tokens() + token);
       assertThat(Arrays.copyOfRange(values, place * bytes, (place + 1) * bytes))
           .as(what)
-          .isEqualTo(slice(allTokens(from), token, bytes));
+          .isEqualTo(slice(sent.get(from), token, bytes));
       checkRouting(what, place, from, token, perExpert);
     }
     assertThat(ints(batch.perExpert(), each)).as("tokens by expert").containsExactly(perExpert);
@@ -177,12 +188,12 @@ final class ExpertTrial implements AutoCloseable {
           .as(what)
           .isEqualTo(slice(allScales(from), token, shape.scaleBytes()));
     }
-    int[] ids = ints(batch.receivedIds(), (place + 1) * shape.topK());
+    int[] receivedIds = ints(batch.receivedIds(), (place + 1) * shape.topK());
     int[] weights = ints(batch.receivedWeights(), (place + 1) * shape.topK());
     for (int k = 0; k < shape.topK(); k++) {
-      int id = idsOf(from, token)[k];
+      int id = ids[from][token][k];
       boolean isHere = id >= 0 && id / each == rank;
-      assertThat(ids[place * shape.topK() + k]).as(what).isEqualTo(isHere ? id % each : -1);
+      assertThat(receivedIds[place * shape.topK() + k]).as(what).isEqualTo(isHere ? id % each : -1);
       assertThat(Float.intBitsToFloat(weights[place * shape.topK() + k]))
           .as(what)
           .isEqualTo(isHere ? weight(from, token, k) : 0);
@@ -217,7 +228,7 @@ final class ExpertTrial implements AutoCloseable {
   private byte[] weighted(int at, int place, int token) {
     float[] sums = new float[shape.hidden()];
     for (int k = 0; k < shape.topK(); k++) {
-      int id = idsOf(rank, token)[k];
+      int id = ids[rank][token][k];
       int row = rowOf(at, place * shape.topK() + k);
       if (id >= 0 && id / each == at && row >= 0) {
         add(sums, given(at, row), weight(rank, token, k));
@@ -249,7 +260,7 @@ final class ExpertTrial implements AutoCloseable {
     List<int[]> places = new ArrayList<>();
     for (int from = 0; from < nRanks; from++) {
       for (int token = 0; token < shape.tokens(); token++) {
-        if (Arrays.stream(idsOf(from, token)).anyMatch(id -> id >= 0 && id / each == at)) {
+        if (Arrays.stream(ids[from][token]).anyMatch(id -> id >= 0 && id / each == at)) {
           places.add(new int[] {from, token});
         }
       }
@@ -267,28 +278,28 @@ final class ExpertTrial implements AutoCloseable {
     return -1;
   }
 
-  private int[] idsOf(int of, int token) {
+  private int[] makeIds(int of, int token) {
     Random random = new Random(seed * 7919L + of * 1031L + token);
-    int[] ids = random.ints(0, shape.experts()).distinct().limit(shape.topK()).toArray();
+    int[] made = random.ints(0, shape.experts()).distinct().limit(shape.topK()).toArray();
     switch (routing) {
       case RANDOM -> {
-        for (int k = 0; k < ids.length; k++) {
-          ids[k] = random.nextInt(4) == 0 || token % 5 == 3 ? -1 : ids[k];
+        for (int k = 0; k < made.length; k++) {
+          made[k] = random.nextInt(4) == 0 || token % 5 == 3 ? -1 : made[k];
         }
       }
       case ALL_TO_ONE -> {
-        for (int k = 0; k < ids.length; k++) {
-          ids[k] = k < each ? (nRanks - 1) * each + k : -1;
+        for (int k = 0; k < made.length; k++) {
+          made[k] = k < each ? (nRanks - 1) * each + k : -1;
         }
       }
       case EMPTY_RANKS -> {
-        for (int k = 0; k < ids.length; k++) {
-          ids[k] = of % 2 == 1 || ids[k] / each % 2 == 1 ? -1 : ids[k];
+        for (int k = 0; k < made.length; k++) {
+          made[k] = of % 2 == 1 || made[k] / each % 2 == 1 ? -1 : made[k];
         }
       }
-      default -> Arrays.fill(ids, -1);
+      default -> Arrays.fill(made, -1);
     }
-    return ids;
+    return made;
   }
 
   private float weight(int of, int token, int k) {
@@ -300,10 +311,10 @@ final class ExpertTrial implements AutoCloseable {
   }
 
   private byte[] given(int at, int row) {
-    Random random = new Random(at * 65_537L + row);
+    SplittableRandom random = new SplittableRandom(at * 65_537L + row);
     ByteBuffer values = bytes(shape.combinedBytes());
     for (int i = 0; i < shape.hidden(); i++) {
-      values.putShort((short) (Float.floatToRawIntBits((float) random.nextGaussian()) >>> 16));
+      values.putShort((short) (Float.floatToRawIntBits(random.nextFloat() * 4 - 2) >>> 16));
     }
     byte[] result = new byte[shape.combinedBytes()];
     values.flip().get(result);
@@ -320,7 +331,7 @@ final class ExpertTrial implements AutoCloseable {
 
   private static ByteBuffer random(long seed, int length) {
     byte[] values = new byte[length];
-    new Random(seed).nextBytes(values);
+    new SplittableRandom(seed).nextBytes(values);
     return bytes(length).put(values).flip();
   }
 

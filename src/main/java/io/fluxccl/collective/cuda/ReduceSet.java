@@ -20,6 +20,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /** The algorithms that reduce on a lane, and the state that they share. */
 final class ReduceSet implements AlgorithmSet {
@@ -173,9 +174,7 @@ final class ReduceSet implements AlgorithmSet {
     ByteBuffer ones =
         ByteBuffer.allocateDirect((int) Math.min(length, FILL_BYTES))
             .order(ByteOrder.LITTLE_ENDIAN);
-    while (ones.hasRemaining()) {
-      ones.put(SENTINEL);
-    }
+    new UnsafeBuffer(ones).setMemory(0, ones.capacity(), SENTINEL);
     for (long at = 0; at < length; at += ones.capacity()) {
       ones.clear().limit((int) Math.min(ones.capacity(), length - at));
       buffer.upload(offset + at, ones);

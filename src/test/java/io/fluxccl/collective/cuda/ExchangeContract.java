@@ -22,6 +22,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
+import java.util.SplittableRandom;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
@@ -137,7 +138,7 @@ abstract class ExchangeContract {
   private static byte[][] memories(int nRanks, int size, int seed) {
     byte[][] memories = new byte[nRanks][size];
     for (int rank = 0; rank < nRanks; rank++) {
-      new Random(seed * 31L + rank).nextBytes(memories[rank]);
+      new SplittableRandom(seed * 31L + rank).nextBytes(memories[rank]);
     }
     return memories;
   }
