@@ -47,7 +47,7 @@ final class SocketOwners {
   private record Ends(SocketAddress own, SocketAddress other) {}
 
   /** Whether a connection's ends, as the kernel's tables show them, belong to different users. */
-  private record Question(String own, String other, CompletableFuture<Boolean> differ) {
+  record Question(String own, String other, CompletableFuture<Boolean> differ) {
     static Question of(InetSocketAddress own, InetSocketAddress other) {
       return new Question(text(own), text(other), new CompletableFuture<>());
     }
@@ -104,7 +104,7 @@ final class SocketOwners {
     answer(asked, TABLES);
   }
 
-  private static void answer(List<Question> asked, List<Path> tables) {
+  static void answer(List<Question> asked, List<Path> tables) {
     Map<String, String> users = new HashMap<>();
     asked.forEach(
         question -> {
@@ -113,12 +113,6 @@ final class SocketOwners {
         });
     tables.forEach(table -> read(table, users));
     asked.forEach(question -> question.answer(users));
-  }
-
-  static boolean isOfOneUser(InetSocketAddress local, InetSocketAddress remote, List<Path> tables) {
-    Question question = Question.of(local, remote);
-    answer(List.of(question), tables);
-    return !question.differ.join();
   }
 
   /** Sets the owners of those sockets in the table whose two addresses are keys. */

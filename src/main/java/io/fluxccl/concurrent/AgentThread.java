@@ -144,11 +144,6 @@ public abstract class AgentThread implements Agent {
     thread.interrupt();
   }
 
-  /** Returns whether {@link #end} was called. */
-  protected final boolean isEnding() {
-    return ending != null;
-  }
-
   private void run() {
     // Kernels that wait must leave this thread a core, or yield.
     SpinPolicy.enter();

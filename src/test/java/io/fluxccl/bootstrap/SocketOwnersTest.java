@@ -101,9 +101,10 @@ class SocketOwnersTest {
   private boolean ofOneUser(String... entries) throws IOException {
     Path table = folder.resolve("tcp");
     Files.writeString(table, "  sl  local_address rem_address st\n" + String.join("\n", entries));
-    return SocketOwners.isOfOneUser(
-        new InetSocketAddress("127.0.0.1", 8080),
-        new InetSocketAddress("127.0.0.1", 0xa001),
-        List.of(table, folder.resolve("absent")));
+    SocketOwners.Question question =
+        SocketOwners.Question.of(
+            new InetSocketAddress("127.0.0.1", 8080), new InetSocketAddress("127.0.0.1", 0xa001));
+    SocketOwners.answer(List.of(question), List.of(table, folder.resolve("absent")));
+    return !question.differ().join();
   }
 }

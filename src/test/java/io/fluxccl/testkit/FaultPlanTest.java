@@ -96,7 +96,7 @@ class FaultPlanTest {
 
   @Test
   void shouldNameTheRankThatIsKilledAndThePlanThatKilledIt() {
-    FaultPlan plan = FaultPlan.of(Fault.atMessage(FaultKind.KILL, 1, 0, 5));
+    FaultPlan plan = FaultPlan.of(Fault.atByte(FaultKind.KILL, 1, 0, 30_000));
     try (LocalRanks ranks = ranks(plan)) {
       assertThatThrownBy(() -> ranks.run(FaultPlanTest::sum))
           .isInstanceOf(RemoteFailure.class)

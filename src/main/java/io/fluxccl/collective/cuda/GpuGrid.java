@@ -15,13 +15,10 @@ import io.fluxccl.device.cuda.CudaKernel;
 record GpuGrid(int maxBlocks, boolean shared) {
   /**
    * The most threads of a block. Kernels are compiled so that two such blocks fit on a
-   * multiprocessor, by their registers and, up to {@link #MAX_SHARED_BYTES}, by their shared
-   * memory: one for each of two lanes.
+   * multiprocessor, by their registers and, up to 104 KiB of it each on compute 9.0, by their
+   * shared memory: one for each of two lanes.
    */
   static final int MAX_THREADS = 512;
-
-  /** Dynamic shared memory of a block of which two fit on a multiprocessor of compute 9.0. */
-  static final int MAX_SHARED_BYTES = 104 << 10;
 
   /** Returns the grid for the ranks of a lane. */
   static GpuGrid of(RankTopology topology) {

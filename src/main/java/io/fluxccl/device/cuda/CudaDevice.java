@@ -151,11 +151,6 @@ public final class CudaDevice implements Device {
     return properties.computeCapability();
   }
 
-  /** Returns how its memory is allocated. */
-  public CudaMemoryKind memoryKind() {
-    return options.memory();
-  }
-
   @Override
   public boolean exportsDmaBufs() {
     return NativeLibrary.isAvailable() && properties.exportsDmaBufs();

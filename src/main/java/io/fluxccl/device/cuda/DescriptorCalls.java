@@ -13,9 +13,6 @@ final class DescriptorCalls {
   static final int ECONNREFUSED = 111;
   static final int ETIMEDOUT = 110;
 
-  /** How many descriptors {@link #awaitReadable} takes at most. */
-  static final int MOST_AWAITED = 256;
-
   static {
     NativeLibrary.isAvailable(); // loads it
   }
@@ -37,7 +34,9 @@ final class DescriptorCalls {
   /** Answers; with a descriptor unless that is negative. */
   static native int answer(int client, int status, int descriptor);
 
-  /** Waits until some of the first {@code count} can be read or are dead; marks them. */
+  /**
+   * Waits until some of the first {@code count}, at most 256, can be read or are dead; marks them.
+   */
   static native int awaitReadable(
       int[] descriptors, boolean[] readable, int count, int timeoutMillis);
 

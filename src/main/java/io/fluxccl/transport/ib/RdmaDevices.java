@@ -46,10 +46,6 @@ final class RdmaDevices {
    */
   record Device(
       String name, int port, boolean active, String linkLayer, List<Gid> gids, Path node) {
-    boolean isEthernet() {
-      return linkLayer.equals("Ethernet");
-    }
-
     /** Returns the name, and the port unless it is the first. */
     String label() {
       return port == 1 ? name : name + ":" + port;

@@ -69,7 +69,8 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
   @Test
   void shouldSplitWritesAtMessagesAndAtPiecesOfBothMemories() throws Exception {
     int size = 5 * (int) PIECE + 12345;
-    RdmaOptions options = RdmaOptions.DEFAULT.withMaxMessage(300_000).withSendQueueSize(16);
+    RdmaOptions options =
+        RdmaOptions.DEFAULT.withMaxMessage(300_000).withSendQueueSize(16).withInlineThreshold(0);
     Connection link = ranks.connect(0, 1, 0, options).get(0);
     RegisteredMemory source = ranks.filled(0, size, 1);
     RegisteredMemory target = ranks.memory(1, size + 777);

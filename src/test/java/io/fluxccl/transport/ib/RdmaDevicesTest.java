@@ -69,7 +69,7 @@ class RdmaDevicesTest {
     assertThat(preferred.index()).isEqualTo(4);
     assertThat(preferred).hasToString("10.9.9.1 (RoCE v2)");
     assertThat(device.active()).isTrue();
-    assertThat(device.isEthernet()).isTrue();
+    assertThat(device.linkLayer()).isEqualTo("Ethernet");
   }
 
   @Test
