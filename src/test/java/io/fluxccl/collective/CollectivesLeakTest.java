@@ -11,6 +11,7 @@ import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.testkit.ResourceLeaks;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.Set;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -22,12 +23,14 @@ class CollectivesLeakTest {
   @ParameterizedTest
   @CsvSource({"SHM,true", "ETHERNET,true", "SHM,false", "ETHERNET,false"})
   void shouldLeaveNothingAfterManyRounds(Transport transport, boolean closed) {
+    Set<Thread> others = Thread.getAllStackTraces().keySet();
     round(transport, closed); // loads classes and native libraries
     Awaitility.await()
         .atMost(LONG)
         .untilAsserted(
             () ->
                 assertThat(Thread.getAllStackTraces().keySet())
+                    .filteredOn(thread -> !others.contains(thread))
                     .extracting(Thread::getName)
                     .noneMatch(name -> name.matches("(fluxccl|rank)-.*")));
     ResourceLeaks before = ResourceLeaks.snapshot();
