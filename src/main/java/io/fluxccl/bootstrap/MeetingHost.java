@@ -57,7 +57,7 @@ final class MeetingHost extends Gate {
   /** The roots that this process has opened, by the address at which they listen. */
   private static final Map<InetSocketAddress, BootstrapRoot> ROOTS = new ConcurrentHashMap<>();
 
-  /** That of the last generation. */
+  /** That of the last generation; ends unused if its members were told of it and do not come. */
   private Optional<BootstrapRoot> newestRoot = Optional.empty();
 
   /** Its first member was told this; null before the first. */
@@ -105,8 +105,7 @@ final class MeetingHost extends Gate {
       timer.cancel(false);
     }
     channels.close();
-    newestRoot.ifPresent(
-        BootstrapRoot::killUnused); // its members were told, and end before they come
+    newestRoot.ifPresent(BootstrapRoot::killUnused);
   }
 
   @Override

@@ -88,7 +88,7 @@ class CancelledRunTest {
           DeviceBuffer x = ints(rank.device(), 1);
           Mono<Void> run = kind.on(collectives, x);
           if (rank.rank() == 1) {
-            ParkingVerifier.create(giveUp.apply(run)).expectComplete().verify(LONG);
+            ParkingVerifier.create(giveUp.apply(run), LONG).expectComplete().verify(LONG);
             assertThat(collectives.lane.inFlight.runs).hasSize(1);
           }
           rank.meet();

@@ -53,7 +53,7 @@ class CheckedCollectivesTest {
   }
 
   private static void verify(Mono<Void> run) {
-    ParkingVerifier.create(run).expectComplete().verify(LONG);
+    ParkingVerifier.create(run, LONG).expectComplete().verify(LONG);
   }
 
   /** What each rank calls is refused on all of them, and then they go on together. */
@@ -64,7 +64,7 @@ class CheckedCollectivesTest {
           LONG,
           rank -> {
             try (Collectives collectives = checked(rank)) {
-              ParkingVerifier.create(call.apply(rank, collectives))
+              ParkingVerifier.create(call.apply(rank, collectives), LONG)
                   .expectErrorSatisfies(
                       e ->
                           assertThat(e)
@@ -114,7 +114,8 @@ class CheckedCollectivesTest {
               collectives.register(known).join();
               ParkingVerifier.create(
                       collectives.allReduce(
-                          rank.rank() == 0 ? known : unknown, DataType.INT32, ReduceOp.SUM))
+                          rank.rank() == 0 ? known : unknown, DataType.INT32, ReduceOp.SUM),
+                      LONG)
                   .expectErrorMatches(
                       e -> e instanceof InvalidUsage && e.getMessage().contains("registration 0"))
                   .verify(LONG);
@@ -264,7 +265,7 @@ class CheckedCollectivesTest {
               long[] sends = {1, 2};
               long[] receives = rank.rank() == 0 ? new long[] {1, 3} : new long[] {2, 2};
               ParkingVerifier.create(
-                      collectives.allToAllv(in, sends, out, receives, DataType.INT32))
+                      collectives.allToAllv(in, sends, out, receives, DataType.INT32), LONG)
                   .expectErrorMatches(
                       e -> e instanceof InvalidUsage && e.getMessage().contains("bytes"))
                   .verify(LONG);
@@ -318,12 +319,12 @@ class CheckedCollectivesTest {
               DeviceBuffer x = rank.device().allocate(64);
               if (rank.rank() == 0) {
                 verify(collectives.send(x, 5, DataType.INT32, 2));
-                ParkingVerifier.create(collectives.send(x, 6, DataType.INT32, 2))
+                ParkingVerifier.create(collectives.send(x, 6, DataType.INT32, 2), LONG)
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               } else if (rank.rank() == 2) {
                 verify(collectives.recv(x, 5, DataType.INT32, 0));
-                ParkingVerifier.create(collectives.recv(x, 7, DataType.INT32, 0))
+                ParkingVerifier.create(collectives.recv(x, 7, DataType.INT32, 0), LONG)
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               }

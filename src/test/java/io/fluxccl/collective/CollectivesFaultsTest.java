@@ -96,7 +96,7 @@ class CollectivesFaultsTest {
           rank -> {
             Collectives collectives = open(rank, rank.rank() == 0 ? SHORT : LONG);
             if (rank.rank() == 0) {
-              ParkingVerifier.create(call(collectives, which, buffer(rank)))
+              ParkingVerifier.create(call(collectives, which, buffer(rank)), LONG)
                   .expectErrorSatisfies(
                       e ->
                           assertThat(e)
@@ -108,7 +108,9 @@ class CollectivesFaultsTest {
             assertThat(rank.communicator().failed())
                 .succeedsWithin(LONG)
                 .isInstanceOf(Timeout.class);
-            ParkingVerifier.create(collectives.barrier()).expectError(Timeout.class).verify(LONG);
+            ParkingVerifier.create(collectives.barrier(), LONG)
+                .expectError(Timeout.class)
+                .verify(LONG);
           });
     }
   }
@@ -157,7 +159,7 @@ class CollectivesFaultsTest {
           rank -> {
             Collectives collectives = open(rank, ABORT_ON_CANCEL);
             if (rank.rank() == 0) {
-              ParkingVerifier.create(collectives.barrier().timeout(SHORT))
+              ParkingVerifier.create(collectives.barrier().timeout(SHORT), LONG)
                   .expectError(java.util.concurrent.TimeoutException.class)
                   .verify(LONG);
             }
@@ -204,12 +206,12 @@ class CollectivesFaultsTest {
                               .then(CollectiveCall.broadcast(x, x, 1 << 20, DataType.INT32, 0))
                               .run());
               for (Function<Collectives, Mono<Void>> call : wrong) {
-                ParkingVerifier.create(call.apply(collectives))
+                ParkingVerifier.create(call.apply(collectives), LONG)
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               }
               assertThat(rank.communicator().failure()).isNull();
-              ParkingVerifier.create(collectives.barrier()).expectComplete().verify(LONG);
+              ParkingVerifier.create(collectives.barrier(), LONG).expectComplete().verify(LONG);
             }
           });
     }
@@ -228,7 +230,7 @@ class CollectivesFaultsTest {
             collectives.close();
             collectives.close();
             assertThat(last).succeedsWithin(LONG);
-            ParkingVerifier.create(collectives.barrier())
+            ParkingVerifier.create(collectives.barrier(), LONG)
                 .expectErrorMatches(
                     e -> e instanceof InvalidUsage && e.getMessage().contains("closed"))
                 .verify(LONG);

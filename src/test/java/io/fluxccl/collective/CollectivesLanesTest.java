@@ -37,14 +37,14 @@ class CollectivesLanesTest {
                       ? first.barrier().toFuture()
                       : CompletableFuture.completedFuture(null);
               for (int i = 0; i < Rounds.of(20, 100); i++) {
-                ParkingVerifier.create(second.barrier()).expectComplete().verify(LONG);
+                ParkingVerifier.create(second.barrier(), LONG).expectComplete().verify(LONG);
               }
               if (rank.rank() == 0) {
                 assertThat(held).isNotDone();
               }
               rank.meet();
               if (rank.rank() == 1) {
-                ParkingVerifier.create(first.barrier()).expectComplete().verify(LONG);
+                ParkingVerifier.create(first.barrier(), LONG).expectComplete().verify(LONG);
               }
               assertThat(held).succeedsWithin(LONG);
             }
@@ -101,7 +101,7 @@ class CollectivesLanesTest {
                                   .concatMap(j -> doubled)
                                   .subscribeOn(Schedulers.boundedElastic()))
                       .then();
-              ParkingVerifier.create(all).expectComplete().verify(LONG);
+              ParkingVerifier.create(all, LONG).expectComplete().verify(LONG);
               assertThat(HostMemory.getInt(x.address())).isEqualTo(1);
             }
           });
@@ -123,7 +123,7 @@ class CollectivesLanesTest {
                 collectives.allGather(x, x, 1, DataType.INT32);
               }
               for (int i = 0; i < 3; i++) {
-                ParkingVerifier.create(sum).expectComplete().verify(LONG);
+                ParkingVerifier.create(sum, LONG).expectComplete().verify(LONG);
               }
               assertThat(HostMemory.getInt(x.address())).isEqualTo(8);
             }
@@ -153,7 +153,7 @@ class CollectivesLanesTest {
                                 return Mono.just(context.<String>get("request"));
                               }))
                       .contextWrite(context -> context.put("request", "42"));
-              ParkingVerifier.create(run)
+              ParkingVerifier.create(run, LONG)
                   .recordWith(() -> values)
                   .expectNext("42")
                   .expectComplete()

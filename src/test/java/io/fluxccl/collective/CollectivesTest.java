@@ -37,7 +37,7 @@ class CollectivesTest {
   }
 
   private static void verify(Mono<Void> run) {
-    ParkingVerifier.create(run).expectComplete().verify(LONG);
+    ParkingVerifier.create(run, LONG).expectComplete().verify(LONG);
   }
 
   @ParameterizedTest
@@ -142,7 +142,7 @@ class CollectivesTest {
   }
 
   private static void shouldRefuse(Mono<Void> run, String... messages) {
-    ParkingVerifier.create(run)
+    ParkingVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContainingAll(messages))
         .verify(LONG);

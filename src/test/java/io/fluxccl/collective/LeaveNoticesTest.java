@@ -45,7 +45,7 @@ class LeaveNoticesTest {
   }
 
   private static void expectMissing(Mono<Void> run, String number) {
-    ParkingVerifier.create(run)
+    ParkingVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e ->
                 assertThat(e)
@@ -68,8 +68,8 @@ class LeaveNoticesTest {
                     .pipeline()
                     .barrier()
                     .allReduce(rank.device().allocate(64), DataType.INT32, ReduceOp.SUM);
-            ParkingVerifier.create(two.capture().run()).expectComplete().verify(LONG);
-            ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            ParkingVerifier.create(two.capture().run(), LONG).expectComplete().verify(LONG);
+            ParkingVerifier.create(reduce(collectives, rank), LONG).expectComplete().verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {
@@ -91,7 +91,7 @@ class LeaveNoticesTest {
           LONG,
           rank -> {
             Collectives collectives = open(rank);
-            ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            ParkingVerifier.create(reduce(collectives, rank), LONG).expectComplete().verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {
@@ -116,7 +116,7 @@ class LeaveNoticesTest {
           LONG,
           rank -> {
             Collectives collectives = open(rank);
-            ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+            ParkingVerifier.create(reduce(collectives, rank), LONG).expectComplete().verify(LONG);
             DeviceBuffer small = rank.device().allocate(4);
             if (rank.rank() == 1) {
               collectives.close();
@@ -124,7 +124,7 @@ class LeaveNoticesTest {
             } else {
               assertThat(left.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
               ParkingVerifier.create(
-                      collectives.allReduce(small, small, 2, DataType.INT32, ReduceOp.SUM))
+                      collectives.allReduce(small, small, 2, DataType.INT32, ReduceOp.SUM), LONG)
                   .expectError(InvalidUsage.class)
                   .verify(LONG);
               assertThat(rank.communicator().failure()).isNull();
@@ -142,7 +142,9 @@ class LeaveNoticesTest {
             for (int round = 0; round < 6; round++) {
               Collectives collectives = open(rank);
               for (int i = 0; i < 6 - round; i++) {
-                ParkingVerifier.create(reduce(collectives, rank)).expectComplete().verify(LONG);
+                ParkingVerifier.create(reduce(collectives, rank), LONG)
+                    .expectComplete()
+                    .verify(LONG);
               }
               if (rank.rank() == round % 2) {
                 collectives.close(); // the other lives on: it is never closed before the end

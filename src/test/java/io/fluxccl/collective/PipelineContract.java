@@ -61,7 +61,7 @@ abstract class PipelineContract {
   }
 
   static void verify(Mono<Void> run) {
-    ParkingVerifier.create(run).expectComplete().verify(LONG);
+    ParkingVerifier.create(run, LONG).expectComplete().verify(LONG);
   }
 
   static void await(CompletableFuture<?> future) throws Exception {
@@ -82,7 +82,7 @@ abstract class PipelineContract {
           Pipeline pipeline = scale(collectives.pipeline(), x, 2, 0).allReduce(x, INT32, SUM);
           pipeline = pipeline.copy(kept, 0, x, 0, 12).copy(host, 4, x, 0, 12);
           pipeline = scale(pipeline, x, 1, 1).allReduce(x, INT32, SUM).copy(x, 4, host, 4, 8);
-          ParkingVerifier.create(pipeline.run()).expectComplete().verify(LONG);
+          ParkingVerifier.create(pipeline.run(), LONG).expectComplete().verify(LONG);
           assertThat(get(kept)).containsExactly(6, 40, 400);
           assertThat(host.buffer().getInt(8)).isEqualTo(40);
           assertThat(get(x)).containsExactly(14, 6, 40);
@@ -343,7 +343,7 @@ abstract class PipelineContract {
           verify(captured.run());
           meet(rank);
           registration.close();
-          ParkingVerifier.create(captured.run())
+          ParkingVerifier.create(captured.run(), LONG)
               .expectErrorSatisfies(
                   e ->
                       assertThat(e)
@@ -391,7 +391,7 @@ abstract class PipelineContract {
   }
 
   private static void shouldRefuse(Mono<Void> run, String why) {
-    ParkingVerifier.create(run)
+    ParkingVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContaining(why))
         .verify(LONG);

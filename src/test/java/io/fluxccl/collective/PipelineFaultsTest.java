@@ -61,7 +61,7 @@ class PipelineFaultsTest {
   }
 
   private static void fails(Mono<Void> run, Class<?> with, String... messages) {
-    ParkingVerifier.create(run)
+    ParkingVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(with).hasMessageContainingAll(messages))
         .verify(LONG);
@@ -398,7 +398,7 @@ class PipelineFaultsTest {
                   .barrier()
                   .run()
                   .then(Mono.deferContextual(context -> Mono.just(context.get("who"))));
-          ParkingVerifier.create(run.contextWrite(Context.of("who", "rank " + rank.rank())))
+          ParkingVerifier.create(run.contextWrite(Context.of("who", "rank " + rank.rank())), LONG)
               .expectNext("rank " + rank.rank())
               .expectComplete()
               .verify(LONG);

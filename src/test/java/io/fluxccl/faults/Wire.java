@@ -55,9 +55,9 @@ final class Wire implements AutoCloseable {
     tell("drop " + permille);
   }
 
-  /** Exchanges two words of the next long packet, and waits until that has passed. */
-  void falsify() throws IOException {
-    tell("swap 1");
+  /** Exchanges two words of each of the next long packets; waits until the first has passed. */
+  void falsify(int packets) throws IOException {
+    tell("swap " + packets);
     expect("swapped");
   }
 

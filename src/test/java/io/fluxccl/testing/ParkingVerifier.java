@@ -10,13 +10,15 @@ import reactor.test.StepVerifier;
  * parks until all has ended, where a plain one polls without a pause.
  */
 public final class ParkingVerifier {
-  private static final Duration LIMIT = Duration.ofSeconds(120);
-
   private ParkingVerifier() {}
 
-  /** Begins to verify what is subscribed to by the step that waits for it. */
-  public static <T> StepVerifier.FirstStep<T> create(Mono<T> mono) {
+  /**
+   * Begins to verify what {@code verify} subscribes to.
+   *
+   * @param limit how long the thread parks; then the error is that of {@code block}
+   */
+  public static <T> StepVerifier.FirstStep<T> create(Mono<T> mono, Duration limit) {
     return StepVerifier.create(
-        Mono.fromCallable(() -> mono.materialize().block(LIMIT)).dematerialize());
+        Mono.fromCallable(() -> mono.materialize().block(limit)).dematerialize());
   }
 }

@@ -278,7 +278,7 @@ class ChannelCollectivesTest {
                           CollectiveCall.reduce(
                               in, out, n, DataType.INT32, ReduceOp.MAX, round % 4);
                     };
-                ParkingVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+                ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
                 HostMemory.fill(in.address(), n * 4L, (byte) 0x77);
                 boolean isRoot = rank.rank() == round % 4;
                 for (int i = 0; i < n; i += 25) {

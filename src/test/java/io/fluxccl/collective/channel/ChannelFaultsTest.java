@@ -52,7 +52,7 @@ class ChannelFaultsTest {
             rank.meet();
             if (rank.rank() != 3) {
               DeviceBuffer x = rank.device().allocate(4 << 20);
-              ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
+              ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM), LONG)
                   .expectError(Timeout.class)
                   .verify(LONG);
             }
@@ -126,7 +126,7 @@ class ChannelFaultsTest {
             DeviceBuffer y = rank.device().allocate(4 << 20);
             CollectiveCall call = call(kind, x, y, 1 << 20);
             for (int i = 0; i < 3; i++) {
-              ParkingVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+              ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
             }
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
@@ -153,10 +153,12 @@ class ChannelFaultsTest {
               DeviceBuffer x = rank.device().allocate(4 << 20);
               DeviceBuffer y = rank.device().allocate(4 << 20);
               int count = rank.rank() == 2 ? 1 << 19 : 1 << 20;
-              ParkingVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, count)))
+              ParkingVerifier.create(
+                      collectives.run(call(Collective.ALL_GATHER, x, y, count)), LONG)
                   .expectError(InvalidUsage.class)
                   .verify(LONG);
-              ParkingVerifier.create(collectives.run(call(Collective.ALL_GATHER, x, y, 1 << 18)))
+              ParkingVerifier.create(
+                      collectives.run(call(Collective.ALL_GATHER, x, y, 1 << 18)), LONG)
                   .expectComplete()
                   .verify(LONG);
             }
@@ -177,7 +179,7 @@ class ChannelFaultsTest {
               return;
             }
             DeviceBuffer x = rank.device().allocate(4 << 20);
-            ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
+            ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM), LONG)
                 .expectErrorSatisfies(
                     e -> {
                       assertThat(e).isInstanceOf(FluxCclException.class);
@@ -223,7 +225,7 @@ class ChannelFaultsTest {
                 for (int i = 0; i < count; i++) {
                   HostMemory.putInt(in.address() + i * 4L, round * 10 + rank.rank());
                 }
-                ParkingVerifier.create(collectives.allGather(in, out, count, DataType.INT32))
+                ParkingVerifier.create(collectives.allGather(in, out, count, DataType.INT32), LONG)
                     .expectComplete()
                     .verify(LONG);
                 HostMemory.fill(in.address(), count * 4L, (byte) 0x77);

@@ -119,7 +119,7 @@ final class Trial {
       CollectiveCall call =
           call(
               shape, slice(home, inputAt, input.length), slice(out, outputAt, outputLength * size));
-      ParkingVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+      ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
       byte[] expected = expected(shape, seed);
       assertThat(Arrays.equals(download(out, outputAt, expected.length), expected))
           .as("%s on rank %d of %d: %s", shape, rank, nRanks, difference(out, outputAt, expected))
