@@ -133,24 +133,36 @@ FLUXCCL_DEVICE void combineBatch(Accumulator<T, Word>& result, const Word (&batc
   }
 }
 
+// Returns the sums of the elements of two words.
+template <typename T, typename Word>
+FLUXCCL_DEVICE Word addWords(const Word& first, const Word& second) {
+  if constexpr (Element<T>::kAddsPairs) {
+    constexpr int kPairs = sizeof(Word) / sizeof(uint32_t);
+    uint32_t sums[kPairs];
+    uint32_t others[kPairs];
+    memcpy(sums, &first, sizeof(Word));
+    memcpy(others, &second, sizeof(Word));
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      sums[i] = Element<T>::addPairs(sums[i], others[i]);
+    }
+    Word word;
+    memcpy(&word, sums, sizeof(Word));
+    return word;
+  } else {
+    Accumulator<T, Word> sum;
+    sum.begin(first);
+    sum.add(second);
+    return sum.finish(ReduceOp::SUM, 2);
+  }
+}
+
 template <typename T, typename Word>
 FLUXCCL_DEVICE_CALL Word reduceAnyPair(Word first, Word second, ReduceOp op) {
   Accumulator<T, Word> result;
   result.begin(first);
   result.combine(second, op);
   return result.finish(op, 2);
-}
-
-// Reduces the words of two ranks.
-template <typename T, typename Word>
-FLUXCCL_DEVICE Word reducePair(const Word& first, const Word& second, ReduceOp op) {
-  if (op != ReduceOp::SUM) {
-    return reduceAnyPair<T>(first, second, op);
-  }
-  Accumulator<T, Word> sum;
-  sum.begin(first);
-  sum.add(second);
-  return sum.finish(ReduceOp::SUM, 2);
 }
 
 // Reduces the words of all ranks in rank order; wordOf(rank) loads one. Loads as many of them at once as fit

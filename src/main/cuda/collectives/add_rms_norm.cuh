@@ -42,22 +42,14 @@ struct AddRmsNorm {
 #pragma unroll
     for (int k = 0; k < kWords; ++k) {
       if (thread.has(k)) {
-        float values[Row::kElements];
-        float added[Row::kElements];
-        Row::widen(row.words[k], values);
-        Row::widen(ahead[k].residual, added);
-#pragma unroll
-        for (int j = 0; j < Row::kElements; ++j) {
-          values[j] = __fadd_rn(values[j], added[j]);
-        }
-        row.words[k] = Row::narrow(values);
+        row.words[k] = addWords<T>(row.words[k], ahead[k].residual);
         if (residualOut != nullptr) {
           residualOut[begin + thread.word(k)] = row.words[k];
         }
       }
     }
-    const float squares = row.sumOf([](float value) { return __fmul_rn(value, value); });
-    const float scale = rsqrtf(__fadd_rn(squares / static_cast<float>(row.hidden()), epsilon));
+    const float meanSquare = row.meanOf([](float value) { return __fmul_rn(value, value); });
+    const float scale = rsqrtf(__fadd_rn(meanSquare, epsilon));
 #pragma unroll
     for (int k = 0; k < kWords; ++k) {
       if (thread.has(k)) {

@@ -61,12 +61,13 @@ class Combine {
       : peers_(peers), task_(task.experts), combine_(task) {}
 
   FLUXCCL_DEVICE void run() {
-    uint32_t epoch = beginEpoch(peers_);
-    first_ = epoch;
-    bool going = !task_.area.hasFailed(peers_, first_);
-    if (going) {
+    uint32_t faulty;
+    uint32_t epoch = beginEpoch(peers_, [&] {
+      faulty = task_.area.faultyEpoch(peers_);
       shared().load(task_.plan, RoutePlan::words(task_), peers_.nRanks);
-    }
+    });
+    first_ = epoch;
+    bool going = !RouteArea::hasFailed(faulty, first_);
     __syncthreads();
     const uint32_t tokens = static_cast<uint32_t>(task_.tokens);
     for (uint32_t begin = 0; going && begin < tokens; begin += task_.sliceTokens) {

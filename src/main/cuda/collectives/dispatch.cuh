@@ -21,11 +21,15 @@ class Dispatch {
       : peers_(peers), task_(task.experts), rows_(peers, task), words_(RoutePlan::words(task.experts)) {}
 
   FLUXCCL_DEVICE void run() {
-    uint32_t epoch = beginEpoch(peers_);
+    uint32_t faulty;
+    uint4 values;
+    uint32_t epoch = beginEpoch(peers_, [&] {
+      faulty = task_.area.faultyEpoch(peers_);
+      values = firstValues();
+    });
     const uint32_t first = epoch;
-    // Without a branch, so that all these loads are in flight together.
-    bool going = !task_.area.hasFailed(peers_, first);
-    const uint4 values = firstValues();
+    bool going = !RouteArea::hasFailed(faulty, first);
+    // Without a branch, so that these loads, too, are in flight together with those.
     readIds(first, going);
     for (uint32_t begin = 0; going && begin < tokens(); begin += task_.sliceTokens) {
       if (begin > 0) {

@@ -31,11 +31,15 @@ struct Float8E5m2 {
   uint8_t bits;
 };
 
+// kAddsPairs: whether addPairs() adds two elements in 4 bytes to two others. The sum of two numbers of 16 bits is the
+// same whether it is rounded once, or to a float before. A sum that is a NaN is 0x7fff.
+//
 // T is the type in memory, Value the type in which values are combined, Modular the unsigned type in which
 // arithmetic wraps around, Divisor the type by which an average divides.
 template <typename T, typename Modular, typename Divisor>
 struct IntegerElement {
   using Value = T;
+  static constexpr bool kAddsPairs = false;
 
   static FLUXCCL_DEVICE Value widen(T stored) { return stored; }
   static FLUXCCL_DEVICE T narrow(Value value) { return value; }
@@ -53,6 +57,7 @@ struct IntegerElement {
 template <typename T>
 struct FloatElement {
   using Value = T;
+  static constexpr bool kAddsPairs = false;
 
   static FLUXCCL_DEVICE Value widen(T stored) { return stored; }
   static FLUXCCL_DEVICE T narrow(Value value) { return value; }
@@ -93,6 +98,8 @@ struct Element<double> : FloatElement<double> {};
 
 template <>
 struct Element<Half> : FloatElement<float> {
+  static constexpr bool kAddsPairs = true;
+  static FLUXCCL_DEVICE uint32_t addPairs(uint32_t a, uint32_t b) { return addHalfPairs(a, b); }
   static FLUXCCL_DEVICE float widen(Half stored) {
     return halfToFloat(stored.bits);
   }
@@ -103,13 +110,10 @@ struct Element<Half> : FloatElement<float> {
 
 template <>
 struct Element<Bfloat16> : FloatElement<float> {
+  static constexpr bool kAddsPairs = kAddsBfloat16Pairs;
+  static FLUXCCL_DEVICE uint32_t addPairs(uint32_t a, uint32_t b) { return addBfloat16Pairs(a, b); }
   static FLUXCCL_DEVICE float widen(Bfloat16 stored) { return __uint_as_float(static_cast<uint32_t>(stored.bits) << 16); }
-  // To the nearest, ties to even; cvt.rn.bf16.f32 would need sm_80.
-  static FLUXCCL_DEVICE Bfloat16 narrow(float value) {
-    uint32_t bits = __float_as_uint(value);
-    uint32_t rounded = value != value ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
-    return Bfloat16{static_cast<unsigned short>(rounded >> 16)};
-  }
+  static FLUXCCL_DEVICE Bfloat16 narrow(float value) { return Bfloat16{floatToBfloat16(value)}; }
 };
 
 // Rounds to the nearest, ties to even. Values beyond the largest one, infinities included, become the largest

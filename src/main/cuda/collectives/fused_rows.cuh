@@ -52,8 +52,6 @@ class FusedRows {
         row_(thread_, sums),
         input_(reinterpret_cast<const uint4*>(peers.inputs[peers.rank])) {}
 
-  FLUXCCL_DEVICE uint32_t rows() const { return static_cast<uint32_t>(task_.bytes / task_.partBytes); }
-
   // Offset in a slot of the packets of the row that lies there at an index.
   FLUXCCL_DEVICE uint32_t packets(uint32_t index, int k) const {
     return (index * thread_.groups + thread_.group(k)) * Rows::kSize;
@@ -131,9 +129,7 @@ class FusedRows {
     }
 #pragma unroll
     for (int k = 0; k < kWords; ++k) {
-      const uint4 first = peers_.rank == 0 ? words[k] : theirs[k];
-      const uint4 second = peers_.rank == 0 ? theirs[k] : words[k];
-      words[k] = Rows::asSent(reducePair<T>(first, second, ReduceOp::SUM));
+      words[k] = addWordsOfPair<T, Rows>(peers_, words[k], theirs[k]);
     }
     return true;
   }
@@ -196,19 +192,23 @@ template <typename T, int kWords, bool kIsPair, class Epilogue>
 FLUXCCL_DEVICE void fusedOneShot(const MappedPeers& peers, const Reduction& task, const Epilogue& epilogue) {
   __shared__ GroupSums sums;
   FusedRows<T, kWords, Epilogue> fused(peers, task, epilogue, sums);
-  const uint32_t rows = fused.rows();
-  const uint32_t epoch = beginEpoch(peers);
+  const uint32_t rows = task.rows;
   uint4 words[kWords];
+  const uint32_t epoch = beginEpoch(peers, [&] { fused.load(blockIdx.x, words); });
 #pragma unroll 1
   for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    fused.load(row, words);
     fused.sendToAll(0, row, epoch, words);
+    if (row + gridDim.x < rows) {
+      fused.load(row + gridDim.x, words);
+    }
   }
   bool arrived = true;
 #pragma unroll 1
   for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
     typename Epilogue::Ahead ahead[kWords];
-    fused.load(row, words);
+    if (rows > gridDim.x) {
+      fused.load(row, words);
+    }
     if (kIsPair) {
       fused.loadAhead(row, ahead);
       arrived = arrived && fused.reduceOfPair(row, epoch, words);
@@ -227,19 +227,27 @@ template <typename T, int kWords, class Epilogue>
 FLUXCCL_DEVICE void fusedTwoShots(const MappedPeers& peers, const Reduction& task, const Epilogue& epilogue) {
   __shared__ GroupSums sums;
   FusedRows<T, kWords, Epilogue> fused(peers, task, epilogue, sums);
-  const uint32_t rows = fused.rows();
+  const uint32_t rows = task.rows;
   const uint32_t nRanks = peers.nRanks;
   const uint32_t sets = (rows + nRanks - 1) / nRanks;
-  const uint32_t epoch = beginEpoch(peers);
   uint4 words[kWords];
   typename Epilogue::Ahead ahead[kWords];
+  const auto load = [&](uint32_t row) {
+    if (row < rows) {
+      fused.load(row, words);
+    }
+  };
+  const uint32_t epoch = beginEpoch(peers, [&] { load(blockIdx.x * nRanks + peers.ahead(1)); });
 #pragma unroll 1
   for (uint32_t set = blockIdx.x; set < sets; set += gridDim.x) {
 #pragma unroll 1
     for (int steps = 1; steps < peers.nRanks; ++steps) {
       const int owner = peers.ahead(steps);
-      if (set * nRanks + owner < rows) {
-        fused.load(set * nRanks + owner, words);
+      const uint32_t row = set * nRanks + owner;
+      if (set != blockIdx.x || steps > 1) {
+        load(row);
+      }
+      if (row < rows) {
         fused.send(owner, 0, set, epoch, words);
       }
     }

@@ -91,11 +91,22 @@ FLUXCCL_DEVICE uint32_t* epochs(const MappedPeers& peers) {
 // Begins a launch and returns its epoch. Must be called before everything else, because the launch may
 // overlap the launches before and after it. An epoch is never 0, the initial value in memory. After the
 // largest number follows 2, because even and odd epochs alternate between the sets.
-FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers) {
+//
+// loadFirst() is called while the epoch is on its way: it loads what the launch sends first. A thread that waited
+// for the epoch before would send a tenth of a short launch later.
+template <class LoadFirst>
+FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers, LoadFirst loadFirst) {
+  const uint32_t* last = epochs(peers) + blockIdx.x;
   awaitLaunchBefore();
   letNextLaunchBegin();
-  const uint32_t next = epochs(peers)[blockIdx.x] + 1;
+  const uint32_t before = *last;
+  loadFirst();
+  const uint32_t next = before + 1;
   return next == 0 ? 2 : next;
+}
+
+FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers) {
+  return beginEpoch(peers, [] {});
 }
 
 // Number by which an aborted launch advances its epoch. No peer reaches that epoch while the lane exists, so

@@ -13,7 +13,7 @@ namespace collectives {
 // With two ranks: one warp handles a whole row, without a barrier, and sends all its rows before it waits for
 // the first one. Returns false if the job was aborted.
 template <typename T, class Rows>
-FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t epoch) {
+FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t& epoch) {
   const uint32_t lane = threadIdx.x % kLanes;
   // Neighbouring rows go to different blocks.
   const uint32_t warp = threadIdx.x / kLanes * gridDim.x + blockIdx.x;
@@ -21,11 +21,14 @@ FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction
   const uint32_t rows = rowsOf<Rows>(task.bytes);
   const int other = 1 - peers.rank;
   const Piece<T> input{peers.inputs[peers.rank], task.bytes};
+  typename Rows::Word next;
+  epoch = beginEpoch(peers, [&] { next = input.template load<Rows>(warp, lane); });
   if (task.isTarget(other)) {
     uint8_t* outbound = peers.area(other, task.area) + task.slot(peers, 0, 1, peers.rank, epoch);
 #pragma unroll 1
     for (uint32_t row = warp; row < rows; row += warps) {
-      Rows::send(outbound + row * Rows::kSize, lane, input.template load<Rows>(row, lane), epoch);
+      Rows::send(outbound + row * Rows::kSize, lane, next, epoch);
+      next = input.template load<Rows>(row + warps, lane);
     }
   }
   if (task.isTarget(peers.rank)) {
@@ -46,7 +49,7 @@ FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction
 // With more ranks: a block handles some rows at once. Each row has one warp for each rank, which sends to
 // that rank and receives from it. The first of these warps reduces. Returns false if the job was aborted.
 template <typename T, class Rows>
-FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task, uint32_t epoch) {
+FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task, uint32_t& epoch) {
   using Word = typename Rows::Word;
   constexpr int kMaxWarps = 16;
   __shared__ Word words[kMaxWarps][kLanes];
@@ -59,13 +62,16 @@ FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task
   const Piece<T> input{peers.inputs[peers.rank], task.bytes};
   const Piece<T> output{peers.outputs[peers.rank], task.bytes};
   const uint32_t rows = rowsOf<Rows>(task.bytes);
+  Word next;
+  epoch = beginEpoch(peers, [&] { next = input.template load<Rows>(blockIdx.x + group * gridDim.x, lane); });
   uint8_t* outbound = peers.area(peer, task.area) + task.slot(peers, 0, 1, peers.rank, epoch);
   uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, 0, 1, peer, epoch);
   for (uint32_t first = blockIdx.x; first < rows; first += rowsAtOnce) {
     const uint32_t row = first + group * gridDim.x;
     bool arrived = true;
     if (row < rows) {
-      Word word = input.template load<Rows>(row, lane);
+      Word word = next;
+      next = input.template load<Rows>(row + rowsAtOnce, lane);
       if (peer != peers.rank) {
         if (task.isTarget(peer)) {
           Rows::send(outbound + row * Rows::kSize, lane, word, epoch);
@@ -98,7 +104,7 @@ FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task
 
 template <typename T, class Rows>
 FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& task) {
-  const uint32_t epoch = beginEpoch(peers);
+  uint32_t epoch;
   const bool exchanged =
       peers.nRanks == 2 ? exchangeRowsOfPair<T, Rows>(peers, task, epoch) : exchangeRows<T, Rows>(peers, task, epoch);
   // In a reduce, the root receives data from all ranks and the others receive none. So all ranks pass a

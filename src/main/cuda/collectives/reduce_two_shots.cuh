@@ -33,14 +33,13 @@ struct PeerRows {
   }
 };
 
-// Sends every peer its part of the input.
+// Begins the launch, and sends every peer its part of the input. Returns the epoch.
 template <typename T, class Rows>
-FLUXCCL_DEVICE void scatterParts(const MappedPeers& peers, const Reduction& task, uint32_t rows,
-                                 uint32_t lane, uint32_t warp, uint32_t warps, uint32_t epoch) {
+FLUXCCL_DEVICE uint32_t scatterParts(const MappedPeers& peers, const Reduction& task, uint32_t rows,
+                                     uint32_t lane, uint32_t warp, uint32_t warps) {
   const PeerRows all(peers, rows);
-  const uint32_t slot = task.slot(peers, kScatter, kShots, peers.rank, epoch);
-  for (uint32_t first = warp; first < all.count; first += kRowsAtOnce * warps) {
-    typename Rows::Word words[kRowsAtOnce];
+  typename Rows::Word words[kRowsAtOnce];
+  const auto load = [&](uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {
       const uint32_t at = first + i * warps;
@@ -48,6 +47,10 @@ FLUXCCL_DEVICE void scatterParts(const MappedPeers& peers, const Reduction& task
         words[i] = task.inputPart<T>(peers, all.peer(peers, at)).template load<Rows>(all.row(at), lane);
       }
     }
+  };
+  const uint32_t epoch = beginEpoch(peers, [&] { load(warp); });
+  const uint32_t slot = task.slot(peers, kScatter, kShots, peers.rank, epoch);
+  for (uint32_t first = warp; first < all.count; first += kRowsAtOnce * warps) {
 #pragma unroll
     for (int i = 0; i < kRowsAtOnce; ++i) {
       const uint32_t at = first + i * warps;
@@ -56,7 +59,9 @@ FLUXCCL_DEVICE void scatterParts(const MappedPeers& peers, const Reduction& task
         Rows::send(area + (slot + all.row(at) * Rows::kSize), lane, words[i], epoch);
       }
     }
+    load(first + kRowsAtOnce * warps);
   }
+  return epoch;
 }
 
 // Receives every peer's reduced part into the output. Returns false if the job was aborted.
@@ -133,19 +138,21 @@ FLUXCCL_DEVICE bool reducePart(const MappedPeers& peers, const Reduction& task, 
 // before it waits for the first row of the next. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reduction& task, uint32_t rows,
-                                        uint32_t lane, uint32_t warp, uint32_t warps, uint32_t epoch) {
+                                        uint32_t lane, uint32_t warp, uint32_t warps, uint32_t& epoch) {
   const int other = 1 - peers.rank;
+  const Piece<T> theirs = task.inputPart<T>(peers, other);
+  typename Rows::Word next;
+  epoch = beginEpoch(peers, [&] { next = theirs.template load<Rows>(warp, lane); });
   uint8_t* outbound = peers.area(other, task.area);
   uint8_t* inbound = peers.area(peers.rank, task.area);
   const uint32_t scattered = task.slot(peers, kScatter, kShots, 0, epoch);
   const uint32_t gathered = task.slot(peers, kGather, kShots, 0, epoch);
   const uint32_t toOther = peers.rank * task.slotBytes;
   const uint32_t fromOther = other * task.slotBytes;
-  const Piece<T> theirs = task.inputPart<T>(peers, other);
 #pragma unroll 2
   for (uint32_t row = warp; row < rows; row += warps) {
-    Rows::send(outbound + (scattered + toOther + row * Rows::kSize), lane, theirs.template load<Rows>(row, lane),
-               epoch);
+    Rows::send(outbound + (scattered + toOther + row * Rows::kSize), lane, next, epoch);
+    next = theirs.template load<Rows>(row + warps, lane);
   }
   const Piece<T> own = task.inputPart<T>(peers, peers.rank);
   const Piece<T> reduced = task.outputPart<T>(peers, peers.rank);
@@ -184,15 +191,15 @@ FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reductio
 // Both shots with more ranks.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeParts(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
-                                  uint32_t warp, uint32_t warps, uint32_t epoch) {
-  scatterParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
+                                  uint32_t warp, uint32_t warps, uint32_t& epoch) {
+  epoch = scatterParts<T, Rows>(peers, task, rows, lane, warp, warps);
   return reducePart<T, Rows>(peers, task, rows, lane, warp, warps, epoch) &&
          (!task.isTarget(peers.rank) || gatherParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch));
 }
 
 template <typename T, class Rows>
 FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& task) {
-  const uint32_t epoch = beginEpoch(peers);
+  uint32_t epoch;
   const uint32_t lane = threadIdx.x % kLanes;
   // Neighbouring rows go to different blocks.
   const uint32_t warp = threadIdx.x / kLanes * gridDim.x + blockIdx.x;

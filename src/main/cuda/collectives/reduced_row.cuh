@@ -2,8 +2,9 @@
 // A row of a fused all-reduce after its reduction, as the threads of its block see it.
 //
 // A row is made of words of 16 bytes; 32 neighbouring words are a group, which one warp holds. Sums over a row
-// are made in one order: over the elements of each word, over the words of each group, over the groups. So they
-// depend on the row alone, not on the block's threads, the algorithm or the other rows of the call.
+// are made in one order: over the elements of each word, over the words of each group, over four groups at a time, over
+// every eighth of these, over the eight sums. So they depend on the row alone, not on the block's threads, the algorithm
+// or the other rows of the call.
 #pragma once
 
 #include "accumulator.cuh"
@@ -14,6 +15,9 @@ namespace collectives {
 
 // Groups of the longest row: 64 KiB.
 constexpr uint32_t kMostGroups = 128;
+
+// Lanes that add up sums of groups, four at a time, each.
+constexpr uint32_t kSumsAtOnce = 8;
 
 // Which words of a row a thread has: the words of its lane in every group that its warp has.
 struct RowThread {
@@ -49,7 +53,8 @@ class ReducedRow {
   // Elements of a word.
   static constexpr int kElements = sizeof(uint4) / sizeof(T);
 
-  FLUXCCL_DEVICE ReducedRow(const RowThread& thread, GroupSums& shared) : thread_(thread), shared_(shared), set_(0) {
+  FLUXCCL_DEVICE ReducedRow(const RowThread& thread, GroupSums& shared)
+      : thread_(thread), shared_(shared), perElement_(1.0f / static_cast<float>(hidden())), set_(0) {
     if (threadIdx.x == 0) {
       // The groups up to a multiple of four that no warp has.
       for (uint32_t i = kWords * thread.warps; i < kMostGroups && i < (thread.groups + 3) / 4 * 4; ++i) {
@@ -114,6 +119,12 @@ class ReducedRow {
     }
   }
 
+  // Returns the mean of f(value) over the row.
+  template <class F>
+  FLUXCCL_DEVICE float meanOf(F f) {
+    return __fmul_rn(sumOf(f), perElement_);
+  }
+
   // Returns the sum of f(value) over the row.
   template <class F>
   FLUXCCL_DEVICE float sumOf(F f) {
@@ -146,15 +157,16 @@ class ReducedRow {
       }
     }
     __syncthreads();
-    float4 total = make_float4(0, 0, 0, 0);
-    for (uint32_t group = 0; group < thread_.groups; group += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(sums + group);
-      total.x = __fadd_rn(total.x, four.x);
-      total.y = __fadd_rn(total.y, four.y);
-      total.z = __fadd_rn(total.z, four.z);
-      total.w = __fadd_rn(total.w, four.w);
+    float total = 0;
+    for (uint32_t first = thread_.lane % kSumsAtOnce * 4; first < thread_.groups; first += kSumsAtOnce * 4) {
+      const float4 four = *reinterpret_cast<const float4*>(sums + first);
+      total = __fadd_rn(total, __fadd_rn(__fadd_rn(four.x, four.y), __fadd_rn(four.z, four.w)));
     }
-    return __fadd_rn(__fadd_rn(total.x, total.y), __fadd_rn(total.z, total.w));
+#pragma unroll
+    for (int offset = kSumsAtOnce / 2; offset > 0; offset /= 2) {
+      total = __fadd_rn(total, __shfl_xor_sync(kAllLanes, total, offset));
+    }
+    return total;
   }
 
   // Returns the largest f(value) of the row, or 0 if that is larger.
@@ -205,6 +217,7 @@ class ReducedRow {
  private:
   const RowThread thread_;
   GroupSums& shared_;
+  const float perElement_;
   uint32_t set_;
   uint32_t index_;
 };

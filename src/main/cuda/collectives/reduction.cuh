@@ -29,7 +29,8 @@ struct Reduction {
   // The ranks whose outputs receive the result: all ranks, with each part at its place; the owners, each with
   // its own part at the start; or one rank, with each part at its place.
   int32_t target;
-  int32_t padding;
+  // Number of parts if the input is a matrix whose rows are the parts, otherwise 0.
+  uint32_t rows;
   // Distance from one part of the input to the next: the bytes of a part, or more if the parts are pieces of
   // longer ones.
   uint64_t inputStride;
@@ -113,6 +114,18 @@ FLUXCCL_DEVICE bool reduceRow(const MappedPeers& peers, const Reduction& task, u
   return true;
 }
 
+// With two ranks: returns the sum of their words, as its receivers will see it.
+template <typename T, class Rows>
+FLUXCCL_DEVICE typename Rows::Word addWordsOfPair(const MappedPeers& peers, const typename Rows::Word& own,
+                                                  const typename Rows::Word& theirs) {
+  if (Element<T>::kAddsPairs) {
+    // There is one NaN, which is no sentinel, so the order makes no difference.
+    return addWords<T>(own, theirs);
+  }
+  const bool isFirst = peers.rank == 0;
+  return Rows::asSent(addWords<T>(isFirst ? own : theirs, isFirst ? theirs : own));
+}
+
 // With two ranks: receives a row from the other rank, empties it, and reduces it with this rank's own word,
 // which the result replaces. Returns false if the job was aborted.
 template <typename T, class Rows>
@@ -125,7 +138,9 @@ FLUXCCL_DEVICE bool reduceRowOfPair(const MappedPeers& peers, const Reduction& t
   }
   Rows::empty(row, lane);
   const typename Rows::Word theirs = Rows::wordOf(raw);
-  word = Rows::asSent(reducePair<T>(other == 0 ? theirs : word, other == 0 ? word : theirs, task.op));
+  word = task.op == ReduceOp::SUM ? addWordsOfPair<T, Rows>(peers, word, theirs)
+                                  : Rows::asSent(reduceAnyPair<T>(other == 0 ? theirs : word,
+                                                                  other == 0 ? word : theirs, task.op));
   return true;
 }
 

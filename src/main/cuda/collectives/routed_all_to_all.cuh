@@ -36,8 +36,9 @@ class CountedExchange {
   FLUXCCL_DEVICE CountedExchange(const MappedPeers& peers, const CountedParts& task) : peers_(peers), task_(task) {}
 
   FLUXCCL_DEVICE void run() {
-    uint32_t epoch = beginEpoch(peers_);
-    bool going = !task_.area.hasFailed(peers_, epoch);
+    uint32_t faulty;
+    uint32_t epoch = beginEpoch(peers_, [&] { faulty = task_.area.faultyEpoch(peers_); });
+    bool going = !RouteArea::hasFailed(faulty, epoch);
     const uint32_t first = epoch;
     uint32_t slices = 1;
     if (going) {

@@ -65,12 +65,14 @@ struct RouteArea {
     return reinterpret_cast<uint32_t*>(peers.area(peers.rank, failed));
   }
 
-  // Returns whether a launch before has reported a fault. Then the job is about to be aborted, and data that
-  // peers would send for this launch may never come.
+  // Returns the first epoch of the launch that has reported a fault, or 0.
+  FLUXCCL_DEVICE uint32_t faultyEpoch(const MappedPeers& peers) const { return loadRelaxedGpu(failedWord(peers)); }
+
+  // Returns whether that was another launch than the one that began with an epoch. Then the job is about to be
+  // aborted, and data that peers would send for this launch may never come.
   // All threads of a launch get the same answer.
-  FLUXCCL_DEVICE bool hasFailed(const MappedPeers& peers, uint32_t epoch) const {
-    const uint32_t at = loadRelaxedGpu(failedWord(peers));
-    return at != 0 && at != epoch;
+  static FLUXCCL_DEVICE bool hasFailed(uint32_t faultyEpoch, uint32_t epoch) {
+    return faultyEpoch != 0 && faultyEpoch != epoch;
   }
 
   // Reports a fault to the host, which aborts the job once this launch has ended, and to later launches. epoch:

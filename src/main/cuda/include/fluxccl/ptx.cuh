@@ -57,6 +57,38 @@ FLUXCCL_DEVICE unsigned short floatToHalf(float value) {
   return half;
 }
 
+// Adds two numbers at once, each sum rounded like that.
+FLUXCCL_DEVICE uint32_t addHalfPairs(uint32_t a, uint32_t b) {
+  uint32_t sums;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  return sums;
+}
+
+// A float to the nearest bfloat16, ties to even; NaNs become 0x7fff.
+FLUXCCL_DEVICE unsigned short floatToBfloat16(float value) {
+#if __CUDA_ARCH__ >= 800
+  unsigned short rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+  return rounded;
+#else
+  const uint32_t bits = __float_as_uint(value);
+  return value != value ? 0x7fff : static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
+}
+
+// Adds two bfloat16 numbers at once, where the GPU can.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kAddsBfloat16Pairs = true;
+FLUXCCL_DEVICE uint32_t addBfloat16Pairs(uint32_t a, uint32_t b) {
+  uint32_t sums;
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  return sums;
+}
+#else
+constexpr bool kAddsBfloat16Pairs = false;
+FLUXCCL_DEVICE uint32_t addBfloat16Pairs(uint32_t, uint32_t) { return 0; }
+#endif
+
 // Loads global memory that is not read again, past the first-level cache.
 FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) {
   uint4 value;

@@ -16,11 +16,13 @@ final class HostNorm {
   /** Words of a group. */
   private static final int GROUP = 32;
 
-  private static final int SETS = 4;
+  private static final int GROUPS_AT_ONCE = 4;
+  private static final int SETS = 8;
   private static final float LARGEST = 448;
   private static final float LEAST_SCALE = 1f / (512 * LARGEST);
 
   private final float[] words = new float[GROUP];
+  private final float[] groups = new float[GROUPS_AT_ONCE];
   private final float[] totals = new float[SETS];
 
   /** Norms a row, which holds the sum over the ranks. */
@@ -37,7 +39,7 @@ final class HostNorm {
     if (norm.residualOut() != null) {
       row.write(type, norm.residualOut().address() + at, hidden);
     }
-    float mean = sumOfSquares(values, hidden, FusedAllReduce.WORD / type.size()) / hidden;
+    float mean = sumOfSquares(values, hidden, FusedAllReduce.WORD / type.size()) * (1f / hidden);
     float scale = (float) (1 / Math.sqrt(mean + norm.epsilon()));
     long weight = norm.weight().address();
     for (int i = 0; i < hidden; i++) {
@@ -72,26 +74,42 @@ final class HostNorm {
     return largest;
   }
 
-  /** Adds up words, then groups of words as a warp does, then every fourth group. */
+  /**
+   * Adds up words, then groups of words as a warp does, then four groups at a time, then every
+   * eighth of these.
+   */
   private float sumOfSquares(float[] values, int count, int elements) {
     Arrays.fill(totals, 0);
-    int groups = (count + GROUP * elements - 1) / (GROUP * elements);
-    for (int group = 0; group < groups; group++) {
-      for (int word = 0; word < GROUP; word++) {
-        int from = (group * GROUP + word) * elements;
-        float sum = 0;
-        for (int i = from; i < Math.min(count, from + elements); i++) {
-          sum += values[i] * values[i];
-        }
-        words[word] = sum;
+    int ofFour = GROUPS_AT_ONCE * GROUP * elements;
+    for (int first = 0; first * ofFour < count; first++) {
+      for (int group = 0; group < GROUPS_AT_ONCE; group++) {
+        int from = first * ofFour + group * GROUP * elements;
+        groups[group] = sumOfGroup(values, from, count, elements);
       }
-      for (int distance = GROUP / 2; distance > 0; distance /= 2) {
-        for (int i = 0; i < distance; i++) {
-          words[i] += words[i + distance];
-        }
-      }
-      totals[group % SETS] += words[0];
+      totals[first % SETS] += groups[0] + groups[1] + (groups[2] + groups[3]);
     }
-    return totals[0] + totals[1] + (totals[2] + totals[3]);
+    return halve(totals);
+  }
+
+  private float sumOfGroup(float[] values, int begin, int count, int elements) {
+    for (int word = 0; word < GROUP; word++) {
+      int from = begin + word * elements;
+      float sum = 0;
+      for (int i = from; i < Math.min(count, from + elements); i++) {
+        sum += values[i] * values[i];
+      }
+      words[word] = sum;
+    }
+    return halve(words);
+  }
+
+  /** Adds the second half to the first until one sum is left. */
+  private static float halve(float[] sums) {
+    for (int distance = sums.length / 2; distance > 0; distance /= 2) {
+      for (int i = 0; i < distance; i++) {
+        sums[i] += sums[i + distance];
+      }
+    }
+    return sums[0];
   }
 }

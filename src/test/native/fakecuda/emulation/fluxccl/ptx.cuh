@@ -57,6 +57,26 @@ FLUXCCL_DEVICE unsigned short floatToHalf(float value) {
   return static_cast<unsigned short>(sign | ((rebased + 0xfffu + (rebased >> 13 & 1u)) >> 13));
 }
 
+FLUXCCL_DEVICE unsigned short floatToBfloat16(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return value != value ? 0x7fff : static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+FLUXCCL_DEVICE uint32_t addHalfPairs(uint32_t a, uint32_t b) {
+  const auto sum = [=](int shift) {
+    return static_cast<uint32_t>(floatToHalf(halfToFloat(static_cast<unsigned short>(a >> shift)) +
+                                             halfToFloat(static_cast<unsigned short>(b >> shift))));
+  };
+  return sum(0) | sum(16) << 16;
+}
+
+constexpr bool kAddsBfloat16Pairs = true;
+FLUXCCL_DEVICE uint32_t addBfloat16Pairs(uint32_t a, uint32_t b) {
+  const uint32_t low = floatToBfloat16(__uint_as_float(a << 16) + __uint_as_float(b << 16));
+  const uint32_t high = floatToBfloat16(__uint_as_float(a & 0xffff0000u) + __uint_as_float(b & 0xffff0000u));
+  return low | high << 16;
+}
+
 FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) { return *address; }
 
 FLUXCCL_DEVICE void prefetch(const void*) {}

@@ -37,7 +37,8 @@ final class Reduction extends KernelStruct {
    */
   Reduction ofRows(long bytes, long rowBytes) {
     at(0).putLong(bytes).putLong(rowBytes);
-    at(OP_OFFSET).putInt(ReduceOp.SUM.ordinal()).putInt(EVERYBODY).putInt(0).putLong(rowBytes);
+    at(OP_OFFSET).putInt(ReduceOp.SUM.ordinal()).putInt(EVERYBODY);
+    putInt((int) (bytes / rowBytes)).putLong(rowBytes);
     return this;
   }
 
