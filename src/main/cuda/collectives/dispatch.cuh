@@ -31,18 +31,26 @@ class Dispatch {
     bool going = !RouteArea::hasFailed(faulty, first);
     // Without a branch, so that these loads, too, are in flight together with those.
     readIds(first, going);
+    // The headers tell that every peer has begun the launch, so a single slice needs no more than these.
+    const bool isSliced = tokens() > task_.sliceTokens;
     for (uint32_t begin = 0; going && begin < tokens(); begin += task_.sliceTokens) {
       if (begin > 0) {
         epoch = nextEpoch(epoch);
       }
       const uint32_t count = min(task_.sliceTokens, tokens() - begin);
-      beginSlice(peers_, epoch);
+      if (isSliced) {
+        beginSlice(peers_, epoch);
+      }
       send(begin, count, epoch, values);
-      going = begin > 0 || receiveHeaders(first);
+      uint4 arrived;
+      going = begin > 0 || receiveHeaders(first, arrived);
       if (going) {
         copyOwn(begin, count, values);
       }
-      going = endSlice(peers_, epoch, going && receive(begin, count, epoch));
+      going = going && receive(begin, count, epoch, arrived);
+      if (isSliced) {
+        going = endSlice(peers_, epoch, going);
+      }
     }
     endEpoch(peers_, epoch, __syncthreads_and(going));
   }
@@ -111,7 +119,7 @@ class Dispatch {
     uint32_t ranks = 0;
     if (token < tokens()) {
       const int32_t* all = task_.ids + token * task_.topK;
-      const int32_t each = expertsPerRank();
+      const uint32_t each = expertsPerRank();
       for (int32_t first = 0; first < task_.topK; first += kIdsAtOnce) {
         // All loads are in flight before the first result is used.
         int32_t ids[kIdsAtOnce];
@@ -123,7 +131,7 @@ class Dispatch {
         for (int32_t i = 0; i < kIdsAtOnce; ++i) {
           const int32_t id = ids[i];
           if (id >= 0 && id < task_.experts) {
-            ranks |= 1u << id / each;
+            ranks |= 1u << static_cast<uint32_t>(id) / each;
             if (blockIdx.x == 0) {
               atomicAdd(&shared().experts[id], 1u);
             }
@@ -160,7 +168,8 @@ class Dispatch {
 
   // Receives all headers and places the tokens. Returns false, to all threads, if the job was aborted. If a rank
   // is at fault, or there are more tokens than the capacity, this rank receives none.
-  FLUXCCL_DEVICE bool receiveHeaders(uint32_t epoch) {
+  // row: the first row that this warp receives, if it has arrived; it is loaded while the tokens are placed.
+  FLUXCCL_DEVICE bool receiveHeaders(uint32_t epoch, uint4& row) {
     Shared& s = shared();
     if (blockIdx.x == 0) {
       // All threads have read the counts for the peers.
@@ -182,6 +191,12 @@ class Dispatch {
     }
     if (!__syncthreads_and(going)) {
       return false;
+    }
+    const uint32_t first = warpOfLaunch();
+    const uint32_t others = peers_.nRanks - 1;
+    if (first < min(task_.sliceTokens, tokens()) * task_.rows * others) {
+      row = Ll128Rows::load(task_.area.row(peers_, peers_.rank, peers_.behind(1 + first % others), epoch, first / others),
+                            laneId());
     }
     placeTokens();
     const bool isWhole = check(epoch);
@@ -324,15 +339,18 @@ class Dispatch {
     }
   }
 
-  FLUXCCL_DEVICE bool receive(uint32_t begin, uint32_t count, uint32_t epoch) const {
+  // arrived: as receiveHeaders() has loaded it.
+  FLUXCCL_DEVICE bool receive(uint32_t begin, uint32_t count, uint32_t epoch, const uint4& arrived) const {
     const uint32_t others = peers_.nRanks - 1;
     for (uint32_t i = warpOfLaunch(); i < count * task_.rows * others; i += warpsOfLaunch()) {
       const int from = peers_.behind(1 + i % others);
       const uint32_t row = i / others;
       const uint32_t token = begin + row / task_.rows;
       if (RoutePlan::has(shared().plan.received, from, token)) {
-        uint4 raw;
-        if (!receiveRow<Ll128Rows>(peers_.abort, from, task_.area.row(peers_, peers_.rank, from, epoch, row), laneId(),
+        uint4 raw = arrived;
+        const bool isFirst = begin == 0 && i == warpOfLaunch();
+        if (!(isFirst && isThere<Ll128Rows>(raw, laneId(), epoch)) &&
+            !receiveRow<Ll128Rows>(peers_.abort, from, task_.area.row(peers_, peers_.rank, from, epoch, row), laneId(),
                                    epoch, raw)) {
           return false;
         }
