@@ -9,12 +9,16 @@ import io.fluxccl.Timeout;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
+import java.util.stream.Stream;
 
 /** The process of one rank, and the lines that it has printed. Thread-safe. */
 @Experimental
@@ -226,9 +230,42 @@ public final class ProcessRank implements AutoCloseable {
     }
   }
 
-  /** Stops it, as SIGSTOP does: it keeps its sockets and answers nothing. */
+  /**
+   * Stops it, as SIGSTOP does: it keeps its sockets and answers nothing. Returns when all of its
+   * threads have stopped.
+   *
+   * @throws Timeout if they do not stop in time
+   * @throws RemoteFailure if it has ended
+   */
   public void stop() {
     signal("STOP");
+    long begin = System.nanoTime();
+    while (runs()) {
+      if (System.nanoTime() - begin > limit.toNanos()) {
+        throw Timeout.of(rank, "rank %d has not stopped within %d ms", rank, limit.toMillis());
+      }
+      synchronized (lines) {
+        pause();
+      }
+    }
+  }
+
+  /** Whether any of its threads goes on after a SIGSTOP, which reaches them one after the other. */
+  private boolean runs() {
+    try (Stream<Path> threads = Files.list(Path.of("/proc", Long.toString(pid()), "task"))) {
+      return threads.anyMatch(ProcessRank::runs);
+    } catch (IOException | UncheckedIOException e) {
+      return false; // it has ended
+    }
+  }
+
+  private static boolean runs(Path thread) {
+    try {
+      String status = Files.readString(thread.resolve("stat"));
+      return "TZX".indexOf(status.charAt(status.lastIndexOf(')') + 2)) < 0;
+    } catch (IOException e) {
+      return false; // it has ended
+    }
   }
 
   /** Lets it go on after {@link #stop}. */

@@ -13,7 +13,11 @@ import io.fluxccl.group.RankGroup;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Tag;
@@ -52,12 +56,26 @@ class ProcessRanksTest {
         .start();
   }
 
+  /** Returns the states of a process's threads, as {@code /proc} names them. */
+  private static List<String> states(ProcessRank rank) throws IOException {
+    List<String> states = new ArrayList<>();
+    try (DirectoryStream<Path> threads =
+        Files.newDirectoryStream(Path.of("/proc/" + rank.pid() + "/task"))) {
+      for (Path thread : threads) {
+        String stat = Files.readString(thread.resolve("stat"));
+        states.add(stat.substring(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3));
+      }
+    }
+    return states;
+  }
+
   @Test
-  void shouldTellRanksWhatToDoAndSeeThemEnd() {
+  void shouldTellRanksWhatToDoAndSeeThemEnd() throws IOException {
     try (ProcessRanks ranks = start(Duration.ofSeconds(60))) {
       ranks.all().forEach(rank -> rank.awaitLine("ready " + rank.rank()));
       ranks.get(0).tell("30");
       ranks.get(1).stop();
+      assertThat(states(ranks.get(1))).isNotEmpty().containsOnly("T");
       ranks.get(1).tell("12");
       assertThat(ranks.get(0).last("sum")).isNull();
       ranks.get(1).goOn();
