@@ -28,7 +28,9 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Own kernels read what is multiplied in tiles, which the kernel before writes ({@code
  * placeInTiles} of {@code fluxccl/packed_product.cuh}, for {@link #tileRows}). They read ahead
- * while a launch before runs, if both are {@linkplain CudaKernel#overlapping overlapping}.
+ * while a launch before runs, if both are {@linkplain CudaKernel#overlapping overlapping}. Then
+ * they take whole multiprocessors, so enqueue them behind the collectives of one lane at a time:
+ * behind those of two, each could take the room for which the other's peers wait.
  *
  * <p>{@link #pack} all matrices before products are enqueued; both for one thread at a time. Close
  * it when no product is enqueued any more.
