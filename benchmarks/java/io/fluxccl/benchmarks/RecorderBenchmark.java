@@ -33,7 +33,7 @@ public class RecorderBenchmark {
   @Benchmark
   public void beginAndEnd() {
     number++;
-    recorder.ended(recorder.enqueued(1, 2, 3, 4, 16384, number, number), Outcome.DONE);
+    recorder.ended(recorder.enqueued(1, 2, 3, 4, 16384, number, number), Outcome.DONE, 0, 0);
   }
 
   /** The two looks at the clock alone. */

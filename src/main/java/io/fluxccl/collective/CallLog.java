@@ -99,9 +99,9 @@ final class CallLog implements AutoCloseable {
   /** Records the end of a run. Any thread. */
   void ended(Run run, Outcome outcome) {
     if (times != null) {
-      times.ended(run, outcome, recorder);
+      times.ended(run, outcome);
     }
-    recorder.ended(run.recorded, outcome);
+    recorder.ended(run.recorded, outcome, run.begunNs, run.endedNs);
   }
 
   /** Ends to show the lane. */

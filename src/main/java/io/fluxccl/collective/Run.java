@@ -41,6 +41,11 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Its number among those timed by the device, or 0; as {@link #recorded}. */
   int timed;
 
+  /** When it ran by the device's clock, or 0; by the thread that ends it. */
+  long begunNs;
+
+  long endedNs;
+
   private volatile int state = WAITING;
 
   Run(Lane lane, List<Step> steps) {

@@ -19,8 +19,10 @@ import org.slf4j.LoggerFactory;
  * being overwritten. Each end of a call is also what JFR events and {@link CallListener}s are made
  * of. Thread-safe.
  *
- * <p>An entry has {@value #WORDS} words. Its first one holds the call's sequence and outcome and is
- * written last, with release; a reader gets it with acquire, before and after the others.
+ * <p>An entry has {@value #WORDS} words. Its first one holds the call's sequence and outcome. A
+ * writer first claims the entry there, by a compare-and-set, and publishes there last, with
+ * release; a reader gets it with acquire, before and after the others. A call whose entry another
+ * thread still writes, having been stopped for a whole round of the ring, is not recorded.
  */
 public final class FlightRecorder {
   private static final Logger LOG = LoggerFactory.getLogger(FlightRecorder.class);
@@ -45,8 +47,16 @@ public final class FlightRecorder {
   private static final int DEVICE_BEGUN = 7;
   private static final int DEVICE_ENDED = 8;
 
-  /** The bits of the first word that hold the outcome. */
+  /** The bits of the first word that hold the outcome, or that the entry is being written. */
   private static final int OUTCOME_BITS = 3;
+
+  private static final int OUTCOME_MASK = (1 << OUTCOME_BITS) - 1;
+
+  /** In place of the outcome: the call's end is being written. It counts as in flight. */
+  private static final int ENDING = 6;
+
+  /** In place of the outcome: the whole entry is being written. */
+  private static final int BEGINNING = 7;
 
   private static final Outcome[] OUTCOMES = Outcome.values();
 
@@ -200,8 +210,13 @@ public final class FlightRecorder {
     }
     long sequence = sequences.incrementAndGet();
     int at = ((int) sequence & mask) * WORDS;
-    WORD.setOpaque(to, at, 0L);
-    // Before the other words: a reader that sees one of them sees the zero, too.
+    long before = (long) WORD.getOpaque(to, at);
+    boolean isFree = (before & OUTCOME_MASK) < ENDING && before >>> OUTCOME_BITS < sequence;
+    long claim = sequence << OUTCOME_BITS | BEGINNING;
+    if (!isFree || !WORD.compareAndSet(to, at, before, claim)) {
+      return 0;
+    }
+    // Before the other words: a reader that sees one of them sees the claim, too.
     VarHandle.storeStoreFence();
     to[at + LANE_AND_NAMES] = Names.pack(lane, kind, type, algorithm);
     to[at + FIRST] = first;
@@ -217,44 +232,34 @@ public final class FlightRecorder {
   }
 
   /**
-   * Records when a call ran by the device's clock, before {@link #ended}.
-   *
-   * @param sequence what {@link #enqueued} returned
-   */
-  public void ranOnDevice(long sequence, long begunNs, long endedNs) {
-    int at = ((int) sequence & mask) * WORDS;
-    if (sequence != 0 && (long) WORD.getAcquire(ring, at) == sequence << OUTCOME_BITS) {
-      ring[at + DEVICE_BEGUN] = begunNs;
-      ring[at + DEVICE_ENDED] = endedNs;
-    }
-  }
-
-  /**
    * Records the end of a call. Allocates nothing.
    *
    * @param sequence what {@link #enqueued} returned
    * @param outcome anything but {@link Outcome#IN_FLIGHT}
+   * @param begunNs when it began by the device's clock, or 0 where nobody knows
+   * @param endedNs when it ended by that
    */
-  public void ended(long sequence, Outcome outcome) {
+  public void ended(long sequence, Outcome outcome, long begunNs, long endedNs) {
     if (sequence == 0) {
       return;
     }
     int at = ((int) sequence & mask) * WORDS;
     long[] to = ring;
     long open = sequence << OUTCOME_BITS;
-    if ((long) WORD.getAcquire(to, at) != open) {
-      return; // so many calls were enqueued since that its place is another one's
+    if (!WORD.compareAndSet(to, at, open, open | ENDING)) {
+      return; // it has ended, or so many were enqueued since that its place is another one's
     }
     long now = System.nanoTime();
     long packed = to[at + LANE_AND_NAMES];
     long bytes = to[at + BYTES];
     long elapsed = now - to[at + ENQUEUED];
     to[at + ENDED] = now;
-    if (WORD.compareAndSet(to, at, open, open | outcome.ordinal())) {
-      FlightEvents.call(this, packed, bytes, elapsed, outcome);
-      for (CallListener each : listening) {
-        tell(each, Names.kind(packed), bytes, elapsed, outcome);
-      }
+    to[at + DEVICE_BEGUN] = begunNs;
+    to[at + DEVICE_ENDED] = endedNs;
+    WORD.setRelease(to, at, open | outcome.ordinal());
+    FlightEvents.call(this, packed, bytes, elapsed, outcome);
+    for (CallListener each : listening) {
+      tell(each, Names.kind(packed), bytes, elapsed, outcome);
     }
   }
 
@@ -292,15 +297,16 @@ public final class FlightRecorder {
   private CallRecord read(long sequence) {
     int at = ((int) sequence & mask) * WORDS;
     long state = (long) WORD.getAcquire(ring, at);
-    if (state >>> OUTCOME_BITS != sequence) {
-      return null; // it is being written, or overwritten
+    int ended = (int) state & OUTCOME_MASK;
+    if (state >>> OUTCOME_BITS != sequence || ended == BEGINNING) {
+      return null; // it is being written, or overwritten, or was left out
     }
     long packed = ring[at + LANE_AND_NAMES];
     long first = ring[at + FIRST];
     long last = ring[at + LAST];
     long bytes = ring[at + BYTES];
     long enqueued = ring[at + ENQUEUED];
-    long ended = ring[at + ENDED];
+    long endedNs = ring[at + ENDED];
     long deviceBegun = ring[at + DEVICE_BEGUN];
     long deviceEnded = ring[at + DEVICE_ENDED];
     // Pairs with the fence in enqueued(): the words above are of the state read below.
@@ -308,7 +314,7 @@ public final class FlightRecorder {
     if ((long) WORD.getOpaque(ring, at) >>> OUTCOME_BITS != sequence) {
       return null;
     }
-    Outcome outcome = OUTCOMES[(int) state & ((1 << OUTCOME_BITS) - 1)];
+    Outcome outcome = ended == ENDING ? Outcome.IN_FLIGHT : OUTCOMES[ended];
     return new CallRecord(
         Names.lane(packed),
         sequence,
@@ -320,7 +326,7 @@ public final class FlightRecorder {
         bytes,
         enqueued,
         0,
-        outcome == Outcome.IN_FLIGHT ? 0 : ended,
+        outcome == Outcome.IN_FLIGHT ? 0 : endedNs,
         outcome == Outcome.IN_FLIGHT ? 0 : deviceBegun,
         outcome == Outcome.IN_FLIGHT ? 0 : deviceEnded,
         outcome);

@@ -15,6 +15,7 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(60)
 class FlightRecorderTest {
   private static final int LANE = 1 << 20;
+  private static final int WRITERS = 4;
 
   private static FlightRecorder recorder(int calls) {
     return new FlightRecorder(0, () -> -1, calls, false);
@@ -28,7 +29,7 @@ class FlightRecorderTest {
   void shouldKeepTheLastCallsInTheirOrder() {
     FlightRecorder recorder = recorder(8);
     for (long call = 1; call <= 20; call++) {
-      recorder.ended(enqueue(recorder, call), Outcome.DONE);
+      recorder.ended(enqueue(recorder, call), Outcome.DONE, 0, 0);
     }
     List<CallRecord> calls = recorder.calls();
     assertThat(calls)
@@ -51,8 +52,8 @@ class FlightRecorderTest {
     assertThat(recorder.number("float")).isEqualTo(type);
     long first = recorder.enqueued(-5, kind, type, algorithm, 64, 7, 9);
     long second = recorder.enqueued(-5, kind, 0, 0, 0, 0, 0);
-    recorder.ended(first, Outcome.DETACHED);
-    recorder.ended(first, Outcome.FAILED); // only the first end counts
+    recorder.ended(first, Outcome.DETACHED, 0, 0);
+    recorder.ended(first, Outcome.FAILED, 0, 0); // only the first end counts
     CallRecord call = recorder.calls().get(0);
     assertThat(call.label()).isEqualTo("all-reduce 7 to 9");
     assertThat(List.of(call.kind(), call.type(), call.algorithm()))
@@ -70,7 +71,7 @@ class FlightRecorderTest {
     long late = enqueue(recorder, 1);
     enqueue(recorder, 2);
     enqueue(recorder, 3);
-    recorder.ended(late, Outcome.DONE);
+    recorder.ended(late, Outcome.DONE, 0, 0);
     assertThat(recorder.calls()).extracting(CallRecord::first).containsExactly(2L, 3L);
     assertThat(recorder.calls()).allMatch(CallRecord::isInFlight);
   }
@@ -83,11 +84,11 @@ class FlightRecorderTest {
         (kind, bytes, elapsed, outcome) -> told.add(kind + " " + bytes + " " + outcome);
     recorder.listen(listener);
     long call = enqueue(recorder, 5);
-    recorder.ended(call, Outcome.FAILED);
-    recorder.ended(call, Outcome.DONE);
+    recorder.ended(call, Outcome.FAILED, 0, 0);
+    recorder.ended(call, Outcome.DONE, 0, 0);
     assertThat(told).containsExactly("1 80 FAILED");
     recorder.forget(listener);
-    recorder.ended(enqueue(recorder, 6), Outcome.DONE);
+    recorder.ended(enqueue(recorder, 6), Outcome.DONE, 0, 0);
     assertThat(told).hasSize(1);
   }
 
@@ -101,8 +102,8 @@ class FlightRecorderTest {
           throw new IllegalStateException("a registry that refuses a meter");
         });
     recorder.listen((kind, bytes, elapsed, outcome) -> told.add("right"));
-    recorder.ended(enqueue(recorder, 1), Outcome.DONE);
-    recorder.ended(enqueue(recorder, 2), Outcome.DONE);
+    recorder.ended(enqueue(recorder, 1), Outcome.DONE, 0, 0);
+    recorder.ended(enqueue(recorder, 2), Outcome.DONE, 0, 0);
     assertThat(told).containsExactly("wrong", "right", "right");
   }
 
@@ -111,7 +112,7 @@ class FlightRecorderTest {
     FlightRecorder recorder = recorder(0);
     assertThat(recorder.isOn()).isFalse();
     assertThat(enqueue(recorder, 1)).isZero();
-    recorder.ended(0, Outcome.DONE);
+    recorder.ended(0, Outcome.DONE, 0, 0);
     assertThat(recorder.calls()).isEmpty();
   }
 
@@ -124,7 +125,7 @@ class FlightRecorderTest {
     for (int round = 0; round < 20; round++) {
       long before = threads.getCurrentThreadAllocatedBytes();
       for (int i = 0; i < 10_000; i++) {
-        recorder.ended(enqueue(recorder, i), Outcome.DONE);
+        recorder.ended(enqueue(recorder, i), Outcome.DONE, 0, 0);
       }
       least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
     }
@@ -133,20 +134,21 @@ class FlightRecorderTest {
 
   @Test
   void shouldGiveWholeCallsWhileThreadsRecordOthers() throws Exception {
-    FlightRecorder recorder = recorder(16);
+    // So few entries that a writer that is stopped for a moment is overtaken by a whole round.
+    FlightRecorder recorder = recorder(2);
     AtomicBoolean over = new AtomicBoolean();
-    CountDownLatch begun = new CountDownLatch(2);
+    CountDownLatch begun = new CountDownLatch(WRITERS);
     List<Thread> writers = new ArrayList<>();
-    for (int writer = 0; writer < 2; writer++) {
+    for (int writer = 0; writer < WRITERS; writer++) {
       int lane = writer;
       Thread thread =
           new Thread(
               () -> {
                 for (long call = 1; !over.get(); call++) {
-                  long number = call * 2 + lane;
+                  long number = call * WRITERS + lane;
                   long sequence = recorder.enqueued(lane, 1, 2, 3, number, number, number);
                   if (call % 3 != 0) {
-                    recorder.ended(sequence, Outcome.DONE);
+                    recorder.ended(sequence, Outcome.DONE, 0, 0);
                   }
                   begun.countDown();
                 }
@@ -158,7 +160,7 @@ class FlightRecorderTest {
     for (int i = 0; i < 20_000; i++) {
       for (CallRecord call : recorder.calls()) {
         assertThat(call.first()).isEqualTo(call.last()).isEqualTo(call.bytes());
-        assertThat(call.first() % 2).isEqualTo(call.lane());
+        assertThat(call.first() % WRITERS).isEqualTo(call.lane());
       }
     }
     over.set(true);
