@@ -27,17 +27,6 @@ public class RecorderLapStress {
     recorder.ended(sequence, Outcome.DONE, value, value);
   }
 
-  private long torn() {
-    return recorder.calls().stream()
-        .filter(
-            call ->
-                call.lane() != call.first()
-                    || call.last() != call.first()
-                    || call.bytes() != call.first()
-                    || !call.isInFlight() && call.deviceEndedNs() != call.first())
-        .count();
-  }
-
   @Actor
   public void one() {
     record(1);
@@ -48,11 +37,11 @@ public class RecorderLapStress {
   public void other(JJ_Result result) {
     record(3);
     record(4);
-    result.r1 = torn();
+    result.r1 = RecorderStress.torn(recorder);
   }
 
   @Arbiter
   public void end(JJ_Result result) {
-    result.r2 = torn();
+    result.r2 = RecorderStress.torn(recorder);
   }
 }

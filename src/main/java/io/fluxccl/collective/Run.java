@@ -41,9 +41,10 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Its number among those timed by the device, or 0; as {@link #recorded}. */
   int timed;
 
-  /** When it ran by the device's clock, or 0; by the thread that ends it. */
+  /** When it began by the device's clock, or 0; by the thread that ends it. */
   long begunNs;
 
+  /** When it ended by that clock; as {@link #begunNs}. */
   long endedNs;
 
   private volatile int state = WAITING;

@@ -12,6 +12,7 @@ import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -254,8 +255,10 @@ public final class ProcessRank implements AutoCloseable {
   private boolean runs() {
     try (Stream<Path> threads = Files.list(Path.of("/proc", Long.toString(pid()), "task"))) {
       return threads.anyMatch(ProcessRank::runs);
-    } catch (IOException | UncheckedIOException e) {
+    } catch (NoSuchFileException e) {
       return false; // it has ended
+    } catch (IOException | UncheckedIOException e) {
+      throw FluxCclException.from(e);
     }
   }
 
@@ -264,7 +267,7 @@ public final class ProcessRank implements AutoCloseable {
       String status = Files.readString(thread.resolve("stat"));
       return "TZX".indexOf(status.charAt(status.lastIndexOf(')') + 2)) < 0;
     } catch (IOException e) {
-      return false; // it has ended
+      return Files.exists(thread); // otherwise it has ended meanwhile
     }
   }
 

@@ -19,10 +19,12 @@ import org.slf4j.LoggerFactory;
  * being overwritten. Each end of a call is also what JFR events and {@link CallListener}s are made
  * of. Thread-safe.
  *
- * <p>An entry has {@value #WORDS} words. Its first one holds the call's sequence and outcome. A
- * writer first claims the entry there, by a compare-and-set, and publishes there last, with
+ * <p>An entry has {@value #WORDS} words. Its first one holds the call's sequence and outcome. Who
+ * records a call first claims the entry there, by a compare-and-set, and publishes there last, with
  * release; a reader gets it with acquire, before and after the others. A call whose entry another
- * thread still writes, having been stopped for a whole round of the ring, is not recorded.
+ * thread still claims, having been stopped for a whole round of the ring, is not recorded. The
+ * times of a call's end hold its negative sequence until then, so that a late end finds no other
+ * call's.
  */
 public final class FlightRecorder {
   private static final Logger LOG = LoggerFactory.getLogger(FlightRecorder.class);
@@ -52,10 +54,7 @@ public final class FlightRecorder {
 
   private static final int OUTCOME_MASK = (1 << OUTCOME_BITS) - 1;
 
-  /** In place of the outcome: the call's end is being written. It counts as in flight. */
-  private static final int ENDING = 6;
-
-  /** In place of the outcome: the whole entry is being written. */
+  /** In place of the outcome: the entry is being written. */
   private static final int BEGINNING = 7;
 
   private static final Outcome[] OUTCOMES = Outcome.values();
@@ -210,12 +209,13 @@ public final class FlightRecorder {
     }
     long sequence = sequences.incrementAndGet();
     int at = ((int) sequence & mask) * WORDS;
-    long before = (long) WORD.getOpaque(to, at);
-    boolean isFree = (before & OUTCOME_MASK) < ENDING && before >>> OUTCOME_BITS < sequence;
-    long claim = sequence << OUTCOME_BITS | BEGINNING;
-    if (!isFree || !WORD.compareAndSet(to, at, before, claim)) {
-      return 0;
-    }
+    long before;
+    do { // again only if the call there has ended in between, which it does once
+      before = (long) WORD.getOpaque(to, at);
+      if ((before & OUTCOME_MASK) == BEGINNING || before >>> OUTCOME_BITS > sequence) {
+        return 0;
+      }
+    } while (!WORD.compareAndSet(to, at, before, sequence << OUTCOME_BITS | BEGINNING));
     // Before the other words: a reader that sees one of them sees the claim, too.
     VarHandle.storeStoreFence();
     to[at + LANE_AND_NAMES] = Names.pack(lane, kind, type, algorithm);
@@ -223,9 +223,9 @@ public final class FlightRecorder {
     to[at + LAST] = last;
     to[at + BYTES] = bytes;
     to[at + ENQUEUED] = System.nanoTime();
-    to[at + ENDED] = 0;
-    to[at + DEVICE_BEGUN] = 0;
-    to[at + DEVICE_ENDED] = 0;
+    to[at + ENDED] = -sequence;
+    to[at + DEVICE_BEGUN] = -sequence;
+    to[at + DEVICE_ENDED] = -sequence;
     // Pairs with the acquire in read().
     WORD.setRelease(to, at, sequence << OUTCOME_BITS);
     return sequence;
@@ -246,20 +246,23 @@ public final class FlightRecorder {
     int at = ((int) sequence & mask) * WORDS;
     long[] to = ring;
     long open = sequence << OUTCOME_BITS;
-    if (!WORD.compareAndSet(to, at, open, open | ENDING)) {
+    if ((long) WORD.getAcquire(to, at) != open) {
       return; // it has ended, or so many were enqueued since that its place is another one's
     }
     long now = System.nanoTime();
     long packed = to[at + LANE_AND_NAMES];
     long bytes = to[at + BYTES];
     long elapsed = now - to[at + ENQUEUED];
-    to[at + ENDED] = now;
-    to[at + DEVICE_BEGUN] = begunNs;
-    to[at + DEVICE_ENDED] = endedNs;
-    WORD.setRelease(to, at, open | outcome.ordinal());
-    FlightEvents.call(this, packed, bytes, elapsed, outcome);
-    for (CallListener each : listening) {
-      tell(each, Names.kind(packed), bytes, elapsed, outcome);
+    WORD.compareAndSet(to, at + ENDED, -sequence, now);
+    if (endedNs != 0) {
+      WORD.compareAndSet(to, at + DEVICE_BEGUN, -sequence, begunNs);
+      WORD.compareAndSet(to, at + DEVICE_ENDED, -sequence, endedNs);
+    }
+    if (WORD.compareAndSet(to, at, open, open | outcome.ordinal())) {
+      FlightEvents.call(this, packed, bytes, elapsed, outcome);
+      for (CallListener each : listening) {
+        tell(each, Names.kind(packed), bytes, elapsed, outcome);
+      }
     }
   }
 
@@ -297,8 +300,8 @@ public final class FlightRecorder {
   private CallRecord read(long sequence) {
     int at = ((int) sequence & mask) * WORDS;
     long state = (long) WORD.getAcquire(ring, at);
-    int ended = (int) state & OUTCOME_MASK;
-    if (state >>> OUTCOME_BITS != sequence || ended == BEGINNING) {
+    int how = (int) state & OUTCOME_MASK;
+    if (state >>> OUTCOME_BITS != sequence || how == BEGINNING) {
       return null; // it is being written, or overwritten, or was left out
     }
     long packed = ring[at + LANE_AND_NAMES];
@@ -306,7 +309,7 @@ public final class FlightRecorder {
     long last = ring[at + LAST];
     long bytes = ring[at + BYTES];
     long enqueued = ring[at + ENQUEUED];
-    long endedNs = ring[at + ENDED];
+    long ended = ring[at + ENDED];
     long deviceBegun = ring[at + DEVICE_BEGUN];
     long deviceEnded = ring[at + DEVICE_ENDED];
     // Pairs with the fence in enqueued(): the words above are of the state read below.
@@ -314,7 +317,8 @@ public final class FlightRecorder {
     if ((long) WORD.getOpaque(ring, at) >>> OUTCOME_BITS != sequence) {
       return null;
     }
-    Outcome outcome = ended == ENDING ? Outcome.IN_FLIGHT : OUTCOMES[ended];
+    Outcome outcome = OUTCOMES[how];
+    boolean isTimed = outcome != Outcome.IN_FLIGHT && deviceEnded != -sequence;
     return new CallRecord(
         Names.lane(packed),
         sequence,
@@ -326,9 +330,9 @@ public final class FlightRecorder {
         bytes,
         enqueued,
         0,
-        outcome == Outcome.IN_FLIGHT ? 0 : endedNs,
-        outcome == Outcome.IN_FLIGHT ? 0 : deviceBegun,
-        outcome == Outcome.IN_FLIGHT ? 0 : deviceEnded,
+        outcome == Outcome.IN_FLIGHT ? 0 : ended,
+        isTimed ? deviceBegun : 0,
+        isTimed ? deviceEnded : 0,
         outcome);
   }
 }
