@@ -89,21 +89,22 @@ final class Lane implements AutoCloseable {
     this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, calls, lifetime);
   }
 
-  /** Begins to listen to the peers, and ties this lane to the communicator. Called once. */
-  Lane live() {
+  /** Called once. A failure closes it, unless the owner of its stream may still launch graphs. */
+  Lane live(boolean isStreamOwn) {
     leaveNotices.listen(this::left);
     communicator
         .inFlight(lifetime)
-        .whenComplete(
-            (ended, reason) -> {
-              if (reason != null) {
-                if (communicator.isClosed()) {
-                  // The runs in flight give up.
-                  leaveNotices.send(roundsDone.get());
-                }
-                inFlight.fail(reason);
+        .exceptionally(
+            reason -> {
+              boolean isClosed = communicator.isClosed();
+              if (isClosed) {
+                leaveNotices.send(roundsDone.get()); // the runs in flight give up
+              }
+              inFlight.fail(reason);
+              if (isClosed || isStreamOwn) {
                 close();
               }
+              return null;
             });
     return this;
   }

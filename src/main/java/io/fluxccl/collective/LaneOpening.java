@@ -63,7 +63,7 @@ final class LaneOpening {
     LaneOpening opening = new LaneOpening(communicator, stream, options);
     return communicator
         .inTurn(options.tag(), opening::start)
-        .thenApply(Lane::live)
+        .thenApply(lane -> lane.live(stream.isOwn()))
         .whenCompleteAsync(
             (lane, failure) -> opening.closeStreamUnless(lane), BlockingTasks.EXECUTOR);
   }

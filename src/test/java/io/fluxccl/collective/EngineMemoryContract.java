@@ -10,6 +10,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
@@ -194,13 +195,15 @@ abstract class EngineMemoryContract {
         });
   }
 
-  @Test
-  void shouldEndTheEnginesReplayWhenARankEndsTheJob() {
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void shouldEndTheEnginesReplayWhenARankEndsTheJob(boolean beginsBehindTheEnd) {
     onEachRank(
         (rank, collectives, engine) -> {
           CudaDevice device = (CudaDevice) rank.device();
           CudaBuffer x = engine.allocate(EngineMemory.Kind.LARGE_BLOCK, 4096);
-          try (EngineStream owner = new EngineStream(device);
+          try (PinnedBuffer gate = device.allocatePinned(Long.BYTES);
+              EngineStream owner = new EngineStream(device);
               CudaStream stream = device.wrapStream(owner.address());
               Collectives lane = collectives.lane(stream).join()) {
             lane.allReduce(x, INT32, SUM).block(LONG);
@@ -211,12 +214,22 @@ abstract class EngineMemoryContract {
             owner.await();
             rank.meet();
             if (rank.rank() == 0) {
+              gate.buffer().putLongRelease(0, 0);
+              if (beginsBehindTheEnd) {
+                owner.waitFor(gate.deviceAddress(), 1);
+              }
               owner.replay(); // and the other rank never does
               rank.meet();
+              rank.communicator().failed().join();
+              rank.meet(); // the other rank has closed its lane
+              gate.buffer().putLongRelease(0, 1);
               owner.await();
             } else {
               rank.meet();
               rank.communicator().abort(Aborted.of(1, "rank 1 has had enough"));
+              rank.communicator().failed().join();
+              lane.close();
+              rank.meet();
             }
             assertThat(rank.communicator().failure())
                 .isInstanceOf(FluxCclException.class)

@@ -12,6 +12,7 @@ import jcuda.driver.CUgraphExec;
 import jcuda.driver.CUmodule;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
+import jcuda.driver.CUstreamWaitValue_flags;
 import jcuda.driver.JCudaDriver;
 
 /**
@@ -78,6 +79,18 @@ public final class EngineStream implements AutoCloseable {
         JCudaDriver.cuMemcpyDtoDAsync(
             new CudaPointer(target), new CudaPointer(source), size, stream),
         "cuMemcpyDtoDAsync");
+  }
+
+  /** Holds up what is enqueued behind until a word of 64 bits is at least the given value. */
+  public void waitFor(long address, long value) {
+    device.makeCurrent();
+    check(
+        JCudaDriver.cuStreamWaitValue64(
+            stream,
+            new CudaPointer(address),
+            value,
+            CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ),
+        "cuStreamWaitValue64");
   }
 
   public void await() {
