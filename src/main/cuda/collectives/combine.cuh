@@ -22,7 +22,7 @@ struct CombineTask {
   int32_t nInputRows;
   uint32_t padding;
 };
-FLUXCCL_ASSERT_SIZE(CombineTask, 152);
+FLUXCCL_ASSERT_SIZE(CombineTask, 168);
 
 #if defined(FLUXCCL_CUDA)
 
@@ -58,13 +58,13 @@ template <bool kWeighted>
 class Combine {
  public:
   FLUXCCL_DEVICE Combine(const MappedPeers& peers, const CombineTask& task)
-      : peers_(peers), task_(task.experts), combine_(task) {}
+      : peers_(peers), task_(task.experts), combine_(task), words_(task.experts.words()) {}
 
   FLUXCCL_DEVICE void run() {
     uint32_t faulty;
     uint32_t epoch = beginEpoch(peers_, [&] {
       faulty = task_.area.faultyEpoch(peers_);
-      shared().load(task_.plan, RoutePlan::words(task_), peers_.nRanks);
+      shared().load(task_.plan, words_ * peers_.nRanks);
     });
     first_ = epoch;
     bool going = !RouteArea::hasFailed(faulty, first_);
@@ -91,26 +91,26 @@ class Combine {
   }
 
   FLUXCCL_DEVICE void send(uint32_t begin, uint32_t count, uint32_t epoch) const {
-    for (uint32_t i = warpOfLaunch(); i < count * task_.rows; i += warpsOfLaunch()) {
-      const uint32_t token = begin + i / task_.rows;
+    for (uint32_t i = warpOfLaunch(); i < count * task_.rows.by; i += warpsOfLaunch()) {
+      const uint32_t token = begin + task_.rows.quotient(i);
       for (int k = 1; k < peers_.nRanks; ++k) {
         const int peer = peers_.ahead(k);
-        if (RoutePlan::has(shared().received, peer, token)) {
+        if (RoutePlan::has(shared().received, words_, peer, token)) {
           Ll128Rows::send(task_.area.row(peers_, peer, peers_.rank, epoch, i), laneId(),
-                          load(shared().place(peer, token), i % task_.rows), epoch);
+                          load(shared().place(words_, peer, token), task_.rows.remainder(i)), epoch);
         }
       }
     }
   }
 
   FLUXCCL_DEVICE bool receive(uint32_t begin, uint32_t count, uint32_t epoch) const {
-    for (uint32_t i = warpOfLaunch(); i < count * task_.rows; i += warpsOfLaunch()) {
+    for (uint32_t i = warpOfLaunch(); i < count * task_.rows.by; i += warpsOfLaunch()) {
       EightSums sums;
-      if (!addRow(begin + i / task_.rows, i, epoch, sums)) {
+      if (!addRow(begin + task_.rows.quotient(i), i, epoch, sums)) {
         return false;
       }
-      const uint32_t at = i % task_.rows * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
-      uint8_t* values = peers_.outputs[peers_.rank] + uint64_t{begin + i / task_.rows} * task_.hiddenBytes;
+      const uint32_t at = task_.rows.remainder(i) * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
+      uint8_t* values = peers_.outputs[peers_.rank] + uint64_t{begin + task_.rows.quotient(i)} * task_.hiddenBytes;
       const uint4 word = sums.rounded();
       if (at < task_.hiddenBytes) {
         *reinterpret_cast<uint2*>(values + at) = make_uint2(word.x, word.y);
@@ -131,11 +131,11 @@ class Combine {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int from = first + i;
-        wanted |= (from < peers_.nRanks && RoutePlan::has(plan.sent, from, token) ? 1u : 0u) << i;
+        wanted |= (from < peers_.nRanks && RoutePlan::has(plan.sent, words_, from, token) ? 1u : 0u) << i;
       }
       const uint32_t own = peers_.rank >= first && peers_.rank < first + kAtOnce ? 1u << (peers_.rank - first) : 0;
       // In flight while the rows of the others arrive.
-      const uint4 mine = (wanted & own) != 0 ? load(plan.place(peers_.rank, token), row % task_.rows) : uint4{};
+      const uint4 mine = (wanted & own) != 0 ? load(plan.place(words_, peers_.rank, token), task_.rows.remainder(row)) : uint4{};
       uint4 raws[kAtOnce];
       if (!receiveRows<Ll128Rows>(
               peers_, wanted & ~own, laneId(), epoch,
@@ -184,6 +184,7 @@ class Combine {
   const MappedPeers& peers_;
   const ExpertTask& task_;
   const CombineTask& combine_;
+  const uint32_t words_;
   uint32_t first_;
 };
 

@@ -7,6 +7,20 @@
 namespace fluxccl {
 namespace collectives {
 
+// A number to divide by, with 2^32 / by, rounded up; 0 for 1. A division by what is not constant takes some 40
+// instructions, one behind the other. Exact if the dividend times this number is less than 2^32.
+struct Divisor {
+  uint32_t by;
+  uint32_t inverse;
+
+#if defined(FLUXCCL_CUDA)
+  FLUXCCL_DEVICE uint32_t quotient(uint32_t dividend) const {
+    return inverse == 0 ? dividend : __umulhi(dividend, inverse);
+  }
+  FLUXCCL_DEVICE uint32_t remainder(uint32_t dividend) const { return dividend - quotient(dividend) * by; }
+#endif
+};
+
 // The twin of io.fluxccl.collective.cuda.ExpertTask, which fills it in.
 struct ExpertTask {
   static constexpr uint32_t kMaxTokens = 4096;
@@ -31,57 +45,58 @@ struct ExpertTask {
   int32_t experts;
   int32_t capacity;
   uint32_t hiddenBytes;
-  // Rows of packets of a token, and tokens of a slice.
-  uint32_t rows;
   uint32_t sliceTokens;
-  uint32_t padding;
+  // Rows of packets of a token, experts of a rank, and other ranks, 1 or more.
+  Divisor rows;
+  Divisor expertsPerRank;
+  Divisor others;
+
+#if defined(FLUXCCL_CUDA)
+  // Words of bits for the tokens of a rank.
+  FLUXCCL_DEVICE uint32_t words() const { return (tokens + 31) / 32; }
+#endif
 };
 FLUXCCL_ASSERT_OFFSET(ExpertTask, tokens, 104);
-FLUXCCL_ASSERT_SIZE(ExpertTask, 136);
+FLUXCCL_ASSERT_SIZE(ExpertTask, 152);
 
 #if defined(FLUXCCL_CUDA)
 
-// Which tokens go where, as bits: bit t % 32 of word t / 32. A copy in shared memory; dispatch writes it to the
-// plan, from which combine reads it.
+// Which tokens go where, as bits: bit t % 32 of word t / 32, the words of a rank behind those of the rank before. A copy in
+// shared memory; dispatch writes it to the plan, from which combine reads it.
 struct RoutePlan {
-  using Words = uint32_t[MappedPeers::kMaxRanks][ExpertTask::kMaxWords];
+  static constexpr uint32_t kMaxWords = MappedPeers::kMaxRanks * ExpertTask::kMaxWords;
 
   // This rank's tokens by receiver; the tokens received here by sender; and the place of the first received token
   // of each word.
-  Words sent;
-  Words received;
-  Words places;
+  uint32_t sent[kMaxWords];
+  uint32_t received[kMaxWords];
+  uint32_t places[kMaxWords];
 
-  FLUXCCL_DEVICE static uint32_t words(const ExpertTask& task) { return (task.tokens + 31) / 32; }
-
-  FLUXCCL_DEVICE static bool has(const Words& bits, int rank, uint32_t token) {
-    return bits[rank][token / 32] >> token % 32 & 1;
+  // words: ExpertTask::words().
+  FLUXCCL_DEVICE static bool has(const uint32_t* bits, uint32_t words, int rank, uint32_t token) {
+    return bits[rank * words + token / 32] >> token % 32 & 1;
   }
 
   // Returns the place of a token that was received from a rank.
-  FLUXCCL_DEVICE uint32_t place(int from, uint32_t token) const {
-    const uint32_t before = received[from][token / 32] & ((1u << token % 32) - 1);
-    return places[from][token / 32] + __popc(before);
+  FLUXCCL_DEVICE uint32_t place(uint32_t words, int from, uint32_t token) const {
+    const uint32_t at = from * words + token / 32;
+    return places[at] + __popc(received[at] & ((1u << token % 32) - 1));
   }
 
-  // Copies this one to the plan in global memory; all threads of a block call it.
-  FLUXCCL_DEVICE void save(uint32_t* plan, uint32_t words, int nRanks) const {
-    const uint32_t each = words * nRanks;
-    for (uint32_t i = threadIdx.x; i < each; i += blockDim.x) {
-      const uint32_t rank = i / words;
-      plan[i] = sent[rank][i % words];
-      plan[each + i] = received[rank][i % words];
-      plan[2 * each + i] = places[rank][i % words];
+  // Copies this one to the plan in global memory; all threads of a block call it. words: of all ranks.
+  FLUXCCL_DEVICE void save(uint32_t* plan, uint32_t words) const {
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) {
+      plan[i] = sent[i];
+      plan[words + i] = received[i];
+      plan[2 * words + i] = places[i];
     }
   }
 
-  FLUXCCL_DEVICE void load(const uint32_t* plan, uint32_t words, int nRanks) {
-    const uint32_t each = words * nRanks;
-    for (uint32_t i = threadIdx.x; i < each; i += blockDim.x) {
-      const uint32_t rank = i / words;
-      sent[rank][i % words] = plan[i];
-      received[rank][i % words] = plan[each + i];
-      places[rank][i % words] = plan[2 * each + i];
+  FLUXCCL_DEVICE void load(const uint32_t* plan, uint32_t words) {
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) {
+      sent[i] = plan[i];
+      received[i] = plan[words + i];
+      places[i] = plan[2 * words + i];
     }
   }
 };

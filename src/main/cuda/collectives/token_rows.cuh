@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of packets of a token: values, scales, experts and weights, one behind the other.
+// The rows of packets of a token: values, scales, and the topK experts, each with its weight; all in units of 8 bytes. The
+// last unit of the scales may be filled up.
 #pragma once
 
 #include "experts.cuh"
@@ -15,7 +16,7 @@ struct DispatchTask {
   uint32_t scaleBytes;
   uint32_t padding;
 };
-FLUXCCL_ASSERT_SIZE(DispatchTask, 160);
+FLUXCCL_ASSERT_SIZE(DispatchTask, 176);
 
 #if defined(FLUXCCL_CUDA)
 
@@ -24,25 +25,34 @@ class TokenRows {
   FLUXCCL_DEVICE TokenRows(const MappedPeers& peers, const DispatchTask& task)
       : peers_(peers), task_(task.experts), dispatch_(task) {}
 
-  // Loads this lane's values of a row of a token, which are the same for all peers.
-  FLUXCCL_DEVICE uint4 valuesOf(uint32_t token, uint32_t row) const {
-    const uint8_t* values = peers_.inputs[peers_.rank] + uint64_t{token} * task_.hiddenBytes;
-    return loadValues(values, row * Ll128Rows::kPayload + Ll128Rows::offset(laneId()), Ll128Rows::length(laneId()),
-                      task_.hiddenBytes);
-  }
-
-  // Returns this lane's bytes of a row of a token, as a rank is to receive it, given the values.
-  FLUXCCL_DEVICE uint4 completed(uint4 word, uint32_t token, uint32_t row, int peer) const {
+  // Loads this lane's bytes of a row of a token, with the experts as all ranks know them.
+  FLUXCCL_DEVICE uint4 load(uint32_t token, uint32_t row) const {
     const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
     const uint32_t length = Ll128Rows::length(laneId());
-    if (at + length > task_.hiddenBytes) {
-      const uint4 more = about(token, static_cast<int32_t>(at) - static_cast<int32_t>(task_.hiddenBytes), peer);
-      if (at >= task_.hiddenBytes) {
-        word.x = more.x;
-        word.y = more.y;
+    const uint8_t* values = peers_.inputs[peers_.rank] + uint64_t{token} * task_.hiddenBytes;
+    if (at + length <= task_.hiddenBytes) {
+      return loadValues(values, at, length, task_.hiddenBytes);
+    }
+    const uint2 low = at < task_.hiddenBytes ? *reinterpret_cast<const uint2*>(values + at) : about(token, at);
+    const uint2 high = length == 16 ? about(token, at + 8) : make_uint2(0, 0);
+    return make_uint4(low.x, low.y, high.x, high.y);
+  }
+
+  // Returns what load() returned, with the experts as one rank knows them: from 0, or -1 for another rank's, without a
+  // weight.
+  FLUXCCL_DEVICE uint4 forRank(uint4 word, uint32_t row, int rank) const {
+    const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
+    const uint32_t experts = task_.hiddenBytes + 8 * scaleUnits();
+    if (at + 16 > experts) {
+      const uint32_t first = rank * task_.expertsPerRank.by;
+      const uint2 high = forExperts(make_uint2(word.z, word.w), first);
+      word.z = high.x;
+      word.w = high.y;
+      if (at >= experts) {
+        const uint2 low = forExperts(make_uint2(word.x, word.y), first);
+        word.x = low.x;
+        word.y = low.y;
       }
-      word.z = more.z;
-      word.w = more.w;
     }
     return word;
   }
@@ -50,65 +60,56 @@ class TokenRows {
   // Stores this lane's bytes of a row of a received token at its place.
   FLUXCCL_DEVICE void store(uint32_t place, uint32_t row, const uint4& word) const {
     const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
-    storeHalf(place, at, word.x, word.y);
+    storeUnit(place, at, word.x, word.y);
     if (Ll128Rows::length(laneId()) == 16) {
-      storeHalf(place, at + 8, word.z, word.w);
+      storeUnit(place, at + 8, word.z, word.w);
     }
   }
 
  private:
-  // Returns four words of what follows the values of a token: scales, experts of the peer, weights. The first may
-  // lie before that, at < 0. Lanes choose addresses, not branches: all loads are in flight before the first result
-  // is used.
-  FLUXCCL_DEVICE uint4 about(uint32_t token, int32_t at, int peer) const {
-    const int32_t scales = dispatch_.scaleBytes / 4;
-    const int32_t topK = task_.topK;
-    const int32_t each = task_.experts / peers_.nRanks;
-    uint32_t found[4] = {};
-    int32_t ids[4] = {};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int32_t word = at / 4 + i;
-      const int32_t k = word - scales;
-      const bool isWeight = k >= topK;
-      if (k >= 0 && k < 2 * topK) {
-        ids[i] = task_.ids[token * topK + (isWeight ? k - topK : k)];
-      }
-      if (word >= 0 && (k < 0 || isWeight) && k < 2 * topK) {
-        found[i] = *(isWeight ? task_.weights + token * topK + k - topK : dispatch_.scales + token * scales + word);
-      }
+  FLUXCCL_DEVICE uint32_t scaleUnits() const { return (dispatch_.scaleBytes + 7) / 8; }
+
+  // Loads a unit of what follows the values of a token; zeros beyond the end. Lanes choose addresses, not branches: all
+  // loads are in flight before the first result is used.
+  FLUXCCL_DEVICE uint2 about(uint32_t token, uint32_t at) const {
+    const uint32_t unit = (at - task_.hiddenBytes) / 8;
+    const uint32_t scales = dispatch_.scaleBytes / 4;
+    const uint32_t pair = token * task_.topK + unit - scaleUnits();
+    const uint32_t scale = token * scales + 2 * unit;
+    const bool isScale = unit < scaleUnits();
+    const bool isThere = unit < scaleUnits() + task_.topK;
+    uint2 found = make_uint2(0, 0);
+    if (isThere) {
+      found.x = *(isScale ? dispatch_.scales + scale : reinterpret_cast<const uint32_t*>(task_.ids) + pair);
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int32_t k = at / 4 + i - scales;
-      if (k >= 0 && k < 2 * topK) {
-        const int32_t id = ids[i] - peer * each;
-        const bool isThere = id >= 0 && id < each;
-        found[i] = k < topK ? static_cast<uint32_t>(isThere ? id : -1) : isThere ? found[i] : 0;
-      }
+    if (isThere && !(isScale && 2 * unit + 1 == scales)) {
+      found.y = *(isScale ? dispatch_.scales + scale + 1 : task_.weights + pair);
     }
-    return make_uint4(found[0], found[1], found[2], found[3]);
+    return found;
   }
 
-  FLUXCCL_DEVICE void storeHalf(uint32_t place, uint32_t at, uint32_t low, uint32_t high) const {
+  FLUXCCL_DEVICE uint2 forExperts(uint2 expert, uint32_t first) const {
+    const uint32_t id = expert.x - first;
+    const bool isThere = id < task_.expertsPerRank.by;
+    return make_uint2(isThere ? id : ~0u, isThere ? expert.y : 0);
+  }
+
+  FLUXCCL_DEVICE void storeUnit(uint32_t place, uint32_t at, uint32_t low, uint32_t high) const {
     if (at < task_.hiddenBytes) {
       uint8_t* values = peers_.outputs[peers_.rank] + uint64_t{place} * task_.hiddenBytes;
       *reinterpret_cast<uint2*>(values + at) = make_uint2(low, high);
-    } else {
-      storeAbout(place, at - task_.hiddenBytes, low);
-      storeAbout(place, at + 4 - task_.hiddenBytes, high);
+      return;
     }
-  }
-
-  FLUXCCL_DEVICE void storeAbout(uint32_t place, uint32_t at, uint32_t word) const {
+    const uint32_t unit = (at - task_.hiddenBytes) / 8;
     const uint32_t scales = dispatch_.scaleBytes / 4;
-    const uint32_t topK = task_.topK;
-    const uint32_t i = at / 4;
-    uint32_t* target = i < scales          ? dispatch_.receivedScales + place * scales + i
-                       : i < scales + topK ? reinterpret_cast<uint32_t*>(task_.receivedIds) + place * topK + i - scales
-                                           : task_.receivedWeights + place * topK + i - scales - topK;
-    if (i < scales + 2 * topK) {
-      *target = word;
+    const uint32_t pair = place * task_.topK + unit - scaleUnits();
+    const uint32_t scale = place * scales + 2 * unit;
+    const bool isScale = unit < scaleUnits();
+    if (unit < scaleUnits() + task_.topK) {
+      *(isScale ? dispatch_.receivedScales + scale : reinterpret_cast<uint32_t*>(task_.receivedIds) + pair) = low;
+      if (!(isScale && 2 * unit + 1 == scales)) {
+        *(isScale ? dispatch_.receivedScales + scale + 1 : task_.receivedWeights + pair) = high;
+      }
     }
   }
 

@@ -58,7 +58,7 @@ abstract class RandomShapesContract {
     int experts = nRanks * (1 + random.nextInt(8));
     int hidden = (isScaled ? 128 : 8) * (1 + random.nextInt(isScaled ? 8 : 130));
     DataType type = isScaled ? DataType.FLOAT8_E4M3 : DataType.BFLOAT16;
-    int topK = 1 + random.nextInt(Math.min(8, experts));
+    int topK = 1 + random.nextInt(Math.min(12, experts));
     ExpertShape shape = new ExpertShape(tokens, topK, experts, hidden, type, tokens * nRanks);
     Routing routing = Routing.values()[random.nextInt(Routing.values().length)];
     int seed = random.nextInt();

@@ -44,7 +44,8 @@ final class ExpertDispatch implements CollectiveAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall bound) {
     Dispatch call = (Dispatch) bound.call();
     ExpertShape shape = call.batch().shape();
-    int bytes = shape.tokenBytes() + shape.scaleBytes() + 2 * shape.topK() * Integer.BYTES;
+    int scales = (shape.scaleBytes() + Long.BYTES - 1) / Long.BYTES * Long.BYTES;
+    int bytes = shape.tokenBytes() + scales + 2 * shape.topK() * Integer.BYTES;
     task.bind(call.batch(), shape.tokenBytes(), bytes)
         .putAddress(call.scales())
         .putAddress(call.outputScales())

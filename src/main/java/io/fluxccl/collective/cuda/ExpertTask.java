@@ -11,7 +11,7 @@ import io.fluxccl.collective.KernelStruct;
  */
 final class ExpertTask extends KernelStruct {
   /** {@code sizeof(ExpertTask)}. */
-  private static final int LENGTH = RouteArea.LENGTH + 8 * Long.BYTES + 8 * Integer.BYTES;
+  private static final int LENGTH = RouteArea.LENGTH + 8 * Long.BYTES + 12 * Integer.BYTES;
 
   private final RoutedSet set;
 
@@ -45,9 +45,14 @@ final class ExpertTask extends KernelStruct {
         .putInt(shape.experts())
         .putInt(shape.capacity())
         .putInt(valueBytes)
-        .putInt(rows(bytes))
-        .putInt(sliceTokens(bytes))
-        .putInt(0);
+        .putInt(sliceTokens(bytes));
+    int nRanks = set.area.nRanks();
+    return putDivisor(rows(bytes)).putDivisor(shape.experts() / nRanks).putDivisor(nRanks - 1);
+  }
+
+  /** Writes a {@code Divisor}. */
+  private ExpertTask putDivisor(int by) {
+    putInt(by).putInt(Integer.divideUnsigned(-1, by) + 1);
     return this;
   }
 
