@@ -89,7 +89,7 @@ final class Lane implements AutoCloseable {
     this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, calls, lifetime);
   }
 
-  /** Called once. A failure closes it, unless the owner of its stream may still launch graphs. */
+  /** Listens to the peers. A failure closes this lane, unless its stream is another owner's. */
   Lane live(boolean isStreamOwn) {
     leaveNotices.listen(this::left);
     communicator
@@ -101,6 +101,7 @@ final class Lane implements AutoCloseable {
                 leaveNotices.send(roundsDone.get()); // the runs in flight give up
               }
               inFlight.fail(reason);
+              // Another owner may still launch graphs on it, and closes the lane behind them.
               if (isClosed || isStreamOwn) {
                 close();
               }
