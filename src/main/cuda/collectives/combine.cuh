@@ -135,7 +135,8 @@ class Combine {
       }
       const uint32_t own = peers_.rank >= first && peers_.rank < first + kAtOnce ? 1u << (peers_.rank - first) : 0;
       // In flight while the rows of the others arrive.
-      const uint4 mine = (wanted & own) != 0 ? load(plan.place(words_, peers_.rank, token), task_.rows.remainder(row)) : uint4{};
+      const uint4 mine =
+          (wanted & own) != 0 ? load(plan.place(words_, peers_.rank, token), task_.rows.remainder(row)) : uint4{};
       uint4 raws[kAtOnce];
       if (!receiveRows<Ll128Rows>(
               peers_, wanted & ~own, laneId(), epoch,

@@ -162,7 +162,8 @@ class Dispatch {
     return ranks;
   }
 
-  // By block 0: counts the tokens of each expert. The last threads begin, because the first warps have tokens of ranksOf().
+  // By block 0: counts the tokens of each expert. The last threads begin, because the first warps have other tokens to
+  // look at.
   FLUXCCL_DEVICE void countExperts() const {
     for (uint32_t i = blockDim.x - 1 - threadIdx.x; i < tokens() * task_.topK; i += blockDim.x) {
       const uint32_t id = task_.ids[i];
@@ -258,7 +259,7 @@ class Dispatch {
     }
   }
 
-  // By the first warp: where the tokens of each word begin, how many tokens there are, and whether they are to be placed.
+  // By the first warp: where the tokens of each word begin, how many there are, and whether they are to be placed.
   FLUXCCL_DEVICE void placeTokens() {
     Shared& s = shared();
     if (threadIdx.x < kLanes) {

@@ -61,8 +61,8 @@ FLUXCCL_ASSERT_SIZE(ExpertTask, 152);
 
 #if defined(FLUXCCL_CUDA)
 
-// Which tokens go where, as bits: bit t % 32 of word t / 32, the words of a rank behind those of the rank before. A copy in
-// shared memory; dispatch writes it to the plan, from which combine reads it.
+// Which tokens go where, as bits: bit t % 32 of word t / 32, the words of a rank behind those of the rank before. A
+// copy in shared memory; dispatch writes it to the plan, from which combine reads it.
 struct RoutePlan {
   static constexpr uint32_t kMaxWords = MappedPeers::kMaxRanks * ExpertTask::kMaxWords;
 

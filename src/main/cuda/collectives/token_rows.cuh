@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of packets of a token: values, scales, and the topK experts, each with its weight; all in units of 8 bytes. The
-// last unit of the scales may be filled up.
+// The rows of packets of a token: values, scales, and the topK experts, each with its weight; all in units of 8 bytes.
+// The last unit of the scales may be filled up.
 #pragma once
 
 #include "experts.cuh"

@@ -219,10 +219,13 @@ abstract class EngineMemoryContract {
                 owner.waitFor(gate.deviceAddress(), 1);
               }
               owner.replay(); // and the other rank never does
-              rank.meet();
-              assertThat(rank.communicator().failed()).succeedsWithin(LONG);
-              rank.meet(); // the other rank has closed its lane
-              gate.buffer().putLongRelease(0, 1);
+              try {
+                rank.meet();
+                assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+                rank.meet(); // the other rank has closed its lane
+              } finally {
+                gate.buffer().putLongRelease(0, 1); // closing the stream waits for it
+              }
               owner.await();
             } else {
               rank.meet();

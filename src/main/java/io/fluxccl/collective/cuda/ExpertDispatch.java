@@ -7,6 +7,7 @@ import io.fluxccl.collective.Dispatch;
 import io.fluxccl.collective.ExpertShape;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaKernel;
+import org.agrona.BitUtil;
 
 /** Tokens to the ranks of their experts: {@code dispatch.cuh}. */
 final class ExpertDispatch implements CollectiveAlgorithm {
@@ -44,7 +45,7 @@ final class ExpertDispatch implements CollectiveAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall bound) {
     Dispatch call = (Dispatch) bound.call();
     ExpertShape shape = call.batch().shape();
-    int scales = (shape.scaleBytes() + Long.BYTES - 1) / Long.BYTES * Long.BYTES;
+    int scales = BitUtil.align(shape.scaleBytes(), Long.BYTES);
     int bytes = shape.tokenBytes() + scales + 2 * shape.topK() * Integer.BYTES;
     task.bind(call.batch(), shape.tokenBytes(), bytes)
         .putAddress(call.scales())
