@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -31,6 +32,7 @@ final class NonBlockingRun {
     BlockHound.install();
     Scheduler strict = Schedulers.newSingle("strict", true);
     System.out.println("watching: " + refusesToSleep(strict));
+    handOver();
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Mono<Void> all =
           Flux.fromIterable(ranks.ranks())
@@ -54,6 +56,20 @@ final class NonBlockingRun {
                 })
             .subscribeOn(strict)
             .block(LONG));
+  }
+
+  /** Many threads hand over tasks at once, and each task needs a new thread. */
+  private static void handOver() {
+    CompletableFuture<Void> end = new CompletableFuture<>();
+    Flux.range(0, 4)
+        .flatMap(
+            thread ->
+                Flux.range(0, 200)
+                    .doOnNext(number -> BlockingTasks.EXECUTOR.execute(end::join))
+                    .subscribeOn(Schedulers.newSingle("strict-" + thread, true)))
+        .then()
+        .doFinally(signal -> end.complete(null))
+        .block(LONG);
   }
 
   private static Mono<Void> run(LocalRank rank, Scheduler strict) {
