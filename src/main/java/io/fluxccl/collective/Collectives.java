@@ -136,7 +136,8 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    *
    * @param stream of the communicator's device; stays the caller's, and open until the lane is
    *     closed. Behind a kernel that fails it does nothing more ({@link DeviceStream#failFast})
-   * @return the lane; the caller closes it, also after a failure, which leaves the stream open
+   * @return the lane; the caller closes it, also after a failure, or it closes with the
+   *     communicator. The stream stays open
    */
   public CompletableFuture<Collectives> lane(DeviceStream stream) {
     CollectivesOptions options = lane.options.withTag(lanes.incrementAndGet());

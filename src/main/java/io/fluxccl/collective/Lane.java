@@ -96,15 +96,15 @@ final class Lane implements AutoCloseable {
         .inFlight(lifetime)
         .exceptionally(
             reason -> {
-              boolean isClosed = communicator.isClosed();
-              if (isClosed) {
+              if (communicator.isClosed()) {
                 leaveNotices.send(roundsDone.get()); // the runs in flight give up
               }
               inFlight.fail(reason);
-              // Another owner may still launch graphs on it, and closes the lane behind them.
-              if (isClosed || isStreamOwn) {
+              // Another owner may still launch graphs on it, until the communicator's end.
+              if (isStreamOwn) {
                 close();
               }
+              communicator.closed().thenRun(this::close);
               return null;
             });
     return this;

@@ -57,9 +57,6 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   private final Connections connections;
   private final CommunicatorDump dump;
 
-  /** The reason with which closing fails what is pending; null while it is not closed. */
-  private volatile Aborted closeReason;
-
   private Communicator(
       Bootstrap bootstrap,
       Device device,
@@ -351,7 +348,12 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
 
   /** Returns whether it was {@linkplain #close() closed} here, and had not failed before. */
   public boolean isClosed() {
-    return closeReason != null && failure() == closeReason;
+    return failedState.isClosed();
+  }
+
+  /** Returns a future that completes when this is closed, before what it owns is. */
+  public CompletableFuture<Void> closed() {
+    return failedState.closed();
   }
 
   /** Returns several lines for a person: which operation waits for which rank, since when. */
@@ -374,11 +376,9 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     if (!lifecycle.beginClose()) {
       return;
     }
-    int rank = bootstrap.rank();
-    closeReason = Aborted.of(rank, "the communicator of rank %s was closed", rank);
     Thread closer = Thread.currentThread();
     Closing.all(
-        () -> failedState.close(closeReason),
+        failedState::close,
         () -> bootstrapFailure.cancel(false),
         hostLoad,
         // Kernels in flight give up now; the memory that they look at goes when they are done.

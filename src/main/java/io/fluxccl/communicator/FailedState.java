@@ -3,6 +3,7 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.BlockingTasks;
@@ -29,6 +30,11 @@ final class FailedState {
 
   /** The first transport failure that waits, or has waited, for the bootstrap's verdict. */
   private final AtomicReference<FluxCclException> suspicion = new AtomicReference<>();
+
+  private final CompletableFuture<Void> closed = NonblockingFuture.create();
+
+  /** The reason with which closing fails what is pending; null while it is not closed. */
+  private volatile Aborted closeReason;
 
   FailedState(Lifecycle lifecycle, Bootstrap bootstrap, AbortFlag abortFlag, SetupQueue setups) {
     this.lifecycle = lifecycle;
@@ -86,14 +92,27 @@ final class FailedState {
    * Fails it because it is closed. A transport failure that still waits for the bootstrap's verdict
    * is sent first, or the other ranks would take this for leaving in good order.
    */
-  void close(Aborted reason) {
+  void close() {
+    int rank = bootstrap.rank();
+    closeReason = Aborted.of(rank, "the communicator of rank %s was closed", rank);
     FluxCclException suspected = suspicion.get();
     if (suspected != null) {
       abortNow(suspected);
     }
-    if (begin(reason)) {
-      announce(reason);
+    if (begin(closeReason)) {
+      announce(closeReason);
     }
+    closed.complete(null);
+  }
+
+  /** {@link Communicator#isClosed}. */
+  boolean isClosed() {
+    return closeReason != null && lifecycle.failure() == closeReason;
+  }
+
+  /** {@link Communicator#closed}. */
+  CompletableFuture<Void> closed() {
+    return closed.copy();
   }
 
   private boolean begin(FluxCclException reason) {

@@ -3,9 +3,12 @@ package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.testkit.ResourceLeaks;
@@ -13,6 +16,7 @@ import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.Set;
 import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
@@ -56,6 +60,35 @@ class CollectivesLeakTest {
               collectives.close();
             }
             buffer.close();
+          });
+    }
+  }
+
+  /** A failure leaves a lane on a caller's stream open, for graphs that its owner may launch. */
+  @Test
+  void shouldLeaveNothingOfALaneOnACallersStreamBehindAFailure() {
+    failedRound(); // loads classes
+    ResourceLeaks before = ResourceLeaks.snapshot();
+    failedRound();
+    before.assertNone(LONG);
+  }
+
+  private static void failedRound() {
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            Communicator communicator = rank.communicator();
+            Collectives collectives = Collectives.create(communicator).join();
+            try (DeviceStream stream = rank.device().createStream("callers");
+                DeviceBuffer buffer = rank.device().allocate(100_000)) {
+              Collectives lane = collectives.lane(stream).join();
+              lane.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG);
+              rank.meet();
+              communicator.abort(Aborted.of(rank.rank(), "a test's failure"));
+              assertThat(communicator.failed()).succeedsWithin(LONG);
+              communicator.close();
+            }
           });
     }
   }
