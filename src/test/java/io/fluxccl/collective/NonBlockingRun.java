@@ -64,7 +64,7 @@ final class NonBlockingRun {
     Flux.range(0, 4)
         .flatMap(
             thread ->
-                Flux.range(0, 200)
+                Flux.range(0, 50)
                     .doOnNext(number -> BlockingTasks.EXECUTOR.execute(end::join))
                     .subscribeOn(Schedulers.newSingle("strict-" + thread, true)))
         .then()
