@@ -95,14 +95,17 @@ final class FailedState {
   void close() {
     int rank = bootstrap.rank();
     closeReason = Aborted.of(rank, "the communicator of rank %s was closed", rank);
-    FluxCclException suspected = suspicion.get();
-    if (suspected != null) {
-      abortNow(suspected);
+    try {
+      FluxCclException suspected = suspicion.get();
+      if (suspected != null) {
+        abortNow(suspected);
+      }
+      if (begin(closeReason)) {
+        announce(closeReason);
+      }
+    } finally {
+      closed.complete(null);
     }
-    if (begin(closeReason)) {
-      announce(closeReason);
-    }
-    closed.complete(null);
   }
 
   /** {@link Communicator#isClosed}. */
