@@ -21,7 +21,9 @@ import org.agrona.concurrent.SystemNanoClock;
  * nothing and takes no lock.
  *
  * <p>A stream whose device has failed never stores its number. So the agent checks the health of a
- * stream once a millisecond, after a waiter has waited for a millisecond.
+ * stream ten times a second, after a waiter has waited for a tenth of a second. Not more often: it
+ * asks the driver, which launches of other threads wait for, and compute-sanitizer may hold the
+ * asking thread until the stream is done.
  *
  * <p>An exception from a check ends neither the thread nor the checked queue.
  */
@@ -35,7 +37,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   private static final long SHORTEST_NAP_MICROS = 1;
   private static final long LONGEST_NAP_MICROS = 100;
-  private static final long HEALTH_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
+  private static final long HEALTH_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(100);
 
   private final NanoClock clock;
   private final boolean ownThread;

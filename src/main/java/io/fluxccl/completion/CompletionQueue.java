@@ -24,8 +24,8 @@ public final class CompletionQueue {
   /** The length of the line in bytes. */
   public static final int LINE_LENGTH = 64;
 
-  /** The number of consecutive failed checks, a millisecond apart, after which the futures fail. */
-  static final int MAX_FAILED_CHECKS = 1000;
+  /** The number of consecutive failed checks, 100 ms apart, after which the futures fail. */
+  static final int MAX_FAILED_CHECKS = 10;
 
   private static final Logger LOG = LoggerFactory.getLogger(CompletionQueue.class);
 
