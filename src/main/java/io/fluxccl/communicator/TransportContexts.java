@@ -3,6 +3,7 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.concurrent.Installed;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.Device;
@@ -13,7 +14,6 @@ import io.fluxccl.transport.TransportProvider;
 import java.util.EnumMap;
 import java.util.Map;
 import java.util.Optional;
-import java.util.ServiceLoader;
 import java.util.function.Supplier;
 
 /** The transports of one communicator, each opened when first needed. Thread-safe. */
@@ -47,7 +47,7 @@ final class TransportContexts implements AutoCloseable {
 
   /** Returns the transports of this build. */
   static Iterable<TransportProvider> installed() {
-    return ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader());
+    return Installed.of(TransportProvider.class);
   }
 
   synchronized TransportContext of(Transport transport) {

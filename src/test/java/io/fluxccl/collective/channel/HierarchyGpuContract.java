@@ -15,6 +15,7 @@ import io.fluxccl.collective.channel.Trial.Shape;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -185,7 +186,7 @@ abstract class HierarchyGpuContract {
             case REDUCE_SCATTER -> CollectiveCall.reduceScatter(in, out, count, type, op);
             default -> CollectiveCall.reduce(in, out, count, type, op, 3);
           };
-      StepVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+      ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
       return bytes(out, length);
     }
   }
@@ -238,7 +239,7 @@ abstract class HierarchyGpuContract {
               for (int round = 0; round < Rounds.of(3, 7); round++) {
                 int first = round;
                 one.upload(0, ints(count, i -> first + 10 * rank + i));
-                StepVerifier.create(captured.run()).expectComplete().verify(LONG);
+                ParkingVerifier.create(captured.run(), LONG).expectComplete().verify(LONG);
                 // Each rank gets the sum of what all had, once from each.
                 assertThat(bytes(one, 4 * count))
                     .isEqualTo(ints(count, i -> 4 * (4 * (first + i) + 60)).array());
@@ -313,7 +314,7 @@ abstract class HierarchyGpuContract {
             DeviceBuffer x = rank.device().allocate(1 << 20);
             DeviceBuffer y = rank.device().allocate(1 << 20);
             CollectiveCall call = call(kind, x, y, 1 << 18);
-            StepVerifier.create(collectives.run(call)).expectComplete().verify(LONG);
+            ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {

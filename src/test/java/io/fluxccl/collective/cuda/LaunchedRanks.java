@@ -22,6 +22,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -42,6 +43,9 @@ final class LaunchedRanks implements AutoCloseable {
   private final List<DeviceStream> streams = new ArrayList<>();
   private final List<MappedPeers> peers = new ArrayList<>();
 
+  /** By rank and number. */
+  private final Map<List<Integer>, Registration> registrations = new HashMap<>();
+
   /**
    * Ranks that have done nothing yet; outputs are zeros.
    *
@@ -58,9 +62,7 @@ final class LaunchedRanks implements AutoCloseable {
     }
     RegisteredMemory[] memories = memories(states);
     for (int rank = 0; rank < RANKS; rank++) {
-      RankTopology topology =
-          new RankTopology(rank, RANKS, DeviceKind.CUDA, List.of(0, 0), true, 4, 0, 90, RANKS);
-      peers.add(new MappedPeers(topology, memories, aborts.get(rank)));
+      peers.add(new MappedPeers(topology(rank), memories, aborts.get(rank)));
     }
   }
 
@@ -89,21 +91,25 @@ final class LaunchedRanks implements AutoCloseable {
    * @param registration number of the registration that is the output, or -1 for none
    */
   BoundCall bind(int rank, CollectiveCall call, int registration) {
-    BoundCall bound = mock(BoundCall.class);
-    when(bound.call()).thenReturn(call);
-    when(bound.rank()).thenReturn(rank);
-    when(bound.nRanks()).thenReturn(RANKS);
-    when(bound.totalBytes()).thenReturn(call.totalBytes(RANKS));
-    if (registration >= 0) {
-      when(bound.isOutputRegistered()).thenReturn(true);
-      when(bound.outputOn(anyInt()))
-          .thenAnswer(asked -> outputs.get(asked.getArgument(0, Integer.class)).address());
-      Registration registered = mock(Registration.class);
-      when(registered.id()).thenReturn(registration);
-      when(registered.buffer()).thenReturn(outputs.get(rank));
-      when(bound.outputRegistration()).thenReturn(registered);
-    }
-    return bound;
+    Registration output =
+        registration < 0
+            ? null
+            : registrations.computeIfAbsent(
+                List.of(rank, registration), made -> registration(rank, registration));
+    return new BoundCall(call, topology(rank), null, output);
+  }
+
+  private Registration registration(int rank, int id) {
+    Registration registration = mock(Registration.class);
+    when(registration.id()).thenReturn(id);
+    when(registration.buffer()).thenReturn(outputs.get(rank));
+    when(registration.addressOn(anyInt()))
+        .thenAnswer(asked -> outputs.get(asked.getArgument(0, Integer.class)).address());
+    return registration;
+  }
+
+  private static RankTopology topology(int rank) {
+    return new RankTopology(rank, RANKS, DeviceKind.CUDA, List.of(0, 0), true, 4, 0, 90, RANKS);
   }
 
   /** The argument of the kernels for short exchanges. */

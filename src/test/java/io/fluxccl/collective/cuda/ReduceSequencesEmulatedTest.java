@@ -52,21 +52,21 @@ class ReduceSequencesEmulatedTest {
   @ValueSource(ints = {2, 5})
   void shouldKeepResultsApartWhenAllSizesAndKindsFollowEachOther(int nRanks) {
     try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
-      ranks.run(LONG, this::followEachOther);
+      List<ByteBuffer> given = Values.inputs(DataType.FLOAT32, nRanks, 1, MOST * nRanks);
+      ranks.run(LONG, rank -> followEachOther(rank, given));
     }
   }
 
-  private void followEachOther(LocalRank rank) {
+  private static void followEachOther(LocalRank rank, List<ByteBuffer> given) {
     int me = rank.rank();
-    int n = rank.communicator().bootstrap().nRanks();
+    int n = given.size();
     List<Integer> counts = counts();
     List<Mono<Void>> runs = new ArrayList<>();
     List<DeviceBuffer> outputs = new ArrayList<>();
     try (Collectives collectives = Collectives.create(rank.communicator()).join();
         DeviceBuffer inputs = rank.device().allocate(MOST * 4L * n);
         DeviceBuffer results = rank.device().allocate(MOST * 4L * CALLS)) {
-      ByteBuffer input = Values.input(DataType.FLOAT32, me, 1, MOST * n);
-      Values.upload(inputs, 0, input, MOST * 4 * n);
+      Values.upload(inputs, 0, given.get(me), MOST * 4 * n);
       Registration registered = collectives.register(results).join();
       for (int i = 0; i < CALLS; i++) {
         int count = counts.get(i);
@@ -81,8 +81,7 @@ class ReduceSequencesEmulatedTest {
         boolean scatter = i % 3 == 1;
         if (i % 3 < 2 || i % n == me) {
           ByteBuffer expected =
-              Values.reducedFrom(
-                  DataType.FLOAT32, ReduceOp.SUM, n, 1, MOST * n, scatter ? count * n : count);
+              Values.reduced(DataType.FLOAT32, ReduceOp.SUM, given, scatter ? count * n : count);
           ByteBuffer actual = Values.download(outputs.get(i), 0, count * 4);
           assertThat(
                   Values.mismatch(

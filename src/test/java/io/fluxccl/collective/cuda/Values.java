@@ -7,7 +7,9 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostReduction;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.List;
 import java.util.SplittableRandom;
+import java.util.stream.IntStream;
 import org.agrona.BufferUtil;
 
 /**
@@ -57,20 +59,15 @@ final class Values {
     return BufferUtil.allocateDirectAligned(Math.max(bytes, 16), 16).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** The reduction of all ranks' inputs, of so many elements each. */
-  static ByteBuffer reduced(DataType type, ReduceOp op, int nRanks, long seed, int count) {
-    return reducedFrom(type, op, nRanks, seed, count, count);
+  /** All ranks' inputs. */
+  static List<ByteBuffer> inputs(DataType type, int nRanks, long seed, int count) {
+    return IntStream.range(0, nRanks).mapToObj(rank -> input(type, rank, seed, count)).toList();
   }
 
-  /** The reduction of the first elements of inputs that have {@code made}. */
-  static ByteBuffer reducedFrom(
-      DataType type, ReduceOp op, int nRanks, long seed, int made, int count) {
-    ByteBuffer[] inputs = new ByteBuffer[nRanks];
-    long[] sources = new long[nRanks];
-    for (int rank = 0; rank < nRanks; rank++) {
-      inputs[rank] = input(type, rank, seed, made);
-      sources[rank] = BufferUtil.address(inputs[rank]);
-    }
+  /** The reduction of the first elements of all ranks' inputs. */
+  static ByteBuffer reduced(DataType type, ReduceOp op, List<ByteBuffer> inputs, int count) {
+    int nRanks = inputs.size();
+    long[] sources = inputs.stream().mapToLong(BufferUtil::address).toArray();
     ByteBuffer result = allocate(count * type.size());
     new HostReduction()
         .reduce(
