@@ -8,8 +8,7 @@ import java.util.concurrent.CompletableFuture;
 /**
  * Algorithms that share memory and set-up. Found by {@link java.util.ServiceLoader}: name an
  * implementation in {@code META-INF/services/io.fluxccl.collective.AlgorithmFamily}, or hand it to
- * {@link CollectivesOptions#withFamily}. One object serves all lanes; every rank must have the same
- * families.
+ * {@link CollectivesOptions#withFamily}. Every rank must have the same families.
  */
 @Experimental
 public interface AlgorithmFamily {

@@ -6,12 +6,12 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
-import io.fluxccl.concurrent.Installed;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.net.CollectiveNetwork;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.ServiceLoader;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -80,7 +80,8 @@ final class LaneOpening {
 
   /** Loads families and the tuning file, and looks for networks. */
   private void describeThisRank() {
-    families.addAll(Installed.of(AlgorithmFamily.class));
+    ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
+        .forEach(families::add);
     families.sort(Comparator.comparing(AlgorithmFamily::name));
     int cores = Runtime.getRuntime().availableProcessors();
     int coresPerRank = Math.max(1, cores / communicator.bootstrap().nRanksPerNode());

@@ -3,7 +3,6 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
-import io.fluxccl.concurrent.Installed;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.Device;
@@ -14,23 +13,24 @@ import io.fluxccl.transport.TransportProvider;
 import java.util.EnumMap;
 import java.util.Map;
 import java.util.Optional;
+import java.util.ServiceLoader;
 import java.util.function.Supplier;
 
 /** The transports of one communicator, each opened when first needed. Thread-safe. */
 final class TransportContexts implements AutoCloseable {
   private final TransportEnvironment environment;
-  private final Supplier<? extends Iterable<TransportProvider>> providers;
   private final Lifecycle lifecycle = new Lifecycle("the communicator");
-  // Guarded by this.
+  // Guarded by this. A ServiceLoader reads jars until it has found what is asked for, and keeps it.
+  private final Iterable<TransportProvider> providers;
   private final Map<Transport, TransportContext> open = new EnumMap<>(Transport.class);
 
   /**
-   * @param providers of all transports, looked up anew each time
+   * @param providers of all transports, looked up once
    */
   TransportContexts(
       TransportEnvironment environment, Supplier<? extends Iterable<TransportProvider>> providers) {
     this.environment = environment;
-    this.providers = providers;
+    this.providers = providers.get();
   }
 
   /** Returns what transports need to know of a rank. */
@@ -47,7 +47,7 @@ final class TransportContexts implements AutoCloseable {
 
   /** Returns the transports of this build. */
   static Iterable<TransportProvider> installed() {
-    return Installed.of(TransportProvider.class);
+    return ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader());
   }
 
   synchronized TransportContext of(Transport transport) {
@@ -91,8 +91,8 @@ final class TransportContexts implements AutoCloseable {
         .orElse(Optional.of(transport + " is not in this build"));
   }
 
-  private Optional<TransportProvider> find(Transport transport) {
-    for (TransportProvider provider : providers.get()) {
+  private synchronized Optional<TransportProvider> find(Transport transport) {
+    for (TransportProvider provider : providers) {
       if (provider.transports().contains(transport)) {
         return Optional.of(provider);
       }

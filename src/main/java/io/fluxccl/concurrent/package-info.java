@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * What everything that runs, is shared or closes is made of: the agent thread, the spin policy, use
- * counts, the lifecycle and what ServiceLoader finds. Imports the root package only.
+ * counts and the lifecycle. Imports the root package only.
  */
 @Experimental
 package io.fluxccl.concurrent;

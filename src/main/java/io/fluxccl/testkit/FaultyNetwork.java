@@ -4,7 +4,6 @@ package io.fluxccl.testkit;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
-import io.fluxccl.concurrent.Installed;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Endpoint;
@@ -21,6 +20,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.ServiceLoader;
 import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
 
@@ -43,7 +43,7 @@ final class FaultyNetwork {
   /** Returns all transports, for a communicator. */
   Iterable<TransportProvider> transports() {
     List<TransportProvider> all = new ArrayList<>();
-    Installed.of(TransportProvider.class)
+    ServiceLoader.load(TransportProvider.class, TransportProvider.class.getClassLoader())
         .forEach(each -> all.add(each instanceof EthernetTransport tcp ? new Provider(tcp) : each));
     return all;
   }

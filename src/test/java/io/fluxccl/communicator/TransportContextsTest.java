@@ -9,8 +9,12 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.TransportProvider;
 import java.net.InetAddress;
 import java.util.List;
+import java.util.ServiceConfigurationError;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
 class TransportContextsTest {
@@ -40,5 +44,31 @@ class TransportContextsTest {
       contexts.close();
       assertThat(transports.closed).as("once each").hasSize(opened.size());
     }
+  }
+
+  @Test
+  void shouldLookForProvidersOnceAndNoFurtherThanNeeded() {
+    AtomicInteger lookups = new AtomicInteger();
+    Iterable<TransportProvider> brokenBehindTheFirst =
+        () ->
+            Stream.iterate(0, i -> i + 1)
+                .map(i -> i == 0 ? (TransportProvider) transports : broken())
+                .iterator();
+    try (Device device = HostDevice.create();
+        TransportContexts contexts =
+            new TransportContexts(
+                new TransportEnvironment(0, 1, 1, 1, device, InetAddress.getLoopbackAddress()),
+                () -> {
+                  lookups.incrementAndGet();
+                  return brokenBehindTheFirst;
+                })) {
+      assertThat(contexts.of(Transport.SHM)).isNotNull();
+      assertThat(contexts.ifAvailable(Transport.ETHERNET)).isPresent();
+      assertThat(lookups).hasValue(1);
+    }
+  }
+
+  private static TransportProvider broken() {
+    throw new ServiceConfigurationError("the class of a provider is missing");
   }
 }

@@ -4,12 +4,13 @@ package io.fluxccl.netplugin.export;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.concurrent.Installed;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.ServiceLoader;
+import java.util.ServiceLoader.Provider;
 import java.util.stream.Collectors;
 
 /** Chooses one of the networks on the class path and opens it. */
@@ -18,7 +19,9 @@ final class Networks {
 
   /** Returns the providers of the networks on the class path. */
   static List<NetPluginProvider> providers() {
-    return Installed.of(NetPluginProvider.class);
+    return ServiceLoader.load(NetPluginProvider.class, Networks.class.getClassLoader()).stream()
+        .map(Provider::get)
+        .toList();
   }
 
   /**

@@ -47,7 +47,7 @@ abstract class ExchangeContract {
   /** Emulated GPUs are slow: in the loop they do fewer numbers of ranks, sizes and places. */
   private static final boolean THIN = EmulatedGpus.HERE && !Rounds.LONG;
 
-  /** What memories of the last shapes hold at first: made once for all ranks of a test. */
+  /** The first contents of the last shapes' memories. One rank makes them for all ranks. */
   private final Map<List<Integer>, byte[][]> made = new ConcurrentHashMap<>();
 
   /** The most ranks. */

@@ -46,7 +46,7 @@ final class ReduceContract {
   private final boolean registered;
   private final AtomicInteger done = new AtomicInteger();
 
-  /** What the last calls must give, by seed: made by the first rank that compares. */
+  /** Results of the last calls, by seed. The first rank that compares makes them for all. */
   private final Map<Long, ByteBuffer> expected = new ConcurrentHashMap<>();
 
   ReduceContract(String algorithm, boolean registered) {
