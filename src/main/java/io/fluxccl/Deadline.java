@@ -116,11 +116,27 @@ public final class Deadline {
   }
 
   private Disposable inVirtualTime(ScheduledExecutorService executor, Runnable task) {
+    Disposable.Composite timers = Disposables.composite();
+    addTimer(timers, executor, task);
+    return timers;
+  }
+
+  private void addTimer(
+      Disposable.Composite timers, ScheduledExecutorService executor, Runnable task) {
+    Runnable timer =
+        () -> {
+          // While a test advances the time, Reactor counts a new delay from the time before that.
+          if (virtualNanosLeft() > 0) {
+            addTimer(timers, executor, task);
+          } else {
+            execute(executor, task);
+          }
+        };
     try {
-      return virtual.schedule(
-          () -> execute(executor, task), Math.max(0, virtualNanosLeft()), TimeUnit.NANOSECONDS);
+      long left = Math.max(0, virtualNanosLeft());
+      timers.add(virtual.schedule(timer, left, TimeUnit.NANOSECONDS));
     } catch (RejectedExecutionException e) {
-      return Disposables.disposed(); // the test has taken it back since: real time is left
+      // The test has taken virtual time back since: real time is left.
     }
   }
 

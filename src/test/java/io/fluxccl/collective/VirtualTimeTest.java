@@ -20,9 +20,13 @@ import java.time.Duration;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import reactor.core.Disposable;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 import reactor.test.scheduler.VirtualTimeScheduler;
@@ -93,6 +97,41 @@ class VirtualTimeTest {
         .withThrowableThat()
         .havingCause()
         .isInstanceOfSatisfying(Timeout.class, late -> assertThat(late.rank()).isEqualTo(1));
+  }
+
+  @Test
+  void shouldNotPassBeforeItsTimeWhenItsTimerRunsTooEarly() throws Exception {
+    VirtualTimeScheduler time = VirtualTimeScheduler.set(new EarlyOnce());
+    AtomicInteger passed = new AtomicInteger();
+    ScheduledExecutorService executor = Executors.newSingleThreadScheduledExecutor();
+    try {
+      Deadline.after(LIMIT).whenPassed(executor, passed::incrementAndGet);
+      Deadline.after(LIMIT).whenPassed(executor, passed::incrementAndGet).dispose();
+      time.advanceTimeBy(LIMIT.minusMillis(1));
+      executor.submit(() -> {}).get(60, TimeUnit.SECONDS);
+      assertThat(passed).hasValue(0);
+      time.advanceTimeBy(Duration.ofMillis(1));
+      executor.submit(() -> {}).get(60, TimeUnit.SECONDS);
+      assertThat(passed).hasValue(1);
+    } finally {
+      executor.shutdownNow();
+    }
+  }
+
+  /** Runs the first task too early, as Reactor's does while another thread advances the time. */
+  private static final class EarlyOnce extends VirtualTimeScheduler {
+    private boolean early = true;
+
+    EarlyOnce() {
+      super(true);
+    }
+
+    @Override
+    public Disposable schedule(Runnable task, long delay, TimeUnit unit) {
+      long sooner = early ? delay / 2 : delay;
+      early = false;
+      return super.schedule(task, sooner, unit);
+    }
   }
 
   @Test
