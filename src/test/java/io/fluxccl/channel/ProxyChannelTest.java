@@ -25,6 +25,7 @@ import io.fluxccl.proxy.ChannelTrigger;
 import io.fluxccl.proxy.DirectMemoryDevice;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
@@ -720,23 +721,17 @@ class ProxyChannelTest {
                       .proxyChannel(
                           semaphore, service.addMemory(link.remote), service.addMemory(link.local))
                       .deviceHandle();
-              for (int i = 0; i < 20_000; i++) {
-                channel.putWithSignal(64, 0, 8);
-                proxy.invoke();
-              }
-              com.sun.management.ThreadMXBean threads =
-                  (com.sun.management.ThreadMXBean)
-                      java.lang.management.ManagementFactory.getThreadMXBean();
-              long id = Thread.currentThread().getId();
-              long before = threads.getThreadAllocatedBytes(id);
-              for (int i = 0; i < 100_000; i++) {
-                channel.putWithSignal(64, 0, 8);
-                proxy.invoke();
-                channel.poll();
-              }
-              // The measurement itself may allocate a little; one object a round would be
-              // megabytes.
-              assertThat(threads.getThreadAllocatedBytes(id) - before).isLessThan(4096);
+              long allocated =
+                  AllocatedBytes.least(
+                      10,
+                      () -> {
+                        for (int i = 0; i < 20_000; i++) {
+                          channel.putWithSignal(64, 0, 8);
+                          proxy.invoke();
+                          channel.poll();
+                        }
+                      });
+              assertThat(allocated).as("bytes of 20000 rounds").isLessThan(1000);
             }
           });
     }

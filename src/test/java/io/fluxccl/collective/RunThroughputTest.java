@@ -7,6 +7,7 @@ import com.sun.management.ThreadMXBean;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testkit.LocalRanks;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
@@ -75,16 +76,16 @@ class RunThroughputTest {
   void shouldAllocateLittleForARun() {
     Mono<Void> run = run();
     family.step(5 * MANY);
-    long best = Long.MAX_VALUE;
-    for (int round = 0; round < 5; round++) {
-      long before = threads.getCurrentThreadAllocatedBytes();
-      for (int i = 0; i < MANY; i++) {
-        run.subscribe(Operators.drainSubscriber());
-      }
-      long perRun = (threads.getCurrentThreadAllocatedBytes() - before) / MANY;
-      best = Math.min(best, perRun);
-      collectives.pipeline().run().block(LONG);
-    }
+    long best =
+        AllocatedBytes.least(
+                5,
+                () -> {
+                  for (int i = 0; i < MANY; i++) {
+                    run.subscribe(Operators.drainSubscriber());
+                  }
+                  collectives.pipeline().run().block(LONG);
+                })
+            / MANY;
     System.out.println("bytes a run: " + best);
     assertThat(best).isLessThan(BYTES_PER_RUN);
   }

@@ -4,8 +4,7 @@ package io.fluxccl.netplugin;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
-import com.sun.management.ThreadMXBean;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.Arrays;
@@ -112,31 +111,25 @@ public final class MessageLink implements AutoCloseable {
   }
 
   /**
-   * Moves messages of 100 and 100 000 bytes. A round may meet a compiler that makes room; the best
-   * of many shows what the code does.
+   * Moves messages of 100 and 100 000 bytes.
    *
    * @return how many bytes this thread has allocated in the best of ten rounds
    */
   public long leastAllocated() {
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    NetRequest[] pair = new NetRequest[2];
-    long least = Long.MAX_VALUE;
-    for (int round = 0; round < 10; round++) {
-      long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-      for (int i = 0; i < 200; i++) {
-        pair[0] = irecv(0, 100_000);
-        pair[1] = isend(0, i % 2 == 0 ? 100 : 100_000);
-        while (!pair[1].test()) {
-          Thread.yield();
-        }
-        while (!pair[0].test()) {
-          Thread.yield();
-        }
-      }
-      least =
-          Math.min(least, threads.getThreadAllocatedBytes(Thread.currentThread().getId()) - before);
-    }
-    return least;
+    return AllocatedBytes.least(
+        10,
+        () -> {
+          for (int i = 0; i < 200; i++) {
+            NetRequest receive = irecv(0, 100_000);
+            NetRequest send = isend(0, i % 2 == 0 ? 100 : 100_000);
+            while (!send.test()) {
+              Thread.yield();
+            }
+            while (!receive.test()) {
+              Thread.yield();
+            }
+          }
+        });
   }
 
   @Override

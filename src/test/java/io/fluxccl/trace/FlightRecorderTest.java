@@ -3,8 +3,7 @@ package io.fluxccl.trace;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import com.sun.management.ThreadMXBean;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
@@ -120,15 +119,14 @@ class FlightRecorderTest {
   void shouldAllocateNothing() {
     FlightRecorder recorder = recorder(FlightRecorder.DEFAULT_CALLS);
     recorder.listen((kind, bytes, elapsed, outcome) -> {});
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long least = Long.MAX_VALUE;
-    for (int round = 0; round < 20; round++) {
-      long before = threads.getCurrentThreadAllocatedBytes();
-      for (int i = 0; i < 10_000; i++) {
-        recorder.ended(enqueue(recorder, i), Outcome.DONE, 0, 0);
-      }
-      least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
-    }
+    long least =
+        AllocatedBytes.least(
+            20,
+            () -> {
+              for (int i = 0; i < 10_000; i++) {
+                recorder.ended(enqueue(recorder, i), Outcome.DONE, 0, 0);
+              }
+            });
     assertThat(least).as("bytes of 10000 calls").isLessThan(1000);
   }
 

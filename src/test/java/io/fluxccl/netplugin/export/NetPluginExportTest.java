@@ -6,11 +6,10 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetResult;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -103,16 +102,14 @@ class NetPluginExportTest {
 
   @Test
   void shouldAllocateNothingWhileMessagesMove() {
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long least = Long.MAX_VALUE;
-    for (int round = 0; round < 10; round++) {
-      long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-      for (int i = 0; i < 200; i++) {
-        move(100);
-      }
-      long after = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-      least = Math.min(least, after - before);
-    }
+    long least =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 200; i++) {
+                move(100);
+              }
+            });
     assertThat(least).isLessThan(200);
   }
 

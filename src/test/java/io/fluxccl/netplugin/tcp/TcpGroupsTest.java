@@ -8,7 +8,6 @@ import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.OPTIONS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
@@ -17,8 +16,8 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.tls.Tls;
-import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -230,26 +229,24 @@ class TcpGroupsTest {
   @Test
   void shouldAllocateNothingWhileGroupsMove() {
     connect(OPTIONS, GROUP * 64);
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
     int[] all = {20, 21, 22, 23, 24, 25, 26, 27};
-    long least = Long.MAX_VALUE;
-    for (int round = 0; round < 10; round++) {
-      long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-      for (int i = 0; i < 200; i++) {
-        NetRequest group = receive(0, 64, all);
-        for (int tag = GROUP - 1; tag >= 0; tag--) {
-          NetRequest send = send(20 + tag, 0, 64);
-          while (!send.test()) {
-            Thread.onSpinWait();
-          }
-        }
-        while (!group.test()) {
-          Thread.yield();
-        }
-      }
-      long after = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-      least = Math.min(least, after - before);
-    }
+    long least =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 200; i++) {
+                NetRequest group = receive(0, 64, all);
+                for (int tag = GROUP - 1; tag >= 0; tag--) {
+                  NetRequest send = send(20 + tag, 0, 64);
+                  while (!send.test()) {
+                    Thread.onSpinWait();
+                  }
+                }
+                while (!group.test()) {
+                  Thread.yield();
+                }
+              }
+            });
     assertThat(least).isLessThan(500);
   }
 }

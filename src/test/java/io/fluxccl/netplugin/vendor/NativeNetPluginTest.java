@@ -21,9 +21,9 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
-import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -323,7 +323,6 @@ class NativeNetPluginTest {
   @Test
   void shouldAllocateNothingPerOperation() throws Exception {
     allocate();
-    var threads = (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
     for (int version : new int[] {6, 12}) {
       try (NativeNetPlugin plugin = open(version);
           NetLink link = new NetLink(plugin, 0);
@@ -333,23 +332,23 @@ class NativeNetPluginTest {
         long[] sizes = {2048, 2048};
         int[] tags = {0, 1};
         NetMemory[] memories = {to, to};
-        long allocated = -1;
-        for (int round = 0; round < 40 && allocated != 0; round++) {
-          long before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-          for (int i = 0; i < 500; i++) {
-            NetRequest one = link.receiver.irecv(address(target), 4096, 0, to);
-            NetRequest sent = link.sender.isend(address(source), 4096, 0, from);
-            while (!sent.test()) {}
-            while (!one.test()) {}
-            NetRequest group = link.receiver.irecv(2, addresses, sizes, tags, memories);
-            sent = link.sender.isend(address(source), 64, 1, from);
-            while (!sent.test()) {}
-            sent = link.sender.isend(address(source), 64, 0, from);
-            while (!sent.test()) {}
-            while (!group.test()) {}
-          }
-          allocated = threads.getThreadAllocatedBytes(Thread.currentThread().getId()) - before;
-        }
+        long allocated =
+            AllocatedBytes.least(
+                40,
+                () -> {
+                  for (int i = 0; i < 500; i++) {
+                    NetRequest one = link.receiver.irecv(address(target), 4096, 0, to);
+                    NetRequest sent = link.sender.isend(address(source), 4096, 0, from);
+                    while (!sent.test()) {}
+                    while (!one.test()) {}
+                    NetRequest group = link.receiver.irecv(2, addresses, sizes, tags, memories);
+                    sent = link.sender.isend(address(source), 64, 1, from);
+                    while (!sent.test()) {}
+                    sent = link.sender.isend(address(source), 64, 0, from);
+                    while (!sent.test()) {}
+                    while (!group.test()) {}
+                  }
+                });
         assertThat(allocated).as("bytes for 2500 operations of v" + version).isZero();
       }
     }

@@ -4,13 +4,13 @@ package io.fluxccl.transport.ib;
 import static io.fluxccl.transport.ib.IbRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
-import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
@@ -44,11 +44,6 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
   @Override
   protected int manyWrites() {
     return Rounds.of(4_000, 10_000);
-  }
-
-  /** Fewer bytes are allocated; with 1 none, but for the few that counting them takes. */
-  protected long bytesPerOperation() {
-    return 1;
   }
 
   @AfterEach
@@ -99,28 +94,23 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
     RegisteredMemory source = ranks.memory(0, 64 << 10);
     RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64 << 10));
     AtomicLong counter = new AtomicLong();
-    var threads = (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long agent = idOf("fluxccl-ib0-rank0");
-    long own = Thread.currentThread().getId();
-    long byAgent = 0;
-    long bySelf = 0;
-    for (int round = 0; round < 10; round++) {
-      long agentBefore = threads.getThreadAllocatedBytes(agent);
-      long selfBefore = threads.getThreadAllocatedBytes(own);
-      for (int i = 0; i < 300; i++) {
-        link.write(remote, 0, source, 0, 8);
-        link.write(remote, 0, source, 0, 4096);
-        link.updateAndSync(remote, 0, counter, i);
-      }
-      long ticket = link.beginFlush();
-      while (link.flushedTicket() < ticket && link.failure() == null) {
-        Thread.onSpinWait();
-      }
-      bySelf = threads.getThreadAllocatedBytes(own) - selfBefore;
-      byAgent = threads.getThreadAllocatedBytes(agent) - agentBefore;
-    }
-    assertThat(bySelf).isLessThan(900 * bytesPerOperation());
-    assertThat(byAgent).isLessThan(900 * bytesPerOperation());
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 300; i++) {
+                link.write(remote, 0, source, 0, 8);
+                link.write(remote, 0, source, 0, 4096);
+                link.updateAndSync(remote, 0, counter, i);
+              }
+              long ticket = link.beginFlush();
+              while (link.flushedTicket() < ticket && link.failure() == null) {
+                Thread.onSpinWait();
+              }
+            },
+            Thread.currentThread().getId(),
+            idOf("fluxccl-ib0-rank0"));
+    assertThat(allocated).as("bytes of 900 operations, on both threads").isLessThan(900);
   }
 
   private static long idOf(String name) {

@@ -7,12 +7,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
-import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -169,27 +169,27 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
     RegisteredMemory source = ranks.memory(0, 64 << 10);
     RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 64 << 10));
     AtomicLong counter = new AtomicLong();
-    var threads = (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
     long poster = Thread.currentThread().getId();
     // The streams of the host device allocate what is enqueued.
     boolean streams =
         ranks.context(0).staging() != null && ranks.devices.get(0).kind() == DeviceKind.HOST;
     long[] ids = streams ? new long[] {poster} : new long[] {poster, agentOf(0), agentOf(1)};
-    long allocated = -1;
     // Short rounds: a listener that is asked now and then for new links allocates.
-    for (int round = 0; round < 600 && allocated != 0; round++) {
-      long before = allocated(threads, ids);
-      for (int i = 0; i < 10; i++) {
-        link.write(remote, 0, source, 0, 8);
-        link.write(remote, 0, source, 0, 64 << 10);
-        link.updateAndSync(remote, 0, counter, i);
-      }
-      long ticket = link.beginFlush();
-      while (link.flushedTicket() < ticket && link.failure() == null) {
-        Thread.yield();
-      }
-      allocated = allocated(threads, ids) - before;
-    }
+    long allocated =
+        AllocatedBytes.least(
+            600,
+            () -> {
+              for (int i = 0; i < 10; i++) {
+                link.write(remote, 0, source, 0, 8);
+                link.write(remote, 0, source, 0, 64 << 10);
+                link.updateAndSync(remote, 0, counter, i);
+              }
+              long ticket = link.beginFlush();
+              while (link.flushedTicket() < ticket && link.failure() == null) {
+                Thread.yield();
+              }
+            },
+            ids);
     assertThat(link.failure()).isNull();
     assertThat(allocated).as("bytes for 31 posts, by who posts and both agents").isZero();
   }
@@ -198,14 +198,6 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
     CompletableFuture<Long> id = new CompletableFuture<>();
     ranks.context(rank).agent().execute(() -> id.complete(Thread.currentThread().getId()));
     return get(id);
-  }
-
-  private static long allocated(com.sun.management.ThreadMXBean threads, long[] ids) {
-    long bytes = 0;
-    for (long id : ids) {
-      bytes += threads.getThreadAllocatedBytes(id);
-    }
-    return bytes;
   }
 
   @Test

@@ -4,7 +4,6 @@ package io.fluxccl.transport.shm;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
@@ -17,6 +16,7 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.HostStream;
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.ResourceLeaks;
 import io.fluxccl.transport.Connection;
@@ -29,7 +29,6 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
-import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.time.Duration;
 import java.util.Map;
@@ -326,21 +325,18 @@ class ShmTransportTest {
     RegisteredMemory there = zero.receive(one.register(one.device.allocate(8192)));
     Connection connection = zero.connect(one);
     AtomicLong counter = new AtomicLong();
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long self = Thread.currentThread().getId();
-    long value = 0;
-    long allocated = 0;
-    for (int batch = 0; batch < 3; batch++) {
-      long before = threads.getThreadAllocatedBytes(self);
-      for (int i = 0; i < 10_000; i++) {
-        connection
-            .write(there, 0, source, 0, 64)
-            .updateAndSync(there, 8184, counter, ++value)
-            .beginFlush();
-      }
-      allocated = threads.getThreadAllocatedBytes(self) - before;
-    }
-    assertThat(allocated).isLessThan(1_000); // of 10 000 rounds; asking allocates a little
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 10_000; i++) {
+                connection
+                    .write(there, 0, source, 0, 64)
+                    .updateAndSync(there, 8184, counter, counter.get() + 1)
+                    .beginFlush();
+              }
+            });
+    assertThat(allocated).as("bytes of 10000 rounds").isLessThan(1_000);
   }
 
   @Test

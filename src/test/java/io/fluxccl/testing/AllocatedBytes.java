@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.testing;
+
+import com.sun.management.ThreadMXBean;
+import java.lang.management.ManagementFactory;
+
+/** What code allocates on the Java heap. */
+public final class AllocatedBytes {
+  private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+
+  private AllocatedBytes() {}
+
+  /**
+   * Runs code until a run allocates nothing, but at most {@code times} times. One run may meet the
+   * loading of a class or a compiler that replaces a method; the best of several shows what the
+   * code itself does.
+   *
+   * @return how many bytes the calling thread allocated in the best run; asking for them allocates
+   *     a little on some JVMs
+   */
+  public static long least(int times, Runnable code) {
+    return least(times, code, Thread.currentThread().getId());
+  }
+
+  /** As {@link #least(int, Runnable)}, for these threads together. */
+  public static long least(int times, Runnable code, long... threads) {
+    long least = Long.MAX_VALUE;
+    for (int i = 0; i < times && least > 0; i++) {
+      long before = sum(threads);
+      code.run();
+      least = Math.min(least, sum(threads) - before);
+    }
+    return least;
+  }
+
+  private static long sum(long[] threads) {
+    long bytes = 0;
+    for (long thread : threads) {
+      bytes += THREADS.getThreadAllocatedBytes(thread);
+    }
+    return bytes;
+  }
+}
