@@ -102,9 +102,9 @@ final class Lane implements AutoCloseable {
               inFlight.fail(reason);
               // Another owner may still launch graphs on it, until the communicator's end.
               if (isStreamOwn) {
-                close();
+                closing.logError(this::close);
               }
-              communicator.closed().thenRun(this::close);
+              communicator.closed().thenRun(() -> closing.logError(this::close));
               return null;
             });
     return this;

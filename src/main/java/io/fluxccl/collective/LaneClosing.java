@@ -7,12 +7,16 @@ import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The end of a lane, once nothing enqueued uses it: its recorded graphs are closed, its families
  * drain what peers may still send, and its parts are freed. After a failure it waits for no peer.
  */
 final class LaneClosing {
+  private static final Logger LOG = LoggerFactory.getLogger(LaneClosing.class);
+
   private final Lifecycle lifecycle = new Lifecycle("lane");
   private final Communicator communicator;
   private final List<AlgorithmSet> sets;
@@ -82,7 +86,19 @@ final class LaneClosing {
       free();
     } else {
       // Not on the thread that completes it: freeing may wait for that thread.
-      drained.whenCompleteAsync((done, failure) -> free(), BlockingTasks.EXECUTOR);
+      drained.whenCompleteAsync((done, failure) -> logError(this::free), BlockingTasks.EXECUTOR);
+    }
+  }
+
+  /** Closes where no caller is left to whom an error could be thrown. */
+  void logError(Runnable close) {
+    try {
+      close.run();
+    } catch (RuntimeException | Error e) {
+      LOG.warn(
+          "a lane of rank {} is closed, but not all of it could be",
+          communicator.bootstrap().rank(),
+          e);
     }
   }
 

@@ -4,6 +4,10 @@ package io.fluxccl.collective;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
+import ch.qos.logback.classic.Logger;
+import ch.qos.logback.classic.spi.ILoggingEvent;
+import ch.qos.logback.core.read.ListAppender;
+import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
@@ -17,10 +21,12 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.slf4j.LoggerFactory;
 
 /** What becomes of the others when an algorithm breaks, whatever it throws. */
 @Timeout(180)
@@ -150,6 +156,35 @@ class BrokenFamilyTest {
               again.barrier().block(LONG);
             }
           });
+    }
+  }
+
+  @Test
+  void shouldLogWhatClosingALaneThrowsBehindAFailure() {
+    Logger log = (Logger) LoggerFactory.getLogger(LaneClosing.class);
+    ListAppender<ILoggingEvent> lines = new ListAppender<>();
+    lines.start();
+    log.addAppender(lines);
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            open(rank, false, new BrokenFamily(null, rank.rank() == 1));
+            rank.meet();
+            if (rank.rank() == 0) {
+              rank.communicator().abort(Aborted.of(0, "enough"));
+            }
+            assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+          });
+      Awaitility.await()
+          .atMost(LONG)
+          .untilAsserted(
+              () ->
+                  assertThat(lines.list)
+                      .extracting(ILoggingEvent::getFormattedMessage)
+                      .contains("a lane of rank 1 is closed, but not all of it could be"));
+    } finally {
+      log.detachAppender(lines);
     }
   }
 }
