@@ -5,14 +5,13 @@ import static jcuda.driver.CUresult.CUDA_SUCCESS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.GraphContract;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import jcuda.driver.JCudaDriver;
 import org.junit.jupiter.api.Test;
 
@@ -106,18 +105,16 @@ abstract class CudaGraphContract extends GraphContract {
 
   @Test
   void shouldAllocateNothingToLaunch() throws Exception {
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long own = Thread.currentThread().getId();
     DeviceGraph graph = device.record("g", stream -> stream.writeValue(words, 0, 1));
-    long before = 0;
-    for (int i = 0; i < 2000; i++) {
-      if (i == 1000) {
-        await(first.completion());
-        before = threads.getThreadAllocatedBytes(own);
-      }
-      first.launch(graph);
-    }
-    assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 1000; i++) {
+                first.launch(graph);
+              }
+            });
+    assertThat(allocated).as("bytes of 1000 launches").isLessThan(1000);
     await(first.completion());
   }
 }

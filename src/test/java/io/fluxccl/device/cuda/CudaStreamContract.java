@@ -4,14 +4,13 @@ package io.fluxccl.device.cuda;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostKernel;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -182,20 +181,19 @@ abstract class CudaStreamContract {
 
   @Test
   void shouldAllocateNothingToLookAtEvents() throws Exception {
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long own = Thread.currentThread().getId();
     EventRing ring = new EventRing(device.context());
     CudaPinnedBuffer gate = hold(stream);
     device.context().makeCurrent();
     assertThat(ring.record(stream.handle(), 7)).isEqualTo(CUresult.CUDA_SUCCESS);
-    long before = 0;
-    for (int i = 0; i < 20_000; i++) {
-      if (i == 10_000) {
-        before = threads.getThreadAllocatedBytes(own);
-      }
-      assertThatZero(ring.reached());
-    }
-    assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 10_000; i++) {
+                assertThatZero(ring.reached());
+              }
+            });
+    assertThat(allocated).as("bytes of 10000 looks").isLessThan(1000);
     letGo(gate);
     await(stream.completion());
     assertThat(ring.reached()).isEqualTo(7);
@@ -462,23 +460,20 @@ abstract class CudaStreamContract {
 
   @Test
   void shouldAllocateNothingOnTheHotCalls() throws Exception {
-    com.sun.management.ThreadMXBean threads =
-        (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long own = Thread.currentThread().getId();
     try (CudaBuffer a = device.allocate(64);
         CudaBuffer b = device.allocate(64)) {
-      long before = 0;
-      for (int i = 0; i < 2000; i++) {
-        if (i == 1000) {
-          await(stream.completion());
-          before = threads.getThreadAllocatedBytes(own);
-        }
-        stream.copyAsync(a.address(), b.address(), 64);
-        stream.writeValue64(word.deviceAddress(), i);
-      }
-      assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
+      long allocated =
+          AllocatedBytes.least(
+              10,
+              () -> {
+                for (int i = 0; i < 1000; i++) {
+                  stream.copyAsync(a.address(), b.address(), 64);
+                  stream.writeValue64(word.deviceAddress(), i);
+                }
+              });
+      assertThat(allocated).as("bytes of 1000 rounds").isLessThan(1000);
       await(stream.completion());
-      assertThat(word.buffer().getLongAcquire(0)).isEqualTo(1999);
+      assertThat(word.buffer().getLongAcquire(0)).isEqualTo(999);
     }
   }
 }

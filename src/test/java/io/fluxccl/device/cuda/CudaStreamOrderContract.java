@@ -3,10 +3,9 @@ package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.device.StreamOrderContract;
 import io.fluxccl.device.host.HostDevice;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import org.junit.jupiter.api.Test;
 
 /** How streams of GPUs wait for each other. */
@@ -26,18 +25,16 @@ abstract class CudaStreamOrderContract extends StreamOrderContract {
 
   @Test
   void shouldAllocateNothingToWaitOrToBranch() throws Exception {
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long own = Thread.currentThread().getId();
-    long before = 0;
-    for (int i = 0; i < 2000; i++) {
-      if (i == 1000) {
-        await(first.completion());
-        before = threads.getThreadAllocatedBytes(own);
-      }
-      first.branch("b").waitFor(first);
-      first.waitFor(first.branch("b"));
-    }
-    assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 1000; i++) {
+                first.branch("b").waitFor(first);
+                first.waitFor(first.branch("b"));
+              }
+            });
+    assertThat(allocated).as("bytes of 1000 rounds").isLessThan(1000);
     await(first.completion());
   }
 }

@@ -3,8 +3,7 @@ package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import com.sun.management.ThreadMXBean;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
@@ -52,16 +51,15 @@ class EnqueueLockTest {
 
   @Test
   void shouldAllocateNothing() {
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long own = Thread.currentThread().getId();
-    long before = 0;
-    for (int i = 0; i < 20_000; i++) {
-      if (i == 10_000) {
-        before = threads.getThreadAllocatedBytes(own);
-      }
-      lock.tryLock();
-      lock.close();
-    }
-    assertThat(threads.getThreadAllocatedBytes(own) - before).isLessThan(1000);
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 10_000; i++) {
+                lock.tryLock();
+                lock.close();
+              }
+            });
+    assertThat(allocated).as("bytes of 10000 rounds").isLessThan(1000);
   }
 }

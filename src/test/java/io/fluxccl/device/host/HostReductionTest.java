@@ -3,11 +3,10 @@ package io.fluxccl.device.host;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.HalfFloat;
-import java.lang.management.ManagementFactory;
+import io.fluxccl.testing.AllocatedBytes;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -97,17 +96,15 @@ class HostReductionTest {
   void shouldAllocateNothingOnceATypeWasUsed() {
     ByteBuffer a = random(DataType.FLOAT16, 10_000, 0, new Random(1));
     long[] address = {BufferUtil.address(a)};
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long self = Thread.currentThread().getId();
-    Runnable once =
-        () -> reduction.reduce(DataType.FLOAT16, ReduceOp.MAX, address, 1, address, 1, 10_000, 1);
-    once.run();
-    threads.getThreadAllocatedBytes(self);
-    long before = threads.getThreadAllocatedBytes(self);
-    for (int i = 0; i < 100; i++) {
-      once.run();
-    }
-    assertThat(threads.getThreadAllocatedBytes(self) - before).isLessThan(1_000);
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 100; i++) {
+                reduction.reduce(DataType.FLOAT16, ReduceOp.MAX, address, 1, address, 1, 10_000, 1);
+              }
+            });
+    assertThat(allocated).as("bytes of 100 reductions").isLessThan(1_000);
   }
 
   private static ByteBuffer random(DataType type, int count, int shift, Random random) {

@@ -8,7 +8,6 @@ import static io.fluxccl.transport.cudaipc.IpcRank.putLong;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -19,6 +18,7 @@ import io.fluxccl.device.cuda.CudaDeviceOptions;
 import io.fluxccl.device.cuda.CudaMapping;
 import io.fluxccl.device.cuda.CudaMemoryKind;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -27,7 +27,6 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
 import io.fluxccl.transport.mapped.MappedPlace;
-import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -479,25 +478,22 @@ abstract class CudaIpcContract {
     RegisteredMemory there = zero.receive(one.register(one.allocate(8192)));
     Connection connection = zero.connect(one);
     AtomicLong counter = new AtomicLong();
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    long self = Thread.currentThread().getId();
-    long value = 0;
-    long allocated = 0;
-    for (int batch = 0; batch < 3; batch++) {
-      long before = threads.getThreadAllocatedBytes(self);
-      for (int i = 0; i < 5_000; i++) {
-        long ticket =
-            connection
-                .write(there, 0, source, 0, 64)
-                .updateAndSync(there, 8184, counter, ++value)
-                .beginFlush();
-        while (i % 500 == 0 && connection.flushedTicket() < ticket) {
-          Thread.onSpinWait();
-        }
-      }
-      allocated = threads.getThreadAllocatedBytes(self) - before;
-    }
-    assertThat(allocated).isLessThan(5_000); // of 5 000 rounds; asking allocates a little
+    long allocated =
+        AllocatedBytes.least(
+            10,
+            () -> {
+              for (int i = 0; i < 5_000; i++) {
+                long ticket =
+                    connection
+                        .write(there, 0, source, 0, 64)
+                        .updateAndSync(there, 8184, counter, counter.get() + 1)
+                        .beginFlush();
+                while (i % 500 == 0 && connection.flushedTicket() < ticket) {
+                  Thread.onSpinWait();
+                }
+              }
+            });
+    assertThat(allocated).as("bytes of 5000 rounds").isLessThan(1_000);
   }
 
   @Test
