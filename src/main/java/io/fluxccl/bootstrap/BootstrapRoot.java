@@ -384,7 +384,7 @@ final class BootstrapRoot extends Gate {
     }
     sendAll(new Ping());
     if (clock.stalled()) {
-      sessions.values().forEach(FrameSession::excuseSilence);
+      sessions.forEach((rank, session) -> session.excuseUnless(silent.contains(rank)));
     } else if (peers != null) {
       long since = clock.silenceLimit();
       List<Integer> now =

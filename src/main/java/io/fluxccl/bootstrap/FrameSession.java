@@ -120,9 +120,15 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     return Frames.lastReceivedNanos(channel);
   }
 
-  /** Forgets how long the other side was silent: this process itself was not running. */
-  final void excuseSilence() {
-    excusedNanos = System.nanoTime();
+  /**
+   * Forgets how long the other side was silent, as this process itself was not running.
+   *
+   * @param silent whether it was known to be silent before, which it stays until it answers
+   */
+  final void excuseUnless(boolean silent) {
+    if (!silent) {
+      excusedNanos = System.nanoTime();
+    }
   }
 
   @Override

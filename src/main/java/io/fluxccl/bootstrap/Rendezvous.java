@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.netty.util.NetUtil;
@@ -122,7 +121,7 @@ record Rendezvous(
       BooleanSupplier wanted) {
     /** Begins; completes on the event loop. */
     CompletableFuture<Rendezvous> begin() {
-      return resolveInTime(Deadline.after(options.timeout()), false)
+      return resolve(false)
           .thenApplyAsync(
               ip -> checkTrusted(ip, address, key, options, bootstrap.describe()),
               bootstrap::onLoop)
@@ -130,25 +129,26 @@ record Rendezvous(
     }
 
     /** Under orchestrators a name may get its address later than this process is started. */
-    private CompletableFuture<InetAddress> resolveInTime(Deadline end, boolean again) {
-      return resolve(address)
+    private CompletableFuture<InetAddress> resolve(boolean again) {
+      return Rendezvous.resolve(address)
           .exceptionallyComposeAsync(
               failure -> {
                 FluxCclException reason = FluxCclException.from(failure);
                 if (!(reason.getCause() instanceof UnknownHostException)
-                    || !wanted.getAsBoolean()
-                    || end.remainingMillis() <= 2 * RESOLVE_RETRY_MILLIS) {
+                    || !wanted.getAsBoolean()) {
                   return CompletableFuture.failedFuture(reason);
                 }
+                bootstrap.hostIsUnknown(reason);
                 if (!again) {
                   LOG.warn("{}: {}, so far", bootstrap.describe(), reason.getMessage());
                 }
-                return after(RESOLVE_RETRY_MILLIS).thenCompose(now -> resolveInTime(end, true));
+                return after(RESOLVE_RETRY_MILLIS).thenCompose(now -> resolve(true));
               },
               bootstrap::onLoop);
     }
 
     private CompletableFuture<Rendezvous> reach(InetAddress ip) {
+      bootstrap.hostIsUnknown(null);
       String networkInterface =
           address.networkInterface() != null
               ? address.networkInterface()

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.BootstrapFrame.Report;
 import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.RankReport;
+import io.netty.util.concurrent.FutureListener;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -13,7 +15,6 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
@@ -21,7 +22,6 @@ import java.util.function.Supplier;
 final class Reports {
   private static final String HOST = host();
   private static final int MOST_BYTES = BootstrapFrameCodec.CONTROL_LIMIT - 64;
-  private static final long GRACE_MILLIS = 1000;
 
   private final AbstractBootstrap bootstrap;
   private final List<Supplier<GroupReport>> parts = new CopyOnWriteArrayList<>();
@@ -52,10 +52,15 @@ final class Reports {
       return CompletableFuture.failedFuture(
           InvalidUsage.of("dump: %s has not joined its job", bootstrap.describe()));
     }
-    return CompletableFuture.supplyAsync(() -> links.inquire(all, limit), bootstrap::onLoop)
-        .thenCompose(Function.identity())
-        // Only if this bootstrap's thread has ended.
-        .orTimeout(limit.toMillis() + GRACE_MILLIS, TimeUnit.MILLISECONDS);
+    CompletableFuture<JobDump> asked =
+        CompletableFuture.supplyAsync(() -> links.inquire(all, limit), bootstrap::onLoop)
+            .thenCompose(Function.identity());
+    // The thread that would end it in time ends with the last bootstrap of this JVM.
+    FutureListener<Object> ended =
+        end -> asked.completeExceptionally(Aborted.of(bootstrap.rank(), "dump: closed meanwhile"));
+    bootstrap.loop.terminationFuture().addListener(ended);
+    return asked.whenComplete(
+        (dump, failure) -> bootstrap.loop.terminationFuture().removeListener(ended));
   }
 
   /** Returns the report of this rank as it is now. On the event loop. */

@@ -55,6 +55,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   private Rendezvous rendezvous;
   BootstrapRoot localRoot;
   private boolean rootGone;
+  private FluxCclException unknownHost;
   PeerLinks links;
   CompletableFuture<Void> left;
 
@@ -194,9 +195,17 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     }
   }
 
-  private Timeout late() {
+  /** Takes why the root's host is not found so far, for {@link #late}; null once it is found. */
+  void hostIsUnknown(FluxCclException reason) {
+    unknownHost = reason;
+  }
+
+  private FluxCclException late() {
     long millis = options.timeout().toMillis();
     String text = "%s: initialize: the root's address was not found within %s ms";
+    if (control == null && unknownHost != null) {
+      return unknownHost;
+    }
     return control != null
         ? control.late(millis)
         : Timeout.of(FluxCclException.NO_RANK, text, describe(), millis);

@@ -26,6 +26,9 @@ import java.util.stream.Stream;
 public final class ProcessRank implements AutoCloseable {
   private static final long LOOK_MILLIS = 20;
 
+  /** The system ends a killed process, however little time the rank has for its own work. */
+  private static final Duration AFTER_KILL = Duration.ofSeconds(60);
+
   private final int rank;
   private final Process process;
   private final Duration limit;
@@ -213,12 +216,12 @@ public final class ProcessRank implements AutoCloseable {
     try {
       process.getOutputStream().close();
     } catch (IOException e) {
-      return awaitEnd(); // it has ended
+      return awaitEnd(limit); // it has ended
     }
-    return awaitEnd();
+    return awaitEnd(limit);
   }
 
-  private int awaitEnd() {
+  private int awaitEnd(Duration limit) {
     try {
       if (!process.waitFor(limit.toNanos(), TimeUnit.NANOSECONDS)) {
         throw Timeout.of(
@@ -302,7 +305,7 @@ public final class ProcessRank implements AutoCloseable {
   /** Kills it and what it has started, as SIGKILL does, and waits until it is gone. */
   public void kill() {
     destroy();
-    awaitEnd();
+    awaitEnd(AFTER_KILL);
   }
 
   @Override

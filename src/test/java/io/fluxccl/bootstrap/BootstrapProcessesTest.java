@@ -5,6 +5,9 @@ import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
 import static io.fluxccl.bootstrap.BootstrapContract.in;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static java.util.concurrent.CompletableFuture.delayedExecutor;
+import static java.util.concurrent.CompletableFuture.runAsync;
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -23,6 +26,7 @@ import java.util.Map;
 import java.util.OptionalInt;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
@@ -156,6 +160,10 @@ class BootstrapProcessesTest {
       assertThat(late.rank()).isEqualTo(1);
       Awaitility.await().until(() -> rank0.unresponsiveRank().equals(OptionalInt.of(1)));
       assertThat(failureOf(rank0.barrier(in(50))).rank()).isEqualTo(1);
+      // This process stands still; the other one answers no more than before.
+      await(runAsync(() -> LockSupport.parkNanos(MILLISECONDS.toNanos(1000)), rank0.loop));
+      await(runAsync(() -> {}, delayedExecutor(500, MILLISECONDS, rank0.loop)));
+      assertThat(rank0.unresponsiveRank()).hasValue(1);
       signal(stopped, "CONT");
       Awaitility.await().until(rank0::unresponsiveRank, OptionalInt::isEmpty);
       assertThat(rank0.failure()).isNotDone();

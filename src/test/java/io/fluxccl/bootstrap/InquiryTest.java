@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.testing.Ports;
@@ -20,6 +21,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
@@ -99,6 +101,18 @@ class InquiryTest {
     thread.loop().submit(() -> LockSupport.parkNanos(3 * little.toNanos())).get();
     thread.leave();
     assertThat(asked.join().silent()).containsExactly(1);
+  }
+
+  @Test
+  void shouldAskNobodyOnceTheThreadHasEnded() throws Exception {
+    form(1);
+    ranks.get(0).close();
+    await().until(ranks.get(0).loop::isTerminated);
+    assertThat(ranks.get(0).dump(true, Duration.ofHours(1)))
+        .failsWithin(LIMIT)
+        .withThrowableOfType(ExecutionException.class)
+        .withCauseInstanceOf(Aborted.class)
+        .withMessageContaining("closed meanwhile");
   }
 
   @Test
