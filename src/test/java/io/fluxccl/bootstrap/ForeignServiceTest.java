@@ -83,7 +83,7 @@ class ForeignServiceTest {
   @Test
   void shouldShowBytesThatAreNoText() throws Exception {
     byte[] bytes = {0x4a, 0, 0, 0, 0x0a, 0x38, 0x2e, 0x30, 0x2e, 0x33};
-    assertThat(join(addressOf(saying(bytes)), Duration.ofMillis(500)))
+    assertThat(join(addressOf(saying(bytes)), Duration.ofSeconds(2)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("it sent 0x4a0000000a382e30)");
   }
@@ -91,7 +91,7 @@ class ForeignServiceTest {
   @Test
   void shouldSayThatAServiceAcceptsAndDoesNotAnswer() throws Exception {
     // In the long run beyond the limit of a single attempt.
-    Duration limit = Duration.ofMillis(Rounds.of(500, 6000));
+    Duration limit = Duration.ofMillis(Rounds.of(2000, 6000));
     assertThat(join(addressOf(socket -> {}), limit))
         .isInstanceOf(Timeout.class)
         .hasMessageContaining("it accepts connections but does not answer")
@@ -100,7 +100,7 @@ class ForeignServiceTest {
 
   @Test
   void shouldSayThatAServiceAcceptsAndCloses() throws Exception {
-    assertThat(join(addressOf(Socket::close), Duration.ofMillis(500)))
+    assertThat(join(addressOf(Socket::close), Duration.ofSeconds(2)))
         .isInstanceOf(Timeout.class)
         .hasMessageContaining("closes them without a greeting; is another service at this port?");
   }

@@ -66,8 +66,7 @@ class InjectionTest {
         new Thread(
             () -> {
               byte[] bytes = new byte[1 << 16];
-              try (from;
-                  to) {
+              try {
                 InputStream in = from.getInputStream();
                 for (int n = in.read(bytes); n >= 0; n = in.read(bytes)) {
                   send(to, Arrays.copyOf(bytes, n));
@@ -76,12 +75,23 @@ class InjectionTest {
                   }
                 }
               } catch (IOException closed) {
-                // The test is over.
+                // One of them has reset its connection, or the test is over.
+              } finally {
+                end(to);
               }
             },
             "path");
     thread.setDaemon(true);
     thread.start();
+  }
+
+  /** A plain end: to close the socket with bytes that are unread would be a reset. */
+  private static void end(Socket to) {
+    try {
+      to.shutdownOutput();
+    } catch (IOException ended) {
+      // By itself.
+    }
   }
 
   private static void send(Socket to, byte[] bytes) throws IOException {
@@ -95,6 +105,8 @@ class InjectionTest {
   void closeAll() throws IOException {
     await(onAll(ranks, TcpBootstrap::closeAsync));
     path.close();
+    toRank.close();
+    toRoot.close();
   }
 
   private void assertLost(int rank, int peer) {

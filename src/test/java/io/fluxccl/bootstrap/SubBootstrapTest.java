@@ -142,7 +142,7 @@ class SubBootstrapTest extends BootstrapContract {
     List<LocalBootstrap> job = job(3);
     Split own = new Split("tensor", 0, 0, 0);
     List<CompletableFuture<List<Optional<Bootstrap>>>> waiting =
-        onAll(job.subList(0, 2), each -> each.split(List.of(own), in(300)));
+        onAll(job.subList(0, 2), each -> each.split(List.of(own), in(1000)));
     for (CompletableFuture<?> each : waiting) {
       assertThat(failureOf(each))
           .isInstanceOf(Timeout.class)

@@ -9,6 +9,8 @@ import static org.mockito.ArgumentMatchers.anyLong;
 import static org.mockito.Mockito.doReturn;
 import static org.mockito.Mockito.doThrow;
 import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.timeout;
+import static org.mockito.Mockito.verify;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
@@ -433,6 +435,7 @@ class ProxyChannelTest {
               ProxyChannel channel = channelOver(link, stuck, service);
               service.startProxy();
               channel.deviceHandle().putWithSignalAndRequestFlush(0, 32, 8);
+              verify(stuck, timeout(60_000)).beginFlush();
               service.stopProxy();
               assertThat(flushWordOf(channel)).isNegative();
               assertThat(service.failure(0)).isInstanceOf(Timeout.class);

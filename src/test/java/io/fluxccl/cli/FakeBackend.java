@@ -141,7 +141,7 @@ final class FakeBackend implements PerfBackend {
 
   private final class FakeRank implements PerfRank {
     /** Longer than a busy machine keeps a thread waiting. */
-    private static final long SLOWLY_NANOS = 40_000_000;
+    private static final long SLOWLY_NANOS = 100_000_000;
 
     private final Job job;
     private final int rank;

@@ -261,7 +261,18 @@ class RankProcessesTest {
   @ParameterizedTest
   @ValueSource(ints = {0, 7})
   void shouldEndWhatARankThatEndedByItselfHasLeftRunning(int code) throws InterruptedException {
-    String script = stubborn() + "sleep 300 > " + folder + "/out 2>&1 & echo $!; exit " + code;
+    String printed = folder + "/printed";
+    String bothHavePrinted = "[ -e " + printed + 0 + " ] && [ -e " + printed + 1 + " ]";
+    String script =
+        stubborn()
+            + "sleep 300 > "
+            + folder
+            + "/out 2>&1 & echo $!; : > "
+            + printed
+            + "$FLUXCCL_RANK; until "
+            + bothHavePrinted
+            + "; do sleep 0.05; done; exit "
+            + code;
 
     try (RankProcesses ranks = start(2, script)) {
       assertThat(ranks.await(GRACE)).isEqualTo(code);

@@ -19,6 +19,7 @@ import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.awaitility.Awaitility;
@@ -163,6 +164,7 @@ class BrokenFamilyTest {
   void shouldLogWhatClosingALaneThrowsBehindAFailure() {
     Logger log = (Logger) LoggerFactory.getLogger(LaneClosing.class);
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
+    lines.list = new CopyOnWriteArrayList<>();
     lines.start();
     log.addAppender(lines);
     try (LocalRanks ranks = LocalRanks.of(2)) {

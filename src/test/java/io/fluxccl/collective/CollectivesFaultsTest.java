@@ -13,6 +13,7 @@ import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -29,7 +30,10 @@ import reactor.core.publisher.Mono;
 /** What becomes of operations to which somebody does not come, or of which somebody has enough. */
 class CollectivesFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(120);
-  private static final Duration SHORT = Duration.ofMillis(300);
+
+  /** Under -Plong a machine is busier, and a rank that waits needs its time to say for whom. */
+  private static final Duration SHORT = Duration.ofMillis(Rounds.of(300, 1500));
+
   private static final CollectivesOptions ABORT_ON_CANCEL =
       CollectivesOptions.DEFAULT.withTimeout(LONG).withAbortOnCancel(true);
 

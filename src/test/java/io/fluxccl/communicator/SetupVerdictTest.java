@@ -36,7 +36,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 /** A step of the set-up fails because its peer has died, before the bootstrap reports the death. */
 class SetupVerdictTest {
   private static final Duration LONG = Duration.ofSeconds(60);
-  private static final int NOTICE_MILLIS = 50;
+  private static final int NOTICE_MILLIS = 5;
 
   private enum Step {
     CONNECT(Step::connect),

@@ -10,11 +10,12 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 
 class AgentThreadTest {
+  private static final int NAP_US = 20_000_000;
   private final AtomicInteger looks = new AtomicInteger();
   private volatile boolean failing;
 
   private final AgentThread agent =
-      new AgentThread("fluxccl-test-agent", new IdleBackoff(10, 20, 1_000_000, 1_000_000)) {
+      new AgentThread("fluxccl-test-agent", new IdleBackoff(10, 20, NAP_US, NAP_US)) {
         @Override
         public int doWork() {
           looks.incrementAndGet();
@@ -43,14 +44,13 @@ class AgentThreadTest {
   @Test
   void shouldWakeFromANap() {
     agent.start();
-    // Its naps last a second.
     for (int i = 0; i < 5; i++) {
       int before = looks.get();
       agent.execute(() -> {});
-      await().atMost(500, TimeUnit.MILLISECONDS).until(() -> looks.get() > before);
+      await().atMost(NAP_US / 2, TimeUnit.MICROSECONDS).until(() -> looks.get() > before);
     }
     agent.end(() -> {});
-    await().atMost(500, TimeUnit.MILLISECONDS).until(agent::isTerminated);
+    await().atMost(NAP_US / 2, TimeUnit.MICROSECONDS).until(agent::isTerminated);
   }
 
   @Test

@@ -200,8 +200,8 @@ class GenerationsTest {
   void shouldLetASpareWaitLongerThanTheJoinLimitWhileAGenerationRuns() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> first = next(all);
-    Process spare = start(options(1).withJoinTimeout(Duration.ofSeconds(1)));
-    assertThatThrownBy(() -> spare.end.get(2, TimeUnit.SECONDS))
+    Process spare = start(options(1).withJoinTimeout(Duration.ofSeconds(2)));
+    assertThatThrownBy(() -> spare.end.get(3, TimeUnit.SECONDS))
         .isInstanceOf(TimeoutException.class);
     assertWorks(first);
     all.get(1).subscription.dispose();
@@ -273,7 +273,7 @@ class GenerationsTest {
 
   @Test
   void shouldNameTheRanksThatDoNotCome() {
-    JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(1));
+    JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(2));
     StepVerifier.create(RankGroup.generations(options))
         .expectErrorSatisfies(
             error ->
@@ -309,7 +309,7 @@ class GenerationsTest {
   @Test
   void shouldWaitForTheAddressOfAHostThatHasNoneYet() {
     JoinOptions options =
-        options(0).withAddress("nowhere.invalid:29500").withJoinTimeout(Duration.ofSeconds(1));
+        options(0).withAddress("nowhere.invalid:29500").withJoinTimeout(Duration.ofSeconds(3));
     StepVerifier.create(RankGroup.generations(options))
         .expectErrorSatisfies(
             error ->

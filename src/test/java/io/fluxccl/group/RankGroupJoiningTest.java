@@ -101,7 +101,7 @@ class RankGroupJoiningTest {
   @Test
   void shouldNameTheJobWhenARankDoesNotCome() throws IOException {
     JoinOptions options =
-        atPort(0, Ports.free(), JobSecret.random()).withJoinTimeout(Duration.ofMillis(300));
+        atPort(0, Ports.free(), JobSecret.random()).withJoinTimeout(Duration.ofSeconds(1));
     assertThat(RankGroup.join(options))
         .failsWithin(LONG)
         .withThrowableThat()

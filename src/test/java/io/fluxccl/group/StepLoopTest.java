@@ -39,7 +39,7 @@ import reactor.test.StepVerifier;
 @Timeout(120)
 class StepLoopTest {
   private static final Duration LONG = Duration.ofSeconds(60);
-  private static final Duration STEP_LIMIT = Duration.ofMillis(500);
+  private static final Duration STEP_LIMIT = Duration.ofMillis(2500);
   private static final Duration IDLE = Duration.ofSeconds(3);
   private static final int RANKS = 3;
 

@@ -21,6 +21,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.lang.management.ManagementFactory;
@@ -189,7 +190,7 @@ class HostKernelsTest {
             DeviceBuffer x = memory.slice(0, BYTES);
             DeviceBuffer y = memory.slice(BYTES, BYTES);
             Collectives collectives =
-                create(rank, rank.rank() == 0 ? Duration.ofMillis(250) : LONG, 2);
+                create(rank, rank.rank() == 0 ? Duration.ofMillis(Rounds.of(250, 1500)) : LONG, 2);
             collectives.register(memory).join();
             rank.meet();
             if (rank.rank() == 0) {

@@ -297,7 +297,12 @@ abstract class CudaMemoryContract {
       assertThatThrownBy(mapping::release).isInstanceOf(InvalidUsage.class);
       device.map(name).release(); // again, from the start
     }
-    assertThatThrownBy(() -> device.map(name)).isInstanceOf(DeviceFailure.class);
+    // As long as it is not unmapped here, the driver knows it.
+    Awaitility.await()
+        .untilAsserted(
+            () ->
+                assertThatThrownBy(() -> device.map(name).release())
+                    .isInstanceOf(DeviceFailure.class));
   }
 
   @Test

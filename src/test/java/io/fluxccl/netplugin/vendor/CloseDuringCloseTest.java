@@ -40,7 +40,7 @@ class CloseDuringCloseTest {
   @ParameterizedTest
   @MethodSource("objects")
   void shouldUnloadTheLibraryOnlyOnceTheCloseHasReturned(String object) throws Exception {
-    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=300");
+    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=1000");
     // Another process, because to unload it earlier is the end of that one.
     try (ProcessRank child =
         TestJvms.start(CloseDuringCloseTest.class, library.toString(), object)) {
@@ -53,6 +53,7 @@ class CloseDuringCloseTest {
     VendorPlugin plugin =
         VendorPlugin.open(PluginSearch.open(args[0]), false, Duration.ofSeconds(60));
     Thread closing = new Thread(lastOpen(plugin, args[1]));
+    Awaitility.await().until(() -> !isInPlugin(closing)); // the first time takes long
     closing.start();
     Awaitility.await().pollInterval(Duration.ofMillis(1)).until(() -> isInPlugin(closing));
     plugin.close();

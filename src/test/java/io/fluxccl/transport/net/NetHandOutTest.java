@@ -38,7 +38,7 @@ class NetHandOutTest {
     try (NetRanks ranks = new NetRanks(net)) {
       Endpoint a = ranks.endpoint(0, 1, 0);
       Endpoint b = ranks.endpoint(1, 0, 0);
-      Deadline deadline = Deadline.after(Duration.ofMillis(300));
+      Deadline deadline = Deadline.after(Duration.ofSeconds(2));
       CountDownLatch handedOut = new CountDownLatch(1);
       net.beforeAccepted =
           () -> {
