@@ -180,9 +180,10 @@ public record LogisticRegression(int features, int steps, double rate) implement
         .setAppName("logistic-regression")
         .setMaster(master)
         .set("spark.ui.enabled", "false")
-        // Spark looks every 15 s whether there are slots for all tasks, and gives up after 40
+        // Spark would look every 15 s whether there are slots for all tasks, and give up after 40
         // looks.
-        .set("spark.barrier.max.concurrent.checkInterval", "1s")
+        .set("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
+        .set("spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures", "600")
         .set("spark.scheduler.minRegisteredResourcesRatio", "1");
   }
 

@@ -88,7 +88,7 @@ class SumApplicationTest {
       await().until(() -> get(each, "/actuator/health").contains("out of paper"));
       assertThat(get(rank, "/actuator/health"))
           .contains("\"status\":\"DOWN\"", "\"failedRank\":1", "\"code\":\"ABORTED\"");
-      assertThat(get(rank, "/actuator/metrics/fluxccl.ranks")).contains("\"value\":0.0");
+      await().until(() -> get(each, "/actuator/metrics/fluxccl.ranks").contains("\"value\":0.0"));
     }
     assertThat(get(0, "/sum/14")).contains("500");
   }

@@ -14,6 +14,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
 import org.slf4j.Logger;
@@ -44,6 +45,9 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   /** Turns tokens into text, in their order, off the thread that leads the steps. */
   private final Scheduler texts = Schedulers.newSingle("texts", true);
+
+  /** Steps whose tokens are not all on their way to the clients. */
+  private final AtomicInteger unsentSteps = new AtomicInteger();
 
   private final AtomicLong steps = new AtomicLong();
   private final AtomicLong tokens = new AtomicLong();
@@ -138,9 +142,14 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       double millis = (System.nanoTime() - begun) / 1e6;
       stepMillis = stepMillis == 0 ? millis : stepMillis + SMOOTHING * (millis - stepMillis);
       steps.incrementAndGet();
-      List<Batch.Token> next = batch.finishStep(model::next);
-      tokens.addAndGet(next.size());
-      texts.schedule(() -> next.forEach(InferenceEngine::send));
+      unsentSteps.incrementAndGet(); // before the batch shrinks, as drain reads it after that
+      try {
+        List<Batch.Token> next = batch.finishStep(model::next);
+        tokens.addAndGet(next.size());
+        texts.schedule(() -> next.forEach(InferenceEngine::send));
+      } finally {
+        texts.schedule(unsentSteps::decrementAndGet);
+      }
     }
 
     /**
@@ -349,7 +358,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
         () -> {
           draining = true;
           return Flux.interval(Duration.ofMillis(10))
-              .takeUntil(tick -> batch.running() + batch.waiting() == 0)
+              .takeUntil(tick -> batch.running() + batch.waiting() + unsentSteps.get() == 0)
               .then();
         });
   }

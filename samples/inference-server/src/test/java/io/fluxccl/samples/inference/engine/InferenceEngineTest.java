@@ -16,6 +16,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
@@ -150,6 +151,31 @@ class InferenceEngineTest {
     expectRefused(engine.generate(late).delayElements(LONG), Refused.Reason.DEADLINE);
     engine.drain().block(LONG);
     expectRefused(engine.generate(request("w1", 1)), Refused.Reason.UNAVAILABLE);
+  }
+
+  @Test
+  void shouldNotBeDrainedBeforeTheLastPieceIsSent() {
+    TextEngine engine = meet();
+    AtomicBoolean hold = new AtomicBoolean(true);
+    CompletableFuture<TextPiece> last =
+        engine
+            .generate(request("w5 w11", 3))
+            .filter(piece -> piece.end() != TextPiece.End.NOT_YET)
+            .doOnNext(piece -> spinWhile(hold))
+            .next()
+            .toFuture();
+    await().atMost(LONG).until(() -> engine.status().tokens() == 3);
+    CompletableFuture<Void> drained = engine.drain().toFuture();
+    // Many of the looks that it takes.
+    await().during(Duration.ofMillis(300)).until(() -> !drained.isDone());
+    hold.set(false);
+    assertThat(drained).succeedsWithin(LONG);
+    assertThat(last).isDone();
+  }
+
+  /** On a thread on which BlockHound refuses to park, and to call onSpinWait. */
+  private static void spinWhile(AtomicBoolean condition) {
+    while (condition.get()) {}
   }
 
   @ParameterizedTest

@@ -109,7 +109,7 @@ class StreamsTest {
     try (Socket client = connect(STREAM, "X-Request-Timeout-Ms: 100\r\n")) {
       await().untilTrue(cancelled);
       assertThat(endOf(client.getInputStream())).isTrue();
-      assertThat(served.get("/metrics").body()).contains("status=\"200\"} 1.0");
+      await().until(() -> served.get("/metrics").body().contains("status=\"200\"} 1.0"));
     }
   }
 
