@@ -19,9 +19,9 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** {@code fluxccl dump} on each of two hosts of a job, whose files are each host's own. */
 @Tag("faults")
-@Timeout(300)
+@Timeout(600)
 class DumpAcrossHostsTest {
-  private static final int LIMIT_SECONDS = 90;
+  private static final int LIMIT_SECONDS = 240;
   private static final Optional<String> MISSING = TwoHosts.missing();
 
   private final String secret = JobSecret.random().text();

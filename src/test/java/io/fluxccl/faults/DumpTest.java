@@ -135,7 +135,7 @@ class DumpTest {
     assertThat(verdict(pid(0), missing).group(1)).isEqualTo(forgotten);
     assertThat(verdict(address, missing).group(1)).isEqualTo(forgotten);
 
-    String json = dump(pid(2), "--json").replaceAll("\\s", "");
+    String json = dump(pid(2), "--json", "--limit", "20000").replaceAll("\\s", "");
     assertThat(json).contains("\"blamed\":[1]");
     assertThat(json).contains("\"waiting\":[0,2],\"not_begun\":[1]");
     assertThat(json).contains("\"call\":\"all-reduce" + forgotten + "\"");

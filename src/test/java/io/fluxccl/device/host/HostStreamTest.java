@@ -191,10 +191,12 @@ class HostStreamTest {
   void shouldKeepClosedMemoryUntilEnqueuedWorkIsDoneWithoutWaiting() throws Exception {
     HostBuffer buffer = device.allocate(1 << 20);
     SharedSegment segment = buffer.segment();
+    CountDownLatch begun = new CountDownLatch(1);
     CountDownLatch end = new CountDownLatch(1);
     stream.launch(
         kernel(
             (thread, args) -> {
+              begun.countDown();
               end.await();
               HostMemory.putLong(args.get(0, HostBuffer.class).address(), 1);
             }),
@@ -205,7 +207,8 @@ class HostStreamTest {
     buffer.close();
     buffer.close();
     assertThat(segment.users()).isEqualTo(1);
-    stream.close(); // drops kernels, not the release
+    assertThat(begun.await(60, TimeUnit.SECONDS)).isTrue();
+    stream.close(); // drops kernels that have not begun, not the release
     assertThat(segment.users()).isEqualTo(1);
     end.countDown();
     Awaitility.await().until(() -> segment.users() == 0);
