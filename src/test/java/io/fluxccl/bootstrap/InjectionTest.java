@@ -20,6 +20,7 @@ import java.net.Socket;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import org.agrona.CloseHelper;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -90,7 +91,7 @@ class InjectionTest {
     try {
       to.shutdownOutput();
     } catch (IOException ended) {
-      // By itself.
+      // The other side has closed this connection already.
     }
   }
 
@@ -102,11 +103,9 @@ class InjectionTest {
   }
 
   @AfterEach
-  void closeAll() throws IOException {
+  void closeAll() {
     await(onAll(ranks, TcpBootstrap::closeAsync));
-    path.close();
-    toRank.close();
-    toRoot.close();
+    CloseHelper.closeAll(path, toRank, toRoot);
   }
 
   private void assertLost(int rank, int peer) {
