@@ -53,7 +53,6 @@ final class ControlConnection implements Handshake.Outcome {
   private int rootHost = FluxCclException.NO_RANK;
   private ScheduledFuture<?> ticks;
   private List<Integer> silent = List.of();
-  private boolean rootSilent;
 
   ControlConnection(TcpBootstrap bootstrap, Rendezvous rendezvous, Duration heartbeatInterval) {
     this.bootstrap = bootstrap;
@@ -269,7 +268,7 @@ final class ControlConnection implements Handshake.Outcome {
 
   private void tick() {
     if (clock.stalled()) {
-      session.excuseUnless(rootSilent);
+      session.excuseUnless(bootstrap.liveness.silentRanks().contains(rootHost));
     }
     // Without being asked: the question may wait behind a long message.
     send(new Pong());
@@ -280,7 +279,7 @@ final class ControlConnection implements Handshake.Outcome {
   // A root that is gone is not silent, and of silent ranks it alone knows.
   private void findUnresponsive() {
     long limit = clock.silenceLimit();
-    rootSilent = formed && session.isSilentSince(limit);
+    boolean rootSilent = formed && session.isSilentSince(limit);
     bootstrap.liveness.set(
         rootSilent && rootHost >= 0 && rootHost != bootstrap.rank()
             ? List.of(rootHost)

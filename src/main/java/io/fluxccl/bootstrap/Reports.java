@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.Aborted;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Report;
 import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.RankReport;
-import io.netty.util.concurrent.FutureListener;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -15,12 +15,16 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
 /** What one rank answers when it is asked what it does: a part for each of its communicators. */
 final class Reports {
   private static final String HOST = host();
+  // Longer than a busy machine stops a thread.
+  private static final long GRACE_MILLIS = 5000;
   private static final int MOST_BYTES = BootstrapFrameCodec.CONTROL_LIMIT - 64;
 
   private final AbstractBootstrap bootstrap;
@@ -55,12 +59,21 @@ final class Reports {
     CompletableFuture<JobDump> asked =
         CompletableFuture.supplyAsync(() -> links.inquire(all, limit), bootstrap::onLoop)
             .thenCompose(Function.identity());
-    // The thread that would end it in time ends with the last bootstrap of this JVM.
-    FutureListener<Object> ended =
-        end -> asked.completeExceptionally(Aborted.of(bootstrap.rank(), "dump: closed meanwhile"));
-    bootstrap.loop.terminationFuture().addListener(ended);
-    return asked.whenComplete(
-        (dump, failure) -> bootstrap.loop.terminationFuture().removeListener(ended));
+    // The bootstrap's thread keeps the limit itself, unless it has ended or is stuck.
+    return asked
+        .orTimeout(limit.toMillis() + GRACE_MILLIS, TimeUnit.MILLISECONDS)
+        .exceptionallyCompose(failure -> CompletableFuture.failedFuture(typed(failure, limit)));
+  }
+
+  private FluxCclException typed(Throwable failure, Duration limit) {
+    return failure instanceof TimeoutException
+        ? Timeout.of(
+            bootstrap.rank(),
+            "%s: dump: the bootstrap's thread has not answered %s ms after the limit of %s ms",
+            bootstrap.describe(),
+            GRACE_MILLIS,
+            limit.toMillis())
+        : FluxCclException.from(failure);
   }
 
   /** Returns the report of this rank as it is now. On the event loop. */

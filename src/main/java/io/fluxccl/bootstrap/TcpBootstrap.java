@@ -203,7 +203,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   private FluxCclException late() {
     long millis = options.timeout().toMillis();
     String text = "%s: initialize: the root's address was not found within %s ms";
-    if (control == null && unknownHost != null) {
+    if (unknownHost != null) {
       return unknownHost;
     }
     return control != null

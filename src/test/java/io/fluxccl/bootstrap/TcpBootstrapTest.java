@@ -128,7 +128,7 @@ class TcpBootstrapTest extends BootstrapContract {
       assertThat(late.rank()).isEqualTo(1);
     }
     assertThat(Duration.ofNanos(System.nanoTime() - start))
-        .isBetween(Duration.ofMillis(1000), Duration.ofMillis(3000));
+        .isBetween(Duration.ofMillis(1000), Duration.ofMillis(2500));
     await(onAll(ranks, TcpBootstrap::closeAsync));
   }
 

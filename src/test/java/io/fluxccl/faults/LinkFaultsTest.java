@@ -29,7 +29,7 @@ class LinkFaultsTest {
   private static final int LIMIT_SECONDS = 90;
 
   /** Within which a rank that can't be reached is news. */
-  private static final Duration SOON = Duration.ofSeconds(5);
+  private static final Duration SOON = Duration.ofSeconds(3);
 
   private static final Optional<String> MISSING = TwoHosts.missing();
 

@@ -35,7 +35,7 @@ import reactor.core.Disposable;
 class SilenceTest {
   private static final int RANKS = 3;
   private static final int VICTIM = 2;
-  private static final Duration SOON = Duration.ofSeconds(5);
+  private static final Duration SOON = Duration.ofSeconds(3);
   private static final Duration LIMIT = Duration.ofSeconds(8);
 
   private final JobSecret secret = JobSecret.random();

@@ -284,7 +284,7 @@ class ProxyThreadTest {
         .hasMessageContaining("threadInit")
         .hasRootCauseInstanceOf(NoClassDefFoundError.class);
     assertThat(proxy.isRunning()).isFalse();
-    await().until(() -> threads() == 0);
+    assertThat(threads()).isZero();
 
     fail.set(false);
     proxy.start();

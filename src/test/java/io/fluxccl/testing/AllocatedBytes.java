@@ -4,7 +4,7 @@ package io.fluxccl.testing;
 import com.sun.management.ThreadMXBean;
 import java.lang.management.ManagementFactory;
 
-/** What code allocates on the Java heap. */
+/** Measures how many bytes code allocates on the Java heap. */
 public final class AllocatedBytes {
   private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 

@@ -142,7 +142,8 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       double millis = (System.nanoTime() - begun) / 1e6;
       stepMillis = stepMillis == 0 ? millis : stepMillis + SMOOTHING * (millis - stepMillis);
       steps.incrementAndGet();
-      unsentSteps.incrementAndGet(); // before the batch shrinks, as drain reads it after that
+      // Counted before the batch shrinks: drain looks at the batch first.
+      unsentSteps.incrementAndGet();
       try {
         List<Batch.Token> next = batch.finishStep(model::next);
         tokens.addAndGet(next.size());

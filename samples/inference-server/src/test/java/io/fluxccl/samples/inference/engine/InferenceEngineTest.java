@@ -166,9 +166,12 @@ class InferenceEngineTest {
             .toFuture();
     await().atMost(LONG).until(() -> engine.status().tokens() == 3);
     CompletableFuture<Void> drained = engine.drain().toFuture();
-    // Many of the looks that it takes.
-    await().during(Duration.ofMillis(300)).until(() -> !drained.isDone());
-    hold.set(false);
+    try {
+      // Many of the looks that it takes.
+      await().during(Duration.ofMillis(300)).until(() -> !drained.isDone());
+    } finally {
+      hold.set(false);
+    }
     assertThat(drained).succeedsWithin(LONG);
     assertThat(last).isDone();
   }
