@@ -6,7 +6,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
-import io.fluxccl.testing.Rounds;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -72,18 +71,6 @@ class SoakTest {
     assertThat(result()).containsKeys("heap_kib", "rss_kib");
     assertThat(result().get("collectives")).isGreaterThan(8);
     assertThat(result().get("cancelled")).isPositive();
-  }
-
-  @Test
-  @Tag("long")
-  void shouldReplaceRanksThatAreKilled() throws Exception {
-    String seconds = Integer.toString(Rounds.of(24, 60));
-    int code = soak("--ranks", "3", "--seconds", seconds, "--restart", "--kill-every", "7");
-    assertThat(code).as(err()).isZero();
-    assertThat(result()).containsEntry("wrong", 0L).containsEntry("segments", 0L);
-    assertThat(result().get("kills")).isPositive();
-    assertThat(result().get("generations")).isGreaterThan(1);
-    assertThat(err()).contains("ended with code 137 and is started again");
   }
 
   @Test

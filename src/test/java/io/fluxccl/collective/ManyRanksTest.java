@@ -100,7 +100,7 @@ class ManyRanksTest {
   }
 
   @Test
-  @Tag("long")
+  @Tag("nightly")
   void shouldReduceAmongManyRanks() throws IOException {
     reduce(128, Transport.SHM, "host-staged", 8, 1 << 20);
     reduce(256, Transport.SHM, "host-one-shot", 8, 4096);

@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.collective.ExpertTrial.Routing;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.Random;
@@ -18,8 +19,8 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(7200)
 abstract class RandomShapesContract {
   private static final Duration TIME =
-      Duration.ofSeconds(Integer.getInteger("fluxccl.random.seconds", 10));
-  private static final long SEED = Long.getLong("fluxccl.random.seed", 1);
+      Duration.ofSeconds(Integer.getInteger("fluxccl.random.seconds", Rounds.of(5, 60)));
+  private static final long SEED = Long.getLong("fluxccl.random.seed", Rounds.SEED);
   private static final int MOST_RANKS = 8;
   private static final int ROUNDS = 4;
 

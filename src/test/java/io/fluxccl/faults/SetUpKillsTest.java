@@ -9,6 +9,7 @@ import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.testing.Ports;
+import io.fluxccl.testing.Rounds;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -25,19 +26,19 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.parallel.Execution;
-import org.junit.jupiter.api.parallel.ExecutionMode;
+import org.junit.jupiter.api.parallel.Isolated;
 
 /**
- * A rank is killed just after it has joined, and in every other round at a random moment of its
- * joining. The others, which are ranks of this JVM, learn which one it was. {@code
- * -Dfluxccl.setup.kills} is how often.
+ * Kills a rank just after it has joined, and in every other round at a random moment of its
+ * joining, {@code -Dfluxccl.setup.kills} times in all. The library's bound: the other ranks, which
+ * run in this JVM, get an error that names the dead rank within seconds.
  */
 @Tag("faults")
+@Tag("timed")
 @Timeout(1200)
-@Execution(ExecutionMode.CONCURRENT)
+@Isolated
 class SetUpKillsTest {
-  private static final int KILLS = Integer.getInteger("fluxccl.setup.kills", 100);
+  private static final int KILLS = Integer.getInteger("fluxccl.setup.kills", Rounds.of(20, 100));
   private static final int RANKS = 3;
 
   /** Where the victim may die unseen: then the others wait that long for it. */
@@ -51,15 +52,15 @@ class SetUpKillsTest {
   /** Jobs wait most of their time, for the moment of the kill or for their limit. */
   private static final int AT_ONCE = 4;
 
-  /** Within which nearly all are told. */
+  /** The bound for nine survivors in ten. */
   private static final long SOON_MILLIS = 2_000;
 
-  /** Within which all are told, where jobs compete for the processors. */
+  /** The bound for all survivors; four jobs run at once. */
   private static final long LATE_MILLIS = 5_000;
 
   private static final int SPREAD_MILLIS = 800;
 
-  private final Random random = new Random(3);
+  private final Random random = new Random(Rounds.SEED);
   private final List<Long> millis = Collections.synchronizedList(new ArrayList<>());
   private final List<String> wrong = Collections.synchronizedList(new ArrayList<>());
   private final AtomicInteger unseen = new AtomicInteger();
@@ -91,8 +92,9 @@ class SetUpKillsTest {
     }
     Collections.sort(millis);
     System.out.printf(
-        "%d kills; of %d survivors %d were told, after %d ms (median), %d ms (worst)%n",
+        "%d kills, seed %d; of %d survivors %d got the error, after %d ms (median), %d ms (worst)%n",
         KILLS,
+        Rounds.SEED,
         millis.size() + unseen.get(),
         millis.size(),
         millis.get(millis.size() / 2),

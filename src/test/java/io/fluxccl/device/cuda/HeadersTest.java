@@ -36,7 +36,7 @@ class HeadersTest {
 
   @ParameterizedTest
   @MethodSource("headers")
-  @Tag("long")
+  @Tag("nightly")
   void shouldCompileAloneForTheDevice(String header) throws Exception {
     assertThat(nvcc("-ptx", including(header, ".cu"))).isEmpty();
   }

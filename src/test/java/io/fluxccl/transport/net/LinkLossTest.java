@@ -41,6 +41,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Connections whose links are reset, cut or falsified. */
@@ -208,9 +209,13 @@ class LinkLossTest {
     assertThat(link.resumptions() > 0).isNotEqualTo(oldSocketsRecover);
   }
 
+  static List<Integer> secondsCut() {
+    return Rounds.LONG ? List.of(30, 60) : List.of(8);
+  }
+
   @Tag("long")
   @ParameterizedTest
-  @ValueSource(ints = {30, 60})
+  @MethodSource("secondsCut")
   void shouldGoOnWhenThePathIsCutForLongWithinTheLimit(int seconds) throws Exception {
     config = config.withResumeTimeout(Duration.ofSeconds(90));
     connect();
