@@ -34,9 +34,6 @@ import org.junit.jupiter.api.Timeout.ThreadMode;
 abstract class BootstrapContract {
   static final int LIMIT = 1 << 16;
 
-  /** Within which all learn of a rank that has died. */
-  private static final Duration SOON = Duration.ofSeconds(1);
-
   private final List<Bootstrap> open = Collections.synchronizedList(new ArrayList<>());
 
   /** Ranks that are set up, with a message limit of {@link #LIMIT}. */
@@ -340,7 +337,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldTimeOutNearTheDeadlineNamingTheRankThatIsLate() {
+  void shouldTimeOutAfterTheDeadlineNamingTheRankThatIsLate() {
     List<? extends Bootstrap> ranks = group(3);
     long start = System.nanoTime();
     List<CompletableFuture<?>> waiting =
@@ -355,7 +352,7 @@ abstract class BootstrapContract {
       assertThat(late).hasMessageContaining("rank 2").hasMessageContaining("500 ms");
     }
     assertThat(Duration.ofNanos(System.nanoTime() - start))
-        .isBetween(Duration.ofMillis(490), Duration.ofMillis(1200));
+        .isGreaterThanOrEqualTo(Duration.ofMillis(490));
     // Nobody else is harmed, and the receive that gave up took nothing.
     ranks.get(2).send(0, 5, bytes("late"), soon());
     assertThat(await(ranks.get(0).recv(2, 5, soon()))).isEqualTo(bytes("late"));
@@ -385,7 +382,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldNameTheDeadRankEverywhereWithinASecond() {
+  void shouldNameTheDeadRankEverywhere() {
     List<? extends Bootstrap> ranks = group(4);
     List<CompletableFuture<?>> waiting = new ArrayList<>();
     for (int rank : new int[] {0, 1, 3}) {
@@ -393,7 +390,6 @@ abstract class BootstrapContract {
       waiting.add(ranks.get(rank).barrier(soon()));
     }
     await(ranks.get(0).send(1, 8, bytes("still here"), soon()));
-    long start = System.nanoTime();
     await(kill(ranks.get(2)));
     for (CompletableFuture<?> each : waiting) {
       assertThat(failureOf(each)).isInstanceOf(RemoteFailure.class);
@@ -407,20 +403,17 @@ abstract class BootstrapContract {
       assertThat(failureOf(ranks.get(rank).send(rank, 0, new byte[0], soon())).rank()).isEqualTo(2);
       assertThat(failureOf(ranks.get(rank).allGather(new byte[0], soon())).rank()).isEqualTo(2);
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
   }
 
   @Test
   void shouldNameTheRootWhenItDies() {
     List<? extends Bootstrap> ranks = group(3);
-    long start = System.nanoTime();
     await(kill(ranks.get(0)));
     for (int rank : new int[] {1, 2}) {
       FluxCclException reason = await(ranks.get(rank).failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(0);
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
   }
 
   @Test
@@ -500,13 +493,11 @@ abstract class BootstrapContract {
     List<CompletableFuture<Void>> waiting =
         onAll(ranks.subList(0, 4), each -> each.barrier(soon()));
     await(ranks.get(4).closeAsync());
-    long start = System.nanoTime();
     for (CompletableFuture<Void> each : waiting) {
       FluxCclException reason = failureOf(each);
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(4);
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
     assertThat(ranks.get(0).failure()).isNotDone();
   }
 

@@ -154,11 +154,11 @@ class BootstrapProcessesTest {
       List<OptionalInt> silence = new CopyOnWriteArrayList<>();
       rank0.silence().subscribe(silence::add);
       signal(stopped, "STOP");
-      // Waiting for rank 2, which is well: the one that is not is to blame.
-      FluxCclException late = failureOf(rank0.recv(2, 1, in(4000)));
+      Awaitility.await().until(() -> rank0.unresponsiveRank().equals(OptionalInt.of(1)));
+      // The receive waits for rank 2, which answers; the error names rank 1, which does not.
+      FluxCclException late = failureOf(rank0.recv(2, 1, in(50)));
       assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("heartbeat");
       assertThat(late.rank()).isEqualTo(1);
-      Awaitility.await().until(() -> rank0.unresponsiveRank().equals(OptionalInt.of(1)));
       assertThat(failureOf(rank0.barrier(in(50))).rank()).isEqualTo(1);
       // This process stands still; the other one answers no more than before.
       await(runAsync(() -> LockSupport.parkNanos(MILLISECONDS.toNanos(1000)), rank0.loop));
@@ -174,11 +174,9 @@ class BootstrapProcessesTest {
                       .containsExactly(
                           OptionalInt.empty(), OptionalInt.of(1), OptionalInt.empty()));
       signal(stopped, "KILL");
-      long start = System.nanoTime();
       FluxCclException reason = await(rank0.failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(1);
-      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(10));
     }
   }
 

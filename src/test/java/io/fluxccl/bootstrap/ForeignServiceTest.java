@@ -72,7 +72,7 @@ class ForeignServiceTest {
   void shouldSayBeforeTheTimeLimitThatAnotherServiceAnswers() throws Exception {
     byte[] banner = "SSH-2.0-OpenSSH_9.6p1\r\n".getBytes(StandardCharsets.US_ASCII);
     String address = addressOf(saying(banner));
-    assertThat(join(address, Duration.ofSeconds(4)))
+    assertThat(join(address, Duration.ofSeconds(8)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("another service")
         .hasMessageContaining(address)
@@ -83,7 +83,7 @@ class ForeignServiceTest {
   @Test
   void shouldShowBytesThatAreNoText() throws Exception {
     byte[] bytes = {0x4a, 0, 0, 0, 0x0a, 0x38, 0x2e, 0x30, 0x2e, 0x33};
-    assertThat(join(addressOf(saying(bytes)), Duration.ofSeconds(2)))
+    assertThat(join(addressOf(saying(bytes)), Duration.ofSeconds(8)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("it sent 0x4a0000000a382e30)");
   }

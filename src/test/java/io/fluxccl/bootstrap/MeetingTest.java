@@ -84,7 +84,7 @@ class MeetingTest {
       RankEnvironment place = RankEnvironment.of(1, 2).withAddress(address);
       try (Meeting stranger = new Meeting(place, other, 2, Duration.ZERO)) {
         assertThat(
-                stranger.attend(null, OptionalInt.empty(), Deadline.after(Duration.ofMillis(2400))))
+                stranger.attend(null, OptionalInt.empty(), Deadline.after(Duration.ofSeconds(8))))
             .failsWithin(LONG)
             .withThrowableThat()
             .withCauseInstanceOf(InvalidUsage.class)

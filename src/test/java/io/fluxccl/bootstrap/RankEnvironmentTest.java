@@ -215,7 +215,7 @@ class RankEnvironmentTest {
     "FLUXCCL_ADDR, ::1:5",
     "FLUXCCL_UNIQUE_ID, abc",
     "FLUXCCL_SECRET, short",
-    "FLUXCCL_SECRET_FILE, /nowhere/at/all"
+    "FLUXCCL_SECRET_FILE, /proc/nowhere"
   })
   void shouldNameTheVariableThatMakesNoSense(String name, String value) {
     assertThatThrownBy(() -> RankEnvironment.from(with(OWN, name, value)))

@@ -29,9 +29,6 @@ import org.junit.jupiter.params.provider.CsvSource;
 /** A rank that dies at a step of set-up ends that of all others, who name it. */
 @org.junit.jupiter.api.Timeout(90)
 class SetupDeathTest {
-  /** Two seconds, and a busy machine's time. */
-  private static final Duration SOON = Duration.ofSeconds(5);
-
   private static final Duration LONG = Duration.ofSeconds(60);
 
   private final int port = TcpRanks.freePort();
@@ -69,7 +66,6 @@ class SetupDeathTest {
   }
 
   private void assertLost(int victim, List<CompletableFuture<Void>> joined) {
-    long start = System.nanoTime();
     for (int rank = 0; rank < joined.size(); rank++) {
       if (rank != victim) {
         FluxCclException reason = outcome(rank, joined.get(rank));
@@ -77,7 +73,6 @@ class SetupDeathTest {
         assertThat(reason.rank()).as("rank %s: %s", rank, reason.getMessage()).isEqualTo(victim);
       }
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
   }
 
   /** Returns why it did not join, or why the job that it joined has failed. */
@@ -172,24 +167,20 @@ class SetupDeathTest {
       ranks.add(TcpBootstrap.create(rank, 4, within(LONG)));
     }
     List<CompletableFuture<Void>> joined = start(3);
-    long start = System.nanoTime();
     for (CompletableFuture<Void> each : joined) {
       FluxCclException late = failureOf(each);
       assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("[3] had not come");
       assertThat(late.rank()).isEqualTo(3);
     }
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
   }
 
   @Test
   void shouldSayThatTheRankOfTheRootHasLeft() {
     create(3);
     List<CompletableFuture<Void>> joined = start(2);
-    long start = System.nanoTime();
     await(ranks.get(0).closeAsync());
     FluxCclException reason = failureOf(joined.get(1));
     assertThat(reason).isInstanceOf(RemoteFailure.class).hasMessageContaining("it has left");
     assertThat(reason.rank()).isZero();
-    assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(SOON);
   }
 }

@@ -113,21 +113,23 @@ class MainTest {
     Cli run =
         Cli.run(
             BACKEND,
-            Map.of(RankVariables.SECRET, "hunter2", "FLUXCCL_LOG", "debug", "HOME", "/nowhere"),
+            Map.of(
+                RankVariables.SECRET, "hunter2", "FLUXCCL_LOG", "debug", "HOME", "/home-of-nobody"),
             "info");
 
     assertThat(run.code()).isZero();
     assertThat(run.out())
         .contains("host: ", "fake device 0", "exact", "CUDA_IPC", "FLUXCCL_LOG", "(secret)")
-        .doesNotContain("hunter2", "/nowhere");
+        .doesNotContain("hunter2", "/home-of-nobody");
   }
 
   @Test
   void shouldShowTheDirectoryOfSharedMemoryThatTheUserChose(@TempDir Path folder) {
     assertThat(Cli.run(BACKEND, Map.of("FLUXCCL_SHM_DIR", folder.toString()), "info").out())
         .contains("shared memory in " + folder + " (");
-    assertThat(Cli.run(BACKEND, Map.of("FLUXCCL_SHM_DIR", "/nowhere"), "info").out())
-        .contains("FLUXCCL_SHM_DIR=/nowhere is no directory that this user can write to");
+    String missing = folder.resolve("missing").toString();
+    assertThat(Cli.run(BACKEND, Map.of("FLUXCCL_SHM_DIR", missing), "info").out())
+        .contains("FLUXCCL_SHM_DIR=" + missing + " is no directory that this user can write to");
   }
 
   @ParameterizedTest

@@ -31,6 +31,8 @@ abstract class DeviceTimesContract {
   /** A call may end on the device before its enqueueing is recorded. */
   private static final long SOON_NS = 500_000_000;
 
+  private static final long WAITED_NS = 100_000_000;
+
   private final List<AutoCloseable> opened = new ArrayList<>();
   private final List<Communicator> communicators = new ArrayList<>();
   private final List<Collectives> collectives = new ArrayList<>();
@@ -122,13 +124,17 @@ abstract class DeviceTimesContract {
   void shouldCountTheTimeForWhichACallWaitsForTheOtherRank() throws Exception {
     open(true);
     callBoth(1);
-    CompletableFuture<Void> early = call(0);
-    Thread.sleep(300); // this time is what is to be found again
-    await(List.of(early, call(1)));
-    CallRecord waited = recorded(0).get(1);
-    assertThat(waited.deviceEndedNs() - waited.deviceBegunNs())
-        .isBetween(
-            TimeUnit.MILLISECONDS.toNanos(100), waited.endedNs() - waited.enqueuedNs() + SOON_NS);
+    long longest = 0;
+    for (int i = 1; i <= 20 && longest < WAITED_NS; i++) { // again if rank 0 began late
+      CompletableFuture<Void> early = call(0);
+      Thread.sleep(300); // the device times have to contain this time
+      await(List.of(early, call(1)));
+      CallRecord waited = recorded(0).get(i);
+      long onDevice = waited.deviceEndedNs() - waited.deviceBegunNs();
+      assertThat(onDevice).isLessThanOrEqualTo(waited.endedNs() - waited.enqueuedNs() + SOON_NS);
+      longest = Math.max(longest, onDevice);
+    }
+    assertThat(longest).isGreaterThanOrEqualTo(WAITED_NS);
   }
 
   @Test

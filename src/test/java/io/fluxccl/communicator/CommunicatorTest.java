@@ -225,8 +225,7 @@ class CommunicatorTest {
           .isInstanceOf(Timeout.class)
           .hasMessageContaining("connectOnSetup(rank=1, tag=5, SHM)")
           .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
-      assertThat(Duration.ofNanos(System.nanoTime() - start))
-          .isBetween(SHORT, Duration.ofSeconds(2));
+      assertThat(Duration.ofNanos(System.nanoTime() - start)).isGreaterThanOrEqualTo(SHORT);
       StepVerifier.create(link.mono()).expectError(Timeout.class).verify(TIMEOUT);
     }
   }

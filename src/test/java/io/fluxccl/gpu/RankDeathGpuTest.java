@@ -69,6 +69,8 @@ class RankDeathGpuTest {
     throw new AssertionError(before.append("\n(the process ended)").toString());
   }
 
+  /** The bound: every other rank learns of a death within a second. */
+  @Tag("timed")
   @Test
   @RequiresGpus(2)
   @Timeout(value = 30, unit = TimeUnit.MINUTES)
@@ -92,6 +94,7 @@ class RankDeathGpuTest {
         String transport = round % 4 == 3 ? "ETHERNET" : "auto";
         String about = "round " + round + " over " + transport + ", rank ";
         long millis = killOne(ranks, victims[round], newJob(transport), random, about);
+        assertThat(millis).as(about + "slowest").isLessThan(MOST_MILLIS);
         System.out.printf("round %d: rank %d killed, %d ms%n", round, victims[round], millis);
         slowest = Math.max(slowest, millis);
         ranks[victims[round]] = successors.remove();
@@ -123,7 +126,6 @@ class RankDeathGpuTest {
         assertThat(failed.group(1)).as(about + rank).isEqualTo("REMOTE_FAILURE");
         assertThat(failed.group(2)).as(about + rank).isEqualTo(Integer.toString(victim));
         long millis = TimeUnit.NANOSECONDS.toMillis(Long.parseLong(failed.group(3)) - killed);
-        assertThat(millis).as(about + rank).isLessThan(MOST_MILLIS);
         slowest = Math.max(slowest, millis);
         await(ranks[rank], Pattern.compile("^closed"), about + rank);
       }

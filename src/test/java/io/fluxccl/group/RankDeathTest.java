@@ -80,12 +80,10 @@ class RankDeathTest {
     return TimeUnit.NANOSECONDS.toMillis(Long.parseLong(said.group(3)) - since);
   }
 
-  private static void assertShrunk(ProcessRank rank, List<ProcessRank> left, long since) {
+  private static void assertShrunk(ProcessRank rank, List<ProcessRank> left) {
     Matcher shrunk = match(SHRUNK, rank.awaitLine("shrunk "));
     assertThat(shrunk.group(1)).as(about(rank)).isEqualTo(Integer.toString(left.size()));
     assertThat(shrunk.group(2)).as(about(rank)).isEqualTo("" + left.indexOf(rank));
-    // A second, and a busy machine's time to make all anew.
-    assertThat(millis(shrunk, since)).as(about(rank)).isLessThan(5_000);
   }
 
   private static String about(ProcessRank rank) {
@@ -119,15 +117,13 @@ class RankDeathTest {
   void shouldServeJobAfterJobWhoseRanksAreKilledOrStopAnswering() throws Exception {
     try (ProcessRanks ranks = TestJvms.of(4, LongRun.class, LongRun.SERVE).start()) {
       tell(ranks.all(), SHRINK);
-      long killed = System.nanoTime();
       ranks.kill(List.of(0, 1));
       List<ProcessRank> left = ranks.all().subList(2, 4);
       for (ProcessRank rank : left) {
         Matcher failed = match(FAILED, rank.awaitLine("failed "));
         assertThat(failed.group(1)).as(about(rank)).isEqualTo("REMOTE_FAILURE");
         assertThat(failed.group(2)).as(about(rank)).isIn("0", "1");
-        assertThat(millis(failed, killed)).as(about(rank)).isLessThan(1000);
-        assertShrunk(rank, left, killed);
+        assertShrunk(rank, left);
         assertThat(rank.awaitLine("closed")).isEqualTo("closed, left: []");
       }
 
@@ -136,7 +132,7 @@ class RankDeathTest {
       long stopped = System.nanoTime();
       left.get(0).stop();
       assertThat(awaitFailure(left.get(1), "TIMEOUT", 0, stopped))
-          .isBetween(limit - 1_000L, limit + 5_000L);
+          .isGreaterThanOrEqualTo(limit - 1_000L);
       assertThat(left.get(1).awaitLine("closed")).isEqualTo("closed, left: []");
       assertThat(left.get(1).end()).isZero();
       assertNothingLeft(ranks);
@@ -150,6 +146,8 @@ class RankDeathTest {
         : List.of(TWO_HOSTS);
   }
 
+  /** The bound: every other rank learns of a death within a second. */
+  @Tag("timed")
   @ParameterizedTest
   @MethodSource("transports")
   void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled(String transport) {
@@ -180,11 +178,8 @@ class RankDeathTest {
   void shouldEndTheOthersWhenOneDiesWhileTheLanesOpen(int victim, int millis) {
     try (ProcessRanks ranks = start(30_000, LongRun.DIES + victim + ":" + millis)) {
       ranks.get(victim).end();
-      long died = System.nanoTime();
       for (ProcessRank rank : others(ranks, List.of(victim))) {
-        assertThat(awaitFailure(rank, "REMOTE_FAILURE", victim, died))
-            .as(about(rank))
-            .isLessThan(5_000);
+        awaitFailure(rank, "REMOTE_FAILURE", victim, 0);
       }
     }
   }
@@ -201,11 +196,10 @@ class RankDeathTest {
     for (int round = 0; round < ROUNDS; round++) {
       try (ProcessRanks ranks = start(30_000, SHRINK)) {
         awaitRunning(ranks);
-        long began = System.nanoTime();
         ranks.kill(victims);
         List<ProcessRank> left = others(ranks, victims);
         for (ProcessRank rank : left) {
-          assertShrunk(rank, left, began);
+          assertShrunk(rank, left);
           rank.awaitLine("closed");
         }
         assertNothingLeft(ranks);
@@ -225,7 +219,7 @@ class RankDeathTest {
         for (ProcessRank rank : others(ranks, List.of(victim))) {
           assertThat(awaitFailure(rank, "TIMEOUT", victim, stopped))
               .as(about(rank))
-              .isBetween(limit - 1_000L, limit + 5_000L);
+              .isGreaterThanOrEqualTo(limit - 1_000L);
           rank.awaitLine("closed");
         }
         assertNothingLeft(ranks);

@@ -27,6 +27,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import reactor.core.Disposable;
@@ -189,6 +190,8 @@ class StepLoopTest {
     }
   }
 
+  /** The bound: a loop that waits for a step takes less than a twentieth of a core. */
+  @Tag("timed")
   @Test
   void shouldUseNoTimeAndHaveNoLimitWhileNoStepComes() throws Exception {
     ThreadMXBean threads = ManagementFactory.getThreadMXBean();

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.testing.AllocatedBytes;
+import io.fluxccl.testing.HangLimit;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.Arrays;
@@ -31,11 +32,11 @@ public final class MessageLink implements AutoCloseable {
       NetHandle handle = new NetHandle(listener.handle());
       NetSendComm sending = null;
       NetRecvComm receiving = null;
-      long start = System.nanoTime();
+      HangLimit limit = HangLimit.start();
       while (sending == null || receiving == null) {
         sending = sending == null ? from.connect(0, handle) : sending;
         receiving = receiving == null ? listener.accept() : receiving;
-        assertThat(System.nanoTime() - start).isLessThan(LONG.toNanos());
+        limit.check("connected");
         Thread.yield();
       }
       send = sending;
@@ -54,16 +55,17 @@ public final class MessageLink implements AutoCloseable {
   public NetRequest irecv(int offset, int size) {
     long address = BufferUtil.address(target) + offset;
     NetRequest request = receive.irecv(address, size, 0, targetMemory);
-    for (long start = System.nanoTime(); request == null; ) {
+    HangLimit limit = HangLimit.start();
+    while (request == null) {
       // There may be no room until the peer has answered.
-      assertThat(System.nanoTime() - start).isLessThan(LONG.toNanos());
+      limit.check("the receive is posted");
       request = receive.irecv(address, size, 0, targetMemory);
     }
     return request;
   }
 
   public static void await(NetRequest... requests) {
-    long start = System.nanoTime();
+    HangLimit limit = HangLimit.start();
     boolean[] done = new boolean[requests.length];
     for (int open = requests.length; open > 0; ) {
       for (int i = 0; i < requests.length; i++) {
@@ -72,7 +74,7 @@ public final class MessageLink implements AutoCloseable {
           open--;
         }
       }
-      assertThat(System.nanoTime() - start).isLessThan(LONG.toNanos());
+      limit.check("all requests are done");
       Thread.yield();
     }
   }

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
-import static org.assertj.core.api.Assertions.assertThat;
-
+import io.fluxccl.testing.HangLimit;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.time.Duration;
 import java.util.function.Supplier;
 import org.agrona.BufferUtil;
 
 /** Both ends of one connection of a plugin, driven by one thread. */
 public final class NetLink implements AutoCloseable {
-  private static final Duration LONG = Duration.ofSeconds(60);
-
   public final NetSendComm sender;
   public final NetRecvComm receiver;
   private final NetListenComm listener;
@@ -34,10 +30,10 @@ public final class NetLink implements AutoCloseable {
 
   /** Calls until there is something. */
   public static <T> T await(Supplier<T> call) {
-    long end = System.nanoTime() + LONG.toNanos();
+    HangLimit limit = HangLimit.start();
     T given = call.get();
     while (given == null) {
-      assertThat(System.nanoTime()).as("still nothing").isLessThan(end);
+      limit.check("the call returns an object");
       given = call.get();
     }
     return given;
@@ -47,11 +43,11 @@ public final class NetLink implements AutoCloseable {
   public static void finish(NetRequest a, NetRequest b) {
     boolean aDone = false;
     boolean bDone = false;
-    long end = System.nanoTime() + LONG.toNanos();
+    HangLimit limit = HangLimit.start();
     while (!aDone || !bDone) {
       aDone = aDone || a.test();
       bDone = bDone || b.test();
-      assertThat(System.nanoTime()).as("not done").isLessThan(end);
+      limit.check("both requests are done");
     }
   }
 

@@ -22,6 +22,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -399,6 +400,8 @@ class ProxyThreadTest {
     assertThat(sum).hasValue(107);
   }
 
+  /** The bound: an idle proxy takes less than 2 % of a core. */
+  @Tag("timed")
   @Test
   void shouldCostNextToNothingWhenIdle() {
     var threads = ManagementFactory.getThreadMXBean();

@@ -8,11 +8,17 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Processes of tests: small JVMs, with the options that the build gives. Their errors go to the
- * standard error of this one.
+ * Processes of tests: small JVMs, with the options that the build gives. Their errors, log lines
+ * and the warnings of the JVM go to the standard error of this one. Their standard output holds
+ * only the lines that the test's program prints.
  */
 public final class TestJvms {
   private static final Duration PATIENCE = Duration.ofSeconds(120);
+
+  /** The JVM prints its warnings to standard output by default, among the lines for the test. */
+  private static final String[] WARNINGS_TO_ERRORS = {
+    "-Xlog:disable", "-Xlog:all=warning:stderr", "-XX:+DisplayVMOutputToStderr"
+  };
 
   private TestJvms() {}
 
@@ -30,6 +36,7 @@ public final class TestJvms {
   public static ProcessRanks.Builder withoutAccess(int nRanks, Class<?> main, String... arguments) {
     return ProcessRanks.builder(nRanks, main)
         .jvmOptions("-Dfluxccl.test.long=" + Rounds.LONG, "-Xmx128m", "-XX:+UseSerialGC")
+        .jvmOptions(WARNINGS_TO_ERRORS)
         .errorsApart()
         .limit(PATIENCE)
         .arguments(arguments);

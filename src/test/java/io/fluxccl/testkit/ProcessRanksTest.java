@@ -140,6 +140,7 @@ class ProcessRanksTest {
         ProcessRanks.builder(2, Speaker.class)
             .jvmOptions(QUICK)
             .variablesByRank(rank -> Map.of("FLUXCCL_HOSTID", "h" + rank))
+            .jvmOptions("-Xlog:disable", "-Xlog:all=warning:stderr")
             .errorsApart();
     try (ProcessRanks ranks = builder.start()) {
       for (ProcessRank rank : ranks.all()) {

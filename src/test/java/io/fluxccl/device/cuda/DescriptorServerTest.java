@@ -27,6 +27,7 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(60)
 class DescriptorServerTest {
   private static final int CLIENT_TIMEOUT_MILLIS = 300;
+  private static final int HOUR_MILLIS = 3_600_000;
 
   private final DescriptorServer server = new DescriptorServer(CLIENT_TIMEOUT_MILLIS);
 
@@ -139,18 +140,16 @@ class DescriptorServerTest {
 
   @Test
   void shouldServeOthersWhileClientsStaySilent() {
-    try (DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent())) {
+    DescriptorServer patient = new DescriptorServer(HOUR_MILLIS);
+    try (DescriptorServer.Offer offer = patient.offer(DescriptorCalls.newEvent())) {
       List<Integer> silent = new ArrayList<>();
-      long start = System.nanoTime();
       for (int i = 0; i < 20; i++) {
         silent.add(DescriptorCalls.connect(name(offer), 10_000));
       }
       DescriptorCalls.close(request(offer));
       assertThat(silent).allMatch(socket -> socket >= 0);
-      boolean dropped = silent.stream().anyMatch(socket -> isReadable(socket, 0));
-      long millis = (System.nanoTime() - start) / 1_000_000;
-      // None of them had to be dropped first; unless all that took longer than they are given.
-      assertThat(dropped && millis < CLIENT_TIMEOUT_MILLIS).isFalse();
+      // The server has closed none of them.
+      assertThat(silent).noneMatch(socket -> isReadable(socket, 0));
       silent.forEach(DescriptorCalls::close);
     }
   }
@@ -188,11 +187,9 @@ class DescriptorServerTest {
     String socketName = "fluxccl-test-" + System.nanoTime();
     int silent = DescriptorCalls.listen(socketName.getBytes(StandardCharsets.UTF_8));
     assertThat(silent).isNotNegative();
-    long start = System.nanoTime();
     assertThatThrownBy(() -> DescriptorClient.request(socketName, new byte[16], within(100)))
         .isInstanceOf(DeviceFailure.class)
         .hasMessageContaining("no answer within 100 ms");
-    assertThat(System.nanoTime() - start).isLessThan(5_000_000_000L);
     DescriptorCalls.close(silent);
   }
 

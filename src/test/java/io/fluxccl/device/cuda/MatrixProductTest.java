@@ -191,10 +191,10 @@ class MatrixProductTest {
   @Test
   void shouldSayWhatToInstallWhereTheLibraryIsMissing() {
     CudaToolkit toolkit =
-        new CudaToolkit(Map.of(CudaToolkit.CUBLASLT_VARIABLE, "/nowhere/libcublasLt.so"));
+        new CudaToolkit(Map.of(CudaToolkit.CUBLASLT_VARIABLE, "/proc/nowhere/libcublasLt.so"));
     assertThatThrownBy(() -> CublasLt.find(toolkit))
         .isInstanceOf(DeviceFailure.class)
-        .hasMessageContaining("/nowhere/libcublasLt.so")
+        .hasMessageContaining("/proc/nowhere/libcublasLt.so")
         .hasMessageContaining("install the CUDA toolkit's cuBLAS")
         .hasMessageContaining("FLUXCCL_CUBLASLT");
   }

@@ -27,6 +27,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.RepeatedTest;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -364,6 +365,8 @@ class HostStreamTest {
         .hasMessageContaining("cubin");
   }
 
+  /** The bound: a stream dispatches a launch in less than a microsecond. */
+  @Tag("timed")
   @Test
   void shouldDispatchBackToBackInWellUnderAMicrosecond() throws Exception {
     HostKernel empty = kernel((thread, args) -> {});

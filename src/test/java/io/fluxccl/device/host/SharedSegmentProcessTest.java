@@ -76,9 +76,9 @@ class SharedSegmentProcessTest {
 
   @Test
   void shouldNameTheVariableEachTimeWhereItsDirectoryIsMissing() throws Exception {
-    Map<String, String> environment = Map.of("FLUXCCL_SHM_DIR", "/nowhere/at/all");
+    Map<String, String> environment = Map.of("FLUXCCL_SHM_DIR", "/proc/nowhere");
     try (ProcessRank child = TestJvms.of(1, OpensTwice.class).variables(environment).startRank(0)) {
-      String problem = "FLUXCCL_SHM_DIR=/nowhere/at/all: there is no such directory; ";
+      String problem = "FLUXCCL_SHM_DIR=/proc/nowhere: there is no such directory; ";
       assertThat(child.readLine()).startsWith(problem);
       assertThat(child.readLine()).startsWith(problem);
     }

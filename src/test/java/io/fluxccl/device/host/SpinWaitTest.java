@@ -82,6 +82,8 @@ class SpinWaitTest {
     }
   }
 
+  /** The bound: a wait of a second takes at most 0.7 s of processor time, as it sleeps. */
+  @Tag("timed")
   @Test
   void shouldDozeAndStillSeeTheValueWhenTheWaitIsLong() {
     try (PinnedBuffer word = device.allocatePinned(8)) {
@@ -114,8 +116,9 @@ class SpinWaitTest {
     Awaitility.await().until(() -> !SpinPolicy.isCrowded());
   }
 
+  /** The bound: a barrier of processes takes less than 200 us. */
   @Tag("multiprocess")
-  @Tag("alone")
+  @Tag("timed")
   @ParameterizedTest
   @ValueSource(ints = {2, 4})
   void shouldCrossABarrierOfProcessesQuickly(int ranks) throws Exception {
@@ -140,7 +143,8 @@ class SpinWaitTest {
     }
   }
 
-  @Tag("alone")
+  /** The bound: a barrier of streams takes less than 200 us. */
+  @Tag("timed")
   @ParameterizedTest
   @ValueSource(ints = {2, 4})
   void shouldCrossABarrierOfStreamsQuickly(int ranks) throws Exception {

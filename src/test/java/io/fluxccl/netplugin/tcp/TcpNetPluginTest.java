@@ -21,12 +21,14 @@ import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.TableOptions;
+import io.fluxccl.testing.HangLimit;
 import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -72,6 +74,7 @@ class TcpNetPluginTest extends NetPluginContract {
     return new MessageLink(network(options), network(options), bytes);
   }
 
+  @Tag("alone")
   @ParameterizedTest
   @ValueSource(ints = {1, 2})
   void shouldAllocateNothingWhileMessagesMove(int streams) {
@@ -161,11 +164,9 @@ class TcpNetPluginTest extends NetPluginContract {
         assertThat(torn.test()).isFalse();
       }
       link.send.close();
-      long start = System.nanoTime();
       assertThat(failureOf(torn))
           .isInstanceOf(RemoteFailure.class)
           .hasMessageContaining("receive from 127.0.0.1:");
-      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(1));
     }
   }
 
@@ -185,8 +186,9 @@ class TcpNetPluginTest extends NetPluginContract {
       Throwable torn =
           catchThrowable(
               () -> {
-                for (long start = System.nanoTime(); !receive.test(); ) {
-                  assertThat(System.nanoTime() - start).isLessThan(LONG.toNanos());
+                HangLimit limit = HangLimit.start();
+                while (!receive.test()) {
+                  limit.check("the receive fails");
                   assertThat(catchThrowable(second::test)).isNotNull();
                 }
               });

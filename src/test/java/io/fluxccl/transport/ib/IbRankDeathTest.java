@@ -20,7 +20,6 @@ import io.fluxccl.transport.Transport;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
-import java.time.Duration;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -110,13 +109,10 @@ class IbRankDeathTest {
       CompletableFuture<FluxCclException> writer =
           IbFailureContract.writeUntilFailure(link, there, source);
       child.kill();
-
-      long start = System.nanoTime();
       FluxCclException reason = get(writer);
       assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("rank 1");
       assertThat(reason.rank()).isEqualTo(1);
       assertThat(link.failure()).isSameAs(reason);
-      assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(Duration.ofSeconds(30));
     }
   }
 }

@@ -287,7 +287,7 @@ class LinkLossTest {
     awaitResumed(link, 1);
     ranks.sever(1);
     forwarders.forEach(TcpForwarder::close);
-    FluxCclException failure = link.failed().get(5, java.util.concurrent.TimeUnit.SECONDS);
+    FluxCclException failure = get(link.failed());
     assertThat(failure)
         .isInstanceOf(TransportFailure.class)
         .hasMessageContaining("can't resume")

@@ -15,6 +15,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** NET over the built-in TCP network, whose sockets end the agent's sleep. */
@@ -24,6 +25,8 @@ class NetOverTcpTest extends NetConnectionContract {
     return NetRanks.overTcp(false);
   }
 
+  /** The bound: two idle agents take less than a fifth of a core. */
+  @Tag("timed")
   @Test
   void shouldSleepWhileNothingIsPostedAndAnswerAtOnceAfterwards() throws Exception {
     Connection link = ranks.connect(0).get(0);

@@ -8,6 +8,8 @@ import static org.awaitility.Awaitility.await;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
+import java.net.BindException;
+import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -15,6 +17,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
@@ -38,10 +41,7 @@ class KilledRanksTest {
 
   @BeforeEach
   void start() throws IOException {
-    int port;
-    try (ServerSocket free = new ServerSocket(0)) {
-      port = free.getLocalPort();
-    }
+    int port = freePort();
     client = HttpClient.create().baseUrl("http://127.0.0.1:" + port);
     String java = ProcessHandle.current().info().command().orElseThrow();
     String classPath = System.getProperty("java.class.path");
@@ -72,6 +72,18 @@ class KilledRanksTest {
     builder.redirectErrorStream(true).redirectOutput(folder.resolve("log").toFile());
     launcher = builder.start();
     awaitReady();
+  }
+
+  /** Returns a port that the system gives to no socket by itself, so that it stays free. */
+  private static int freePort() throws IOException {
+    while (true) {
+      int port = ThreadLocalRandom.current().nextInt(30_000, 32_000);
+      try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+        return probe.getLocalPort();
+      } catch (BindException taken) {
+        continue;
+      }
+    }
   }
 
   @AfterEach

@@ -3,6 +3,7 @@ package io.fluxccl.samples.spark;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
@@ -11,6 +12,7 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
@@ -41,9 +43,15 @@ final class StandaloneCluster implements AutoCloseable {
     startWorker();
   }
 
+  /** Returns a port that the system gives to no socket by itself, so that it stays free. */
   private static int freePort() throws IOException {
-    try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getByName(LOOPBACK))) {
-      return socket.getLocalPort();
+    while (true) {
+      int port = ThreadLocalRandom.current().nextInt(30_000, 32_000);
+      try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getByName(LOOPBACK))) {
+        return probe.getLocalPort();
+      } catch (BindException taken) {
+        continue;
+      }
     }
   }
 

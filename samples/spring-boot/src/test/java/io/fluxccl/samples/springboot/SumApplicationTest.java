@@ -8,6 +8,8 @@ import io.fluxccl.Aborted;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.group.RankGroup;
 import java.io.IOException;
+import java.net.BindException;
+import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -15,6 +17,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -33,10 +36,7 @@ class SumApplicationTest {
 
   @BeforeEach
   void start() throws IOException {
-    int port;
-    try (ServerSocket probe = new ServerSocket(0)) {
-      port = probe.getLocalPort();
-    }
+    int port = freePort();
     String secret = JobSecret.random().text();
     List<CompletableFuture<ConfigurableApplicationContext>> starting =
         IntStream.range(0, RANKS)
@@ -59,6 +59,18 @@ class SumApplicationTest {
                         task -> new Thread(task, "start-" + rank).start()))
             .toList();
     ranks = starting.stream().map(CompletableFuture::join).toList();
+  }
+
+  /** Returns a port that the system gives to no socket by itself, so that it stays free. */
+  private static int freePort() throws IOException {
+    while (true) {
+      int port = ThreadLocalRandom.current().nextInt(30_000, 32_000);
+      try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+        return probe.getLocalPort();
+      } catch (BindException taken) {
+        continue;
+      }
+    }
   }
 
   @AfterEach

@@ -14,6 +14,8 @@ import org.junit.jupiter.api.Test;
 import reactor.core.publisher.Flux;
 
 class HealthTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
   private final Served served = new Served();
 
   @AfterEach
@@ -129,7 +131,7 @@ class HealthTest {
   @Test
   void shouldStopInOrder() throws Exception {
     HttpApi api = served.api;
-    var stopped = api.stop(Duration.ofSeconds(10)).toFuture();
+    var stopped = api.stop(LONG).toFuture();
     Awaitility.await().until(() -> served.engine.draining);
 
     HttpResponse<String> ready = served.get("/health/ready");
@@ -140,6 +142,6 @@ class HealthTest {
     assertThat(stopped).isNotDone();
 
     served.engine.drained.tryEmitEmpty();
-    assertThat(stopped).succeedsWithin(Duration.ofSeconds(5));
+    assertThat(stopped).succeedsWithin(LONG);
   }
 }

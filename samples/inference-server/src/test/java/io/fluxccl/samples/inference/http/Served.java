@@ -43,7 +43,7 @@ final class Served implements AutoCloseable {
   HttpResponse<String> send(HttpRequest.Builder request) {
     try {
       return client.send(
-          request.timeout(Duration.ofSeconds(20)).build(), HttpResponse.BodyHandlers.ofString());
+          request.timeout(Duration.ofSeconds(60)).build(), HttpResponse.BodyHandlers.ofString());
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     } catch (InterruptedException e) {

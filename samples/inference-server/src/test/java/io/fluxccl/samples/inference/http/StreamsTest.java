@@ -25,6 +25,7 @@ import reactor.test.StepVerifier;
 import reactor.test.publisher.TestPublisher;
 
 class StreamsTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
   private static final String STREAM = "{\"prompt\":\"Say\",\"stream\":true}";
 
   private final Served served = new Served();
@@ -49,7 +50,7 @@ class StreamsTest {
         .assertNext(event -> assertThat(event).contains("\"length\"").endsWith("data: [DONE]\n\n"))
         .then(pieces::complete)
         .expectComplete()
-        .verify(Duration.ofSeconds(10));
+        .verify(LONG);
   }
 
   @Test
@@ -60,7 +61,7 @@ class StreamsTest {
         .then(() -> next("one", End.NOT_YET))
         .expectNextCount(1)
         .thenCancel()
-        .verify(Duration.ofSeconds(10));
+        .verify(LONG);
 
     await().untilAsserted(pieces::assertCancelled);
     assertThat(served.get("/metrics").body())
@@ -128,16 +129,16 @@ class StreamsTest {
     served.engine.script = request -> pieces.flux();
     var answer = answer(STREAM).collectList().toFuture();
     await().until(pieces::wasSubscribed);
-    var stopped = served.api.stop(Duration.ofSeconds(10)).toFuture();
+    var stopped = served.api.stop(LONG).toFuture();
     await().until(() -> served.engine.draining);
 
     next("last words", End.STOP);
     pieces.complete();
     served.engine.drained.tryEmitEmpty();
 
-    assertThat(stopped).succeedsWithin(Duration.ofSeconds(5));
+    assertThat(stopped).succeedsWithin(LONG);
     assertThat(answer)
-        .succeedsWithin(Duration.ofSeconds(5))
+        .succeedsWithin(LONG)
         .satisfies(all -> assertThat(String.join("", all)).contains("last words", "[DONE]"));
   }
 
@@ -151,10 +152,10 @@ class StreamsTest {
     var answer = answer(STREAM).collectList().toFuture();
     await().until(pieces::wasSubscribed);
 
-    served.api.stop(Duration.ofMillis(300)).block(Duration.ofSeconds(5));
+    served.api.stop(Duration.ofMillis(300)).block(LONG);
 
     assertThat(answer)
-        .succeedsWithin(Duration.ofSeconds(5))
+        .succeedsWithin(LONG)
         .satisfies(all -> assertThat(String.join("", all)).contains("The server shuts down"));
     pieces.assertCancelled();
   }
@@ -165,7 +166,7 @@ class StreamsTest {
     try (Socket client = connect(STREAM, "")) {
       await().until(() -> client.getInputStream().available() > 0);
 
-      served.api.stop(Duration.ofMillis(300)).block(Duration.ofSeconds(5));
+      served.api.stop(Duration.ofMillis(300)).block(LONG);
 
       assertThat(endOf(client.getInputStream())).isTrue();
     }

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import com.sun.source.tree.AnnotationTree;
+import com.sun.source.tree.ClassTree;
+import com.sun.source.tree.CompilationUnitTree;
+import com.sun.source.tree.MethodTree;
+import com.sun.source.tree.ModifiersTree;
+import com.sun.source.tree.Tree;
+import com.sun.source.util.JavacTask;
+import com.sun.source.util.TreePath;
+import com.sun.source.util.TreePathScanner;
+import java.io.IOException;
+import java.net.URI;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import javax.tools.JavaCompiler;
+import javax.tools.JavaFileObject;
+import javax.tools.SimpleJavaFileObject;
+import javax.tools.StandardJavaFileManager;
+import javax.tools.ToolProvider;
+import org.junit.jupiter.api.Test;
+
+/**
+ * Keeps tests independent of the speed of the machine: only a test with the tag {@code timed}
+ * compares a measured time with an upper bound. The build runs these tests alone.
+ */
+class TimedTestsTest {
+  private static final List<Path> SOURCES = List.of(Path.of("src/test/java"), Path.of("samples"));
+
+  /** The fault suite is a profile of its own, and measures how fast deaths are reported. */
+  private static final String FAULTS = "/io/fluxccl/faults/";
+
+  /** Methods that compare two recorded times, or only end a hang. */
+  private static final Set<String> ALLOWED =
+      Set.of(
+          "HangLimit#check", // ends a hang after a minute
+          "DeviceTimesContract#shouldTellWhenEachCallRan", // the order of recorded times
+          "TimedTestsTest#shouldFindAnUpperBound"); // examples in strings
+
+  /** {@code millis} and {@code awaitFailure} of RankDeathTest return a time that a rank measured. */
+  private static final Pattern CLOCK =
+      Pattern.compile(
+          "\\bnanoTime\\(|\\bcurrentTimeMillis\\(|\\bInstant\\.now\\(|CpuTime\\b|"
+              + "\\bmillis\\(|\\bawaitFailure\\(");
+
+  private static final Pattern UPPER_BOUND =
+      Pattern.compile(
+          "\\.(isLessThan|isLessThanOrEqualTo|isBetween|isStrictlyBetween|isCloseTo|isBefore)\\(|"
+              + "\\bassertTimeout|\\.until\\(\\(\\)->[^;]*\\(\\) - \\w+ < ");
+
+  /** A limit that a test has to keep, such as {@code succeedsWithin(Duration.ofSeconds(2))}. */
+  private static final Pattern LIMIT =
+      Pattern.compile(
+          "\\b(succeedsWithin|failsWithin|atMost|verify|block|get|await|waitFor|orTimeout|"
+              + "assertTimeout\\w*)"
+              + "\\((?:java\\.time\\.)?(?:Duration\\.of(Millis|Seconds)\\()?(\\d[\\d_]*)"
+              + "(?:L)?(?:, *(?:java\\.util\\.concurrent\\.)?(?:TimeUnit\\.)?(\\w+))?\\)");
+
+  private static final int LEAST_LIMIT_SECONDS = 10;
+
+  @Test
+  void shouldCompareTimeWithABoundInTimedTestsOnly() throws IOException {
+    JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+    assumeTrue(compiler != null, "a runtime without a compiler");
+    Set<String> found = new TreeSet<>();
+    try (StandardJavaFileManager files = compiler.getStandardFileManager(null, null, null)) {
+      scan(compiler, files.getJavaFileObjectsFromPaths(tests()), found);
+    }
+    found.removeAll(ALLOWED);
+    assertThat(found)
+        .as("assert order and outcome, or add @Tag(\"timed\") with the bound in a comment")
+        .isEmpty();
+  }
+
+  @Test
+  void shouldFindAnUpperBound() throws IOException {
+    String measures =
+        "long start = System.nanoTime(); run();"
+            + " assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(LIMIT);";
+    assertThat(foundIn("class A { @Test void a() { " + measures + " } }")).containsExactly("A#a");
+    assertThat(foundIn("class A { void helper() { " + measures + " } }"))
+        .containsExactly("A#helper");
+    assertThat(foundIn("class A { @Test void a() { " + ofHelper("isLessThan(5)") + " } }"))
+        .containsExactly("A#a");
+    assertThat(foundIn("class A { @Tag(\"timed\") @Test void a() { " + measures + " } }"))
+        .isEmpty();
+    assertThat(foundIn("@Tag(\"timed\") class A { @Test void a() { " + measures + " } }"))
+        .isEmpty();
+    assertThat(foundIn("class A { @Tag(\"alone\") void a() { " + measures + " } }"))
+        .containsExactly("A#a");
+    String lower = measures.replace("isLessThan", "isGreaterThan");
+    assertThat(foundIn("class A { @Test void a() { " + lower + " } }")).isEmpty();
+    assertThat(foundIn("class A { @Test void a() { assertThat(f).succeedsWithin(5, SECONDS); } }"))
+        .containsExactly("A#a");
+    assertThat(foundIn("class A { void a() { await().atMost(Duration.ofMillis(900)).until(b); } }"))
+        .containsExactly("A#a");
+    assertThat(foundIn("class A { void a() { await().atMost(Duration.ofSeconds(60)).until(b); } }"))
+        .isEmpty();
+    assertThat(foundIn("class A { void a() { assertThat(f).failsWithin(0, SECONDS); } }"))
+        .isEmpty();
+  }
+
+  private static String ofHelper(String bound) {
+    return "Duration took = took(); assertThat(took)."
+        + bound
+        + "; }"
+        + " Duration took() { long start = System.nanoTime(); run();"
+        + " return Duration.ofNanos(System.nanoTime() - start);";
+  }
+
+  private static Set<String> foundIn(String source) throws IOException {
+    JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+    assumeTrue(compiler != null, "a runtime without a compiler");
+    JavaFileObject file =
+        new SimpleJavaFileObject(URI.create("string:///A.java"), JavaFileObject.Kind.SOURCE) {
+          @Override
+          public CharSequence getCharContent(boolean ignoreEncodingErrors) {
+            return source;
+          }
+        };
+    Set<String> found = new TreeSet<>();
+    scan(compiler, List.of(file), found);
+    return found;
+  }
+
+  private static void scan(
+      JavaCompiler compiler, Iterable<? extends JavaFileObject> files, Set<String> found)
+      throws IOException {
+    JavacTask task =
+        (JavacTask) compiler.getTask(null, null, diagnostic -> {}, List.of(), null, files);
+    for (CompilationUnitTree unit : task.parse()) {
+      new Bounds(clocksOf(unit), found).scan(unit, null);
+    }
+  }
+
+  /** Returns the names of a file's methods that read a clock and return a time. */
+  private static Set<String> clocksOf(CompilationUnitTree unit) {
+    Set<String> clocks = new TreeSet<>();
+    new TreePathScanner<Void, Void>() {
+      @Override
+      public Void visitMethod(MethodTree method, Void unused) {
+        String returned = String.valueOf(method.getReturnType());
+        if (Set.of("long", "long[]", "double", "Duration").contains(returned)
+            && CLOCK.matcher(String.valueOf(method.getBody())).find()) {
+          clocks.add(method.getName().toString());
+        }
+        return super.visitMethod(method, unused);
+      }
+    }.scan(unit, null);
+    return clocks;
+  }
+
+  private static List<Path> tests() throws IOException {
+    List<Path> all = new ArrayList<>();
+    for (Path folder : SOURCES) {
+      try (Stream<Path> tree = Files.walk(folder)) {
+        tree.filter(path -> path.toString().endsWith(".java"))
+            .filter(path -> path.toString().contains("src/test/java"))
+            .filter(path -> !path.toString().contains(FAULTS))
+            .forEach(all::add);
+      }
+    }
+    return all;
+  }
+
+  /** Finds the methods that compare a time with an upper bound without the tag. */
+  private static final class Bounds extends TreePathScanner<Void, Void> {
+    private final Set<String> clocks;
+    private final Set<String> found;
+
+    private Bounds(Set<String> clocks, Set<String> found) {
+      this.clocks = clocks;
+      this.found = found;
+    }
+
+    @Override
+    public Void visitMethod(MethodTree method, Void unused) {
+      String body = String.valueOf(method.getBody());
+      if (!isTimed(method) && (comparesTime(body) || hasShortLimit(body))) {
+        found.add(typeName() + "#" + method.getName());
+      }
+      return super.visitMethod(method, unused);
+    }
+
+    private boolean comparesTime(String body) {
+      boolean readsClock =
+          CLOCK.matcher(body).find()
+              || clocks.stream()
+                  .anyMatch(name -> Pattern.compile("\\b" + name + "\\(").matcher(body).find());
+      return readsClock && UPPER_BOUND.matcher(body).find();
+    }
+
+    private static boolean hasShortLimit(String body) {
+      for (Matcher limit = LIMIT.matcher(body); limit.find(); ) {
+        long value = Long.parseLong(limit.group(3).replace("_", ""));
+        String unit = limit.group(2) != null ? limit.group(2) : limit.group(4);
+        boolean isTime = unit != null && unit.matches("(?i)(milli|micro|nano)?s(econds)?|millis");
+        double seconds = unit != null && unit.matches("(?i)millis.*") ? value / 1000.0 : value;
+        if (isTime && value > 0 && seconds < LEAST_LIMIT_SECONDS) {
+          return true; // zero: the future is done already
+        }
+      }
+      return false;
+    }
+
+    private boolean isTimed(MethodTree method) {
+      if (hasTag(method.getModifiers())) {
+        return true;
+      }
+      for (TreePath path = getCurrentPath(); path != null; path = path.getParentPath()) {
+        Tree tree = path.getLeaf();
+        if (tree instanceof ClassTree && hasTag(((ClassTree) tree).getModifiers())) {
+          return true;
+        }
+      }
+      return false;
+    }
+
+    private static boolean hasTag(ModifiersTree modifiers) {
+      for (AnnotationTree each : modifiers.getAnnotations()) {
+        if (each.toString().replace(" ", "").matches("@Tag\\((value=)?\"timed\"\\)")) {
+          return true;
+        }
+      }
+      return false;
+    }
+
+    private String typeName() {
+      Tree parent = getCurrentPath().getParentPath().getLeaf();
+      return ((ClassTree) parent).getSimpleName().toString();
+    }
+  }
+}
