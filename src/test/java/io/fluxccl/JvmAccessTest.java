@@ -22,6 +22,7 @@ import org.junit.jupiter.api.condition.JRE;
 import org.junit.jupiter.api.io.TempDir;
 
 @Timeout(60)
+@Tag("jdk")
 class JvmAccessTest {
   @TempDir Path folder;
 

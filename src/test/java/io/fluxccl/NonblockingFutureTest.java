@@ -9,11 +9,13 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.assertj.core.api.InstanceOfAssertFactories;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import reactor.core.Disposable;
 import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 
+@Tag("jdk")
 class NonblockingFutureTest {
   private final NonblockingFuture<String> future = NonblockingFuture.queued("connect(rank=3)");
 

@@ -48,7 +48,9 @@ class TimedTestsTest {
           "DeviceTimesContract#shouldTellWhenEachCallRan", // the order of recorded times
           "TimedTestsTest#shouldFindAnUpperBound"); // examples in strings
 
-  /** {@code millis} and {@code awaitFailure} of RankDeathTest return a time that a rank measured. */
+  /**
+   * {@code millis} and {@code awaitFailure} of RankDeathTest return a time that a rank measured.
+   */
   private static final Pattern CLOCK =
       Pattern.compile(
           "\\bnanoTime\\(|\\bcurrentTimeMillis\\(|\\bInstant\\.now\\(|CpuTime\\b|"

@@ -7,8 +7,10 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("jdk")
 class LocalBootstrapTest extends BootstrapContract {
   @Override
   List<? extends Bootstrap> makeGroup(int nRanks) {

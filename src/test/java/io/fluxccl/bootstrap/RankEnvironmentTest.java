@@ -16,12 +16,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.UnaryOperator;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@Tag("jdk")
 class RankEnvironmentTest {
   private static final Map<String, String> OWN =
       Map.of("FLUXCCL_RANK", "2", "FLUXCCL_NRANKS", "4", "FLUXCCL_ADDR", "eth0:10.0.0.1:29500");

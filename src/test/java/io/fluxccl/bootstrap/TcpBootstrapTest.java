@@ -19,6 +19,7 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("jdk")
 class TcpBootstrapTest extends BootstrapContract {
   private static final BootstrapOptions OPTIONS =
       BootstrapOptions.builder().messageLimit(LIMIT).timeout(Duration.ofSeconds(20)).build();

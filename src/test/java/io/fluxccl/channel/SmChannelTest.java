@@ -19,12 +19,14 @@ import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@Tag("jdk")
 class SmChannelTest {
   private static final int ROUNDS = Rounds.of(100, 1000);
   private static final Duration LONG = Duration.ofSeconds(120);

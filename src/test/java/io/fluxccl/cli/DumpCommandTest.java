@@ -5,9 +5,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.testing.Ports;
 import java.util.Map;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** What {@code fluxccl dump} says where there is no job; DumpTest has jobs. */
+@Tag("jdk")
 class DumpCommandTest {
   private static Cli dump(String... args) {
     String[] all = new String[args.length + 1];

@@ -11,11 +11,13 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testing.ParkingVerifier;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
 
+@Tag("jdk")
 class CollectivesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 

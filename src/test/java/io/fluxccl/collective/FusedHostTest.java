@@ -12,9 +12,11 @@ import io.fluxccl.device.FloatView;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.util.List;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Fused all-reduces on the host device. */
+@Tag("jdk")
 class FusedHostTest {
   @Test
   void shouldMakeTheSameOfARowWhereverItIs() {

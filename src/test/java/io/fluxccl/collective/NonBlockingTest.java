@@ -13,6 +13,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 @Tag("multiprocess")
+@Tag("jdk")
 class NonBlockingTest {
   private static final Duration LIMIT = Duration.ofSeconds(120);
 

@@ -2,8 +2,10 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.testkit.LocalRanks;
+import org.junit.jupiter.api.Tag;
 
 /** Ranks on the host device. */
+@Tag("jdk")
 class PipelineHostTest extends PipelineContract {
   @Override
   LocalRanks ranks() {

@@ -25,6 +25,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import reactor.core.Disposable;
 import reactor.core.publisher.Mono;
@@ -33,6 +34,7 @@ import reactor.test.scheduler.VirtualTimeScheduler;
 
 /** Time limits follow Reactor's virtual time while it is installed. */
 @org.junit.jupiter.api.Timeout(120)
+@Tag("jdk")
 class VirtualTimeTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final Duration LIMIT = Duration.ofHours(1);

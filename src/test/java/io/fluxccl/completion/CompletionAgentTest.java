@@ -16,12 +16,14 @@ import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import reactor.core.scheduler.NonBlocking;
 
 /** The agent with its thread. */
 @Timeout(60)
+@Tag("jdk")
 class CompletionAgentTest {
   private final CompletionAgent agent = new CompletionAgent("agent-test");
   private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);

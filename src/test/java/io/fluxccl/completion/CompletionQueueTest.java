@@ -18,6 +18,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** The agent without its thread: the test calls it. */
+@Tag("jdk")
 class CompletionQueueTest {
   private static final DeviceFailure LOST = new DeviceFailure(700, "LOST", "lost");
   private static final Aborted CLOSED = new Aborted(-1, "closed");

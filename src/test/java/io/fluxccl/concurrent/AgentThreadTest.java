@@ -7,8 +7,10 @@ import static org.awaitility.Awaitility.await;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("jdk")
 class AgentThreadTest {
   /** A nap of 1000 s: the agent only continues within the limits of the tests if it is woken. */
   private static final int NAP_US = 1_000_000_000;

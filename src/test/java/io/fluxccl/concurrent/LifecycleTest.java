@@ -9,8 +9,10 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.Lifecycle.State;
 import java.util.ArrayList;
 import java.util.List;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("jdk")
 class LifecycleTest {
   private final Lifecycle lifecycle = new Lifecycle("thing");
   private final List<String> closed = new ArrayList<>();

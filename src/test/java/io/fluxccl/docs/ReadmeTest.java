@@ -27,6 +27,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import reactor.core.publisher.Mono;
@@ -34,6 +35,7 @@ import reactor.core.scheduler.Schedulers;
 
 /** The code of README.md and of docs/reference. */
 @Timeout(120)
+@Tag("jdk")
 class ReadmeTest {
   private static final Duration LIMIT = Duration.ofSeconds(60);
 

@@ -41,6 +41,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.agrona.concurrent.AgentInvoker;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -48,6 +49,7 @@ import reactor.test.StepVerifier;
 
 /** The code of docs/4-testing.md. */
 @org.junit.jupiter.api.Timeout(60)
+@Tag("jdk")
 class TestingTest {
   @Test
   void shouldSumOnEveryRank() {

@@ -27,6 +27,7 @@ import java.util.stream.Collectors;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledForJreRange;
@@ -43,6 +44,7 @@ import reactor.core.scheduler.Schedulers;
 @EnabledForJreRange(
     min = JRE.JAVA_25,
     disabledReason = "virtual threads exist since JDK 21, and up to 23 locks pin them to a carrier")
+@Tag("jdk")
 class VirtualThreadsTest {
   private static final Duration LIMIT = Duration.ofSeconds(60);
   private static final String PINNED = "jdk.VirtualThreadPinned";

@@ -15,10 +15,12 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.assertj.core.data.Percentage;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 @Timeout(60)
+@Tag("jdk")
 class GroupMetersTest {
   private final SimpleMeterRegistry registry = new SimpleMeterRegistry();
   private final GroupMeters meters = GroupMeters.register(registry, "job", "chat");

@@ -16,10 +16,12 @@ import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
+@Tag("jdk")
 class RankGroupTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 

@@ -15,6 +15,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -23,6 +24,7 @@ import org.mockito.ArgumentMatchers;
 import org.mockito.Mockito;
 
 @Timeout(60)
+@Tag("jdk")
 class FifoTest {
   private final DirectMemoryDevice device = new DirectMemoryDevice();
   private final AbortFlag abort = new AbortFlag(device);

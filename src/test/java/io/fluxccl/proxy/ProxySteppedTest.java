@@ -20,12 +20,14 @@ import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordingFile;
 import org.agrona.concurrent.AgentInvoker;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** The proxy stepped by hand, cycle by cycle, on the thread of the test. */
 @Timeout(60)
+@Tag("jdk")
 class ProxySteppedTest {
   private static final int SIZE = 16;
 

@@ -27,6 +27,7 @@ import org.junit.platform.launcher.listeners.TestExecutionSummary;
 /** {@link Ranks} as a user writes it, and what it says of tests that are wrong. */
 @Tag("alone")
 @Ranks(2)
+@Tag("jdk")
 class RanksExtensionTest {
   private final Set<Integer> seen = ConcurrentHashMap.newKeySet();
 

@@ -8,9 +8,11 @@ import io.fluxccl.InvalidUsage;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+@Tag("jdk")
 class TlsTest {
   @TempDir Path folder;
 

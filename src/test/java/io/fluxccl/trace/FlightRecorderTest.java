@@ -13,6 +13,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 @Timeout(60)
+@Tag("jdk")
 class FlightRecorderTest {
   private static final int LANE = 1 << 20;
   private static final int WRITERS = 4;

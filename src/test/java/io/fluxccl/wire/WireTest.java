@@ -8,8 +8,10 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import java.util.Arrays;
 import java.util.Random;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("jdk")
 class WireTest {
   private static final int MAGIC = 0x54534554;
 

@@ -4,10 +4,12 @@ package io.fluxccl.collective.host;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.collective.pipe.SlotRing;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@Tag("jdk")
 class HostSetTest {
   @ParameterizedTest
   @CsvSource({"2, 8", "4, 8", "8, 8", "16, 2", "16, 4"})

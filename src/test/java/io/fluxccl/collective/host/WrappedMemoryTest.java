@@ -21,6 +21,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Random;
 import org.agrona.BufferUtil;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -28,6 +29,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** The host device on memory that the program has. */
 @Timeout(120)
+@Tag("jdk")
 class WrappedMemoryTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final int RANKS = 3;

@@ -15,8 +15,10 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("jdk")
 class DeviceViewTest {
   private final HostDevice device = HostDevice.create();
 

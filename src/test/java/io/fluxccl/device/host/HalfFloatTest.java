@@ -12,8 +12,10 @@ import java.nio.ByteOrder;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import org.agrona.BufferUtil;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("jdk")
 class HalfFloatTest {
   @Test
   void shouldGiveTheExactValueOfEveryFloat16() {

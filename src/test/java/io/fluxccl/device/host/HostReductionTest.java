@@ -21,6 +21,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
+@Tag("jdk")
 class HostReductionTest {
   private static final int[] COUNTS = {1, 2, 3, 7, 16, 255, 2047, 2048, 2049, 5001};
   private final HostReduction reduction = new HostReduction();

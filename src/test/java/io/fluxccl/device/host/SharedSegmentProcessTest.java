@@ -23,6 +23,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 @Tag("multiprocess")
 @Timeout(60)
+@Tag("jdk")
 class SharedSegmentProcessTest {
   private static final int SIZE = 1 << 20;
 

@@ -24,6 +24,7 @@ import org.junit.jupiter.api.Test;
 
 /** The calls of C, from Java: numbers in, numbers out. */
 @org.junit.jupiter.api.Timeout(120)
+@Tag("jdk")
 class NetPluginExportTest {
   private static final int HOST = 1;
   private static final int MISUSE = -NetResult.INTERNAL_ERROR.code();

@@ -34,6 +34,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @org.junit.jupiter.api.Timeout(120)
+@Tag("jdk")
 class TcpNetPluginTest extends NetPluginContract {
   static final Duration LONG = MessageLink.LONG;
   static final TcpOptions OPTIONS =

@@ -42,6 +42,7 @@ import org.slf4j.LoggerFactory;
 
 @RequiresNativeLibrary
 @Timeout(120)
+@Tag("jdk")
 class NativeNetPluginTest {
   private static final int LARGEST = 256 << 20;
   private static final int IN_FLIGHT = 8;

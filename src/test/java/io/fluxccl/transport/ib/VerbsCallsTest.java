@@ -30,6 +30,7 @@ import org.junit.jupiter.api.io.TempDir;
  */
 @Tag("multiprocess")
 @Timeout(120)
+@Tag("jdk")
 class VerbsCallsTest {
   private static final Path SHIM = Path.of("target", "fakeverbs").toAbsolutePath();
   private static final Path FAKE_CUDA = Path.of("target", "fakecuda").toAbsolutePath();

@@ -28,12 +28,14 @@ import java.nio.file.Path;
 import java.util.ServiceLoader;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 @RequiresNativeLibrary
 @Timeout(60)
+@Tag("jdk")
 class NetTransportTest {
   @TempDir private static Path folder;
 

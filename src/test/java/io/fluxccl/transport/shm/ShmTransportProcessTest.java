@@ -33,6 +33,7 @@ import org.junit.jupiter.api.Timeout;
 
 @Tag("multiprocess")
 @Timeout(60)
+@Tag("jdk")
 class ShmTransportProcessTest {
   private static final int SIZE = 1 << 20;
 

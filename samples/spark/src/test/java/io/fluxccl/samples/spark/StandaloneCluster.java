@@ -59,7 +59,8 @@ final class StandaloneCluster implements AutoCloseable {
   static List<String> java(String name, String... arguments) {
     List<String> command = new ArrayList<>();
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    command.addAll(List.of("@jvm-options", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+    command.addAll(
+        List.of("@jvm-options", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
     command.add("-Dlog4j2.configurationFile=target/classes/log4j2.properties");
     command.addAll(List.of("-cp", System.getenv("SPARK_HOME") + "/jars/*"));
     command.add("org.apache.spark.deploy." + name);
