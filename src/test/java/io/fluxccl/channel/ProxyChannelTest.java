@@ -49,7 +49,6 @@ import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.AgentInvoker;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.awaitility.Awaitility;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -709,7 +708,6 @@ class ProxyChannelTest {
     }
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingForPutSignalAndFlushOverSharedMemory() {
     try (LocalRanks ranks = LocalRanks.of(1)) {

@@ -16,7 +16,6 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import reactor.core.publisher.Mono;
@@ -73,7 +72,6 @@ class RunThroughputTest {
     assertThat(threads.getThreadCount()).isLessThanOrEqualTo(before);
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateLittleForARun() {
     Mono<Void> run = run();

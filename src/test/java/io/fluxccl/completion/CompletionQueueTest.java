@@ -14,7 +14,6 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.UnsafeBuffer;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** The agent without its thread: the test calls it. */
@@ -282,7 +281,6 @@ class CompletionQueueTest {
     assertThat(looks).hasValue(3);
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingInAPassHoweverManyWait() {
     List<CompletableFuture<Void>> waiting = new ArrayList<>();

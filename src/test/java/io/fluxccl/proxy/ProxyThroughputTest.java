@@ -11,7 +11,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -93,7 +92,6 @@ class ProxyThroughputTest {
     return result;
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingWhenAMillionTriggersGoThrough() {
     long[] sum = new long[1];

@@ -8,7 +8,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -117,7 +116,6 @@ class FlightRecorderTest {
     assertThat(recorder.calls()).isEmpty();
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothing() {
     FlightRecorder recorder = recorder(FlightRecorder.DEFAULT_CALLS);

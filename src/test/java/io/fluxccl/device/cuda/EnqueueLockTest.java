@@ -6,7 +6,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.testing.AllocatedBytes;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -50,7 +49,6 @@ class EnqueueLockTest {
     assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isSameAs(lock);
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothing() {
     long allocated =

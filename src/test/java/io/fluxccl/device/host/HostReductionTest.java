@@ -15,7 +15,6 @@ import java.util.List;
 import java.util.Random;
 import java.util.stream.Stream;
 import org.agrona.BufferUtil;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
@@ -94,7 +93,6 @@ class HostReductionTest {
     return type.isFloatingPoint() && type.size() <= 2;
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingOnceATypeWasUsed() {
     ByteBuffer a = random(DataType.FLOAT16, 10_000, 0, new Random(1));

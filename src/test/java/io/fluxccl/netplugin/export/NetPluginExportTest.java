@@ -19,7 +19,6 @@ import java.util.function.Supplier;
 import org.agrona.BufferUtil;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** The calls of C, from Java: numbers in, numbers out. */
@@ -102,7 +101,6 @@ class NetPluginExportTest {
     assertThat(NetPluginExport.deregister(send, sendMemory)).isEqualTo(MISUSE);
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingWhileMessagesMove() {
     long least =

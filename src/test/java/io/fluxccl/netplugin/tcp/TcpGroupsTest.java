@@ -25,7 +25,6 @@ import java.util.List;
 import java.util.Optional;
 import org.agrona.BufferUtil;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -228,7 +227,6 @@ class TcpGroupsTest {
     await(receive(0, 1, 3), send(3, 0, 1));
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingWhileGroupsMove() {
     connect(OPTIONS, GROUP * 64);

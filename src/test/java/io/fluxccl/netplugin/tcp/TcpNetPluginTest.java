@@ -28,7 +28,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import org.awaitility.Awaitility;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -75,7 +74,6 @@ class TcpNetPluginTest extends NetPluginContract {
     return new MessageLink(network(options), network(options), bytes);
   }
 
-  @Tag("alone")
   @ParameterizedTest
   @ValueSource(ints = {1, 2})
   void shouldAllocateNothingWhileMessagesMove(int streams) {

@@ -15,7 +15,6 @@ import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -89,7 +88,6 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
     Contents.assertSame(target, 0, source, 0, count * 8);
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingForWriteSignalAndPollInSteadyState() throws Exception {
     Connection link = ranks.connect(0).get(0);

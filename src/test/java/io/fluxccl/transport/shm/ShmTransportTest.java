@@ -40,7 +40,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -320,7 +319,6 @@ class ShmTransportTest {
     }
   }
 
-  @Tag("alone")
   @Test
   void shouldAllocateNothingInWriteAndUpdateAndSync() {
     RegisteredMemory source = zero.register(zero.device.allocate(4096));
