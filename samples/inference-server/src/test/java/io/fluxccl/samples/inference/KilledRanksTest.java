@@ -33,6 +33,9 @@ import reactor.netty.http.client.HttpClient;
 class KilledRanksTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final ObjectMapper JSON = new ObjectMapper();
+  /** Each JVM runs for seconds, in which the second compiler costs more than it saves. */
+  private static final String ONE_COMPILER = "-XX:TieredStopAtLevel=1";
+
   private static final String PROMPT = "In the beginning God created";
 
   @TempDir private Path folder;
@@ -49,6 +52,7 @@ class KilledRanksTest {
         new ProcessBuilder(
             List.of(
                 java,
+                ONE_COMPILER,
                 "-cp",
                 classPath,
                 "io.fluxccl.cli.Main",
@@ -61,6 +65,7 @@ class KilledRanksTest {
                 "40",
                 "--",
                 java,
+                ONE_COMPILER,
                 "-cp",
                 classPath,
                 InferenceServer.class.getName(),
