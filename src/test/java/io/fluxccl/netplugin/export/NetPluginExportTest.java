@@ -19,6 +19,7 @@ import java.util.function.Supplier;
 import org.agrona.BufferUtil;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** The calls of C, from Java: numbers in, numbers out. */

@@ -33,6 +33,7 @@ import reactor.netty.http.client.HttpClient;
 class KilledRanksTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final ObjectMapper JSON = new ObjectMapper();
+
   /** Each JVM runs for seconds, in which the second compiler costs more than it saves. */
   private static final String ONE_COMPILER = "-XX:TieredStopAtLevel=1";
 
