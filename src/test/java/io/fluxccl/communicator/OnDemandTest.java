@@ -49,9 +49,9 @@ class OnDemandTest {
   }
 
   private static void await(DeviceBuffer buffer, long value) {
-    HangLimit limit = HangLimit.start();
+    long began = HangLimit.start();
     while (HostMemory.getLongAcquire(buffer.address()) != value) {
-      limit.check("the value arrives");
+      HangLimit.check(began, "the value arrives");
       Thread.onSpinWait();
       Thread.yield();
     }

@@ -32,11 +32,11 @@ public final class MessageLink implements AutoCloseable {
       NetHandle handle = new NetHandle(listener.handle());
       NetSendComm sending = null;
       NetRecvComm receiving = null;
-      HangLimit limit = HangLimit.start();
+      long began = HangLimit.start();
       while (sending == null || receiving == null) {
         sending = sending == null ? from.connect(0, handle) : sending;
         receiving = receiving == null ? listener.accept() : receiving;
-        limit.check("connected");
+        HangLimit.check(began, "connected");
         Thread.yield();
       }
       send = sending;
@@ -55,17 +55,17 @@ public final class MessageLink implements AutoCloseable {
   public NetRequest irecv(int offset, int size) {
     long address = BufferUtil.address(target) + offset;
     NetRequest request = receive.irecv(address, size, 0, targetMemory);
-    HangLimit limit = HangLimit.start();
+    long began = HangLimit.start();
     while (request == null) {
       // There may be no room until the peer has answered.
-      limit.check("the receive is posted");
+      HangLimit.check(began, "the receive is posted");
       request = receive.irecv(address, size, 0, targetMemory);
     }
     return request;
   }
 
   public static void await(NetRequest... requests) {
-    HangLimit limit = HangLimit.start();
+    long began = HangLimit.start();
     boolean[] done = new boolean[requests.length];
     for (int open = requests.length; open > 0; ) {
       for (int i = 0; i < requests.length; i++) {
@@ -74,7 +74,7 @@ public final class MessageLink implements AutoCloseable {
           open--;
         }
       }
-      limit.check("all requests are done");
+      HangLimit.check(began, "all requests are done");
       Thread.yield();
     }
   }

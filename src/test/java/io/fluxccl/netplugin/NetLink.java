@@ -30,10 +30,10 @@ public final class NetLink implements AutoCloseable {
 
   /** Calls until there is something. */
   public static <T> T await(Supplier<T> call) {
-    HangLimit limit = HangLimit.start();
+    long began = HangLimit.start();
     T given = call.get();
     while (given == null) {
-      limit.check("the call returns an object");
+      HangLimit.check(began, "the call returns an object");
       given = call.get();
     }
     return given;
@@ -43,11 +43,11 @@ public final class NetLink implements AutoCloseable {
   public static void finish(NetRequest a, NetRequest b) {
     boolean aDone = false;
     boolean bDone = false;
-    HangLimit limit = HangLimit.start();
+    long began = HangLimit.start();
     while (!aDone || !bDone) {
       aDone = aDone || a.test();
       bDone = bDone || b.test();
-      limit.check("both requests are done");
+      HangLimit.check(began, "both requests are done");
     }
   }
 

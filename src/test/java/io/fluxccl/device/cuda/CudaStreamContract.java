@@ -262,9 +262,9 @@ abstract class CudaStreamContract {
     stream.launch(StreamKernels.FILL, 8, 128, fill(used, 1));
     CompletableFuture<Void> before = stream.completion();
     released.close();
-    HangLimit limit = HangLimit.start();
+    long began = HangLimit.start();
     while (device.context().users() > users) {
-      limit.check("the memory is freed");
+      HangLimit.check(began, "the memory is freed");
       stream.launch(StreamKernels.FILL, 8, 128, fill(used, 2));
       await(before); // so that there is always one more
       before = stream.completion();

@@ -90,11 +90,11 @@ class StrayConnectionsTest {
     NetHandle handle = new NetHandle(listener.handle());
     NetSendComm send = null;
     NetRecvComm receive = null;
-    HangLimit limit = HangLimit.start();
+    long began = HangLimit.start();
     while (send == null || receive == null) {
       send = send == null ? network.connect(0, handle) : send;
       receive = receive == null ? listener.accept() : receive;
-      limit.check("connected");
+      HangLimit.check(began, "connected");
     }
     send.close();
     receive.close();

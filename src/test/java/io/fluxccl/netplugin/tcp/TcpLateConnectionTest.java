@@ -42,10 +42,10 @@ class TcpLateConnectionTest {
   private static Throwable failureOf(Supplier<?> call, Runnable meanwhile) {
     return catchThrowable(
         () -> {
-          HangLimit limit = HangLimit.start();
+          long began = HangLimit.start();
           while (call.get() == null) {
             meanwhile.run();
-            limit.check("the call fails");
+            HangLimit.check(began, "the call fails");
           }
         });
   }
