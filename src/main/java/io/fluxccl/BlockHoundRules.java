@@ -6,11 +6,11 @@ import reactor.blockhound.BlockHound;
 import reactor.blockhound.integration.BlockHoundIntegration;
 
 /**
- * Configures BlockHound, where an application uses it: {@link NonblockingThread}s may sleep while
- * they idle, and the host device's streams may run kernels, which wait for their peers. Threads
- * that hand over tasks may take the lock of the JDK's pool, which is held while it counts a thread,
- * not while a task runs. Code that users chain to the library's futures stays watched. BlockHound
- * finds this class by itself.
+ * Configures BlockHound, where an application uses it: {@link NonblockingThread}s may spin and
+ * sleep while they idle, and the host device's streams may run kernels, which wait for their peers.
+ * Threads that submit tasks, also to the application's schedulers, may take the lock of the JDK's
+ * pool: the pool holds it while it counts a thread, not while a task runs. Code that users chain to
+ * the library's futures stays watched. BlockHound finds this class by itself.
  */
 @Experimental
 public final class BlockHoundRules implements BlockHoundIntegration {
@@ -21,8 +21,8 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .allowBlockingCallsInside("io.fluxccl.device.host.BlockWorkers$Worker", "run")
         .disallowBlockingCallsInside("io.fluxccl.device.host.LiveHostStream", "complete")
         .allowBlockingCallsInside("io.fluxccl.concurrent.AgentThread", "nap")
-        .allowBlockingCallsInside("io.fluxccl.concurrent.BlockingTasks", "execute")
-        .allowBlockingCallsInside("io.fluxccl.device.cuda.Reaper", "execute")
+        .allowBlockingCallsInside("io.fluxccl.concurrent.IdleBackoff", "nextNapNanos")
+        .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "addWorker")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onStart")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "cycle")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onClose")

@@ -4,12 +4,16 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.concurrent.BlockingTasks;
+import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import reactor.blockhound.BlockHound;
 import reactor.blockhound.BlockingOperationError;
 import reactor.core.publisher.Flux;
@@ -25,6 +29,7 @@ import reactor.core.scheduler.Schedulers;
 final class NonBlockingRun {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final int COUNT = 5000;
+  private static final int HAND_OVERS = 50;
 
   private NonBlockingRun() {}
 
@@ -32,7 +37,11 @@ final class NonBlockingRun {
     BlockHound.install();
     Scheduler strict = Schedulers.newSingle("strict", true);
     System.out.println("watching: " + refusesToSleep(strict));
-    handOver();
+    handOver(BlockingTasks.EXECUTOR);
+    ExecutorService users = Executors.newScheduledThreadPool(4 * HAND_OVERS);
+    handOver(users);
+    users.shutdown();
+    System.out.println("idled: " + idles(strict));
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Mono<Void> all =
           Flux.fromIterable(ranks.ranks())
@@ -58,14 +67,29 @@ final class NonBlockingRun {
             .block(LONG));
   }
 
+  /** Returns whether a thread may spin and yield as the library's agents do while they idle. */
+  private static boolean idles(Scheduler strict) {
+    return Boolean.TRUE.equals(
+        Mono.fromCallable(
+                () -> {
+                  IdleBackoff backoff = new IdleBackoff(50, 500, 10, 1000);
+                  while (backoff.nextNapNanos(System.nanoTime()) == 0) {
+                    continue; // it has spun or yielded
+                  }
+                  return true;
+                })
+            .subscribeOn(strict)
+            .block(LONG));
+  }
+
   /** Many threads hand over tasks at once, and each task needs a new thread. */
-  private static void handOver() {
+  private static void handOver(Executor executor) {
     CompletableFuture<Void> end = new CompletableFuture<>();
     Flux.range(0, 4)
         .flatMap(
             thread ->
-                Flux.range(0, 50)
-                    .doOnNext(number -> BlockingTasks.EXECUTOR.execute(end::join))
+                Flux.range(0, HAND_OVERS)
+                    .doOnNext(number -> executor.execute(end::join))
                     .subscribeOn(Schedulers.newSingle("strict-" + thread, true)))
         .then()
         .doFinally(signal -> end.complete(null))

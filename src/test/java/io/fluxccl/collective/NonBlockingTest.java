@@ -31,7 +31,7 @@ class NonBlockingTest {
             .limit(LIMIT)
             .startRank(0)) {
       int code = process.end();
-      assertThat(process.output()).contains("watching: true").contains("nothing blocked");
+      assertThat(process.output()).contains("watching: true", "idled: true", "nothing blocked");
       assertThat(process.output()).contains("refused to sleep on rank-");
       assertThat(process.output()).doesNotContain("BlockingOperationError");
       assertThat(code).isZero();

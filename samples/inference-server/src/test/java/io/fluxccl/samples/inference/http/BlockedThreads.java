@@ -1,24 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.http;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.stream.Collectors;
 import reactor.blockhound.BlockHound;
 import reactor.blockhound.integration.BlockHoundIntegration;
 
-/** Remembers which threads that must not block did. BlockHound finds this class by itself. */
+/** Records the calls that block on threads that must not. BlockHound finds this class by itself. */
 public final class BlockedThreads implements BlockHoundIntegration {
+  private static final int MOST_FRAMES = 40;
+
   static final List<String> CALLS = new CopyOnWriteArrayList<>();
 
   @Override
   public void applyTo(BlockHound.Builder builder) {
-    // A thread of a pool that ends takes the pool's lock, and holds up nobody.
-    builder.allowBlockingCallsInside(
-        "java.util.concurrent.ThreadPoolExecutor", "processWorkerExit");
+    // The end of a thread, and of a pool, takes the pool's lock. The pool holds it only briefly.
+    for (String ends : List.of("processWorkerExit", "shutdown", "shutdownNow")) {
+      builder.allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", ends);
+    }
     builder.blockingMethodCallback(
         method -> {
-          CALLS.add(method + " on " + Thread.currentThread().getName());
+          CALLS.add(
+              "%s on %s:%n\t%s"
+                  .formatted(method, Thread.currentThread().getName(), frames(new Throwable())));
           throw new IllegalStateException("Blocked: " + method);
         });
+  }
+
+  private static String frames(Throwable here) {
+    return Arrays.stream(here.getStackTrace())
+        .limit(MOST_FRAMES)
+        .map(StackTraceElement::toString)
+        .collect(Collectors.joining("\n\t"));
   }
 }
