@@ -2,6 +2,9 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.concurrent.BlockingTasks;
@@ -21,6 +24,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -29,9 +34,9 @@ import org.slf4j.LoggerFactory;
  * A file by which this user's other processes find the ranks of this process: where the ranks of
  * their job listen, and the key that lets its reader ask what they do, and do nothing else. Only
  * this user can read the folder. The first rank of a process writes the file when the job has
- * formed, and the last one deletes it; one that a killed process has left is deleted by the next
- * process that looks. Containers may share the folder: a file's name begins with the PID namespace,
- * and those of another one are neither read nor judged.
+ * formed, and the last one deletes it. A killed process leaves its file, which the next process
+ * that writes one deletes. Containers may share the folder: a file's name begins with the PID
+ * namespace, and files of other namespaces are neither read nor deleted.
  *
  * @param process of the ranks
  * @param root where the ranks of the job registered
@@ -49,6 +54,9 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
   private static final int MAX_KEY_BYTES = 64;
   private static final int NOT_OWN = 0077;
 
+  /** The PID namespace, the process, the port of the root, and a number. */
+  private static final Pattern FILE_NAME = Pattern.compile("(\\d+)-(\\d+)-\\d+-\\d+(\\.part)?");
+
   private static final AtomicInteger FILES = new AtomicInteger();
 
   /** The files of this process, by the root of the job. */
@@ -57,7 +65,7 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
   /** Returns the folder of a user's files. */
   static Path folder(int user) {
     String given = System.getenv().getOrDefault(VARIABLE, "").strip();
-    return given.isEmpty() ? Path.of("/tmp", "fluxccl-" + user) : Path.of(given);
+    return given.isEmpty() ? Path.of("/tmp", "fluxccl-" + user) : LocalFiles.path(VARIABLE, given);
   }
 
   /** Returns the user that a process belongs to. */
@@ -84,19 +92,18 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
   }
 
   private String fileName() throws IOException {
-    return "%s%d-%d-%d".formatted(namespace(), process, root.getPort(), FILES.incrementAndGet());
+    return Text.of("%s-%d-%d-%d", namespace(), process, root.getPort(), FILES.incrementAndGet());
   }
 
-  /** Returns how the names of files begin whose process ids mean something to this process. */
+  /** Returns the number of this process's PID namespace. */
   private static String namespace() throws IOException {
-    return Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString().replaceAll("\\D", "")
-        + "-";
+    return Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString().replaceAll("\\D", "");
   }
 
   /** Returns the entries of the ranks on this machine of a user, without those that have died. */
   static List<JobEntry> all(int user) throws IOException {
     List<JobEntry> entries = new ArrayList<>();
-    for (Path file : ofLiving(folder(user))) {
+    for (Path file : files(folder(user), true)) {
       try {
         entries.add(decode(Files.readAllBytes(file)));
       } catch (FluxCclException | IOException e) {
@@ -106,27 +113,24 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
     return entries;
   }
 
-  /** Returns the files of processes that live, and deletes the others. */
-  private static List<Path> ofLiving(Path folder) throws IOException {
+  /** Returns the files of the processes of this PID namespace that live, or of those that ended. */
+  private static List<Path> files(Path folder, boolean live) throws IOException {
     if (!Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS)) {
       return List.of();
     }
-    List<Path> living = new ArrayList<>();
+    List<Path> found = new ArrayList<>();
     try (Stream<Path> files = Files.list(folder)) {
       String namespace = namespace();
       for (Path file : files.toList()) {
-        String name = file.getFileName().toString();
-        if (!name.startsWith(namespace)) {
-          continue;
-        }
-        if (Files.exists(Path.of("/proc", name.split("-")[1]))) {
-          living.add(file);
-        } else {
-          Files.deleteIfExists(file);
+        Matcher name = FILE_NAME.matcher(file.getFileName().toString());
+        if (name.matches()
+            && name.group(1).equals(namespace)
+            && live == Files.exists(Path.of("/proc", name.group(2)))) {
+          found.add(file);
         }
       }
     }
-    return living;
+    return found;
   }
 
   byte[] encode() {
@@ -185,10 +189,14 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
               folder);
           return;
         }
-        ofLiving(folder); // deletes those of processes that were killed
+        for (Path stale : files(folder, false)) {
+          Files.deleteIfExists(stale);
+        }
         String name = entry.fileName();
         Path part = Files.write(folder.resolve(name + ".part"), entry.encode());
         file = Files.move(part, folder.resolve(name), StandardCopyOption.REPLACE_EXISTING);
+      } catch (InvalidUsage e) {
+        LOG.warn("fluxccl dump will find no rank by its process: {}", e.getMessage());
       } catch (IOException | UnsupportedOperationException e) {
         LOG.debug("no file for fluxccl dump could be written", e);
       }

@@ -6,6 +6,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.communicator.Communicator;
 import java.util.Arrays;
@@ -346,6 +347,6 @@ public final class StepLoop {
     int rank = group.rank();
     communicator.abort(
         new Aborted(
-            rank, String.format("step %s failed on rank %s: %s", number, rank, failure), failure));
+            rank, Text.of("step %s failed on rank %s: %s", number, rank, failure), failure));
   }
 }

@@ -2,6 +2,7 @@
 package io.fluxccl.netplugin;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.NonblockingThread;
 import java.io.IOException;
@@ -64,7 +65,7 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
       // The number keeps names unique: more than one plugin may be open.
       ObjectName free =
           new ObjectName(
-              String.format(
+              Text.of(
                   "io.fluxccl:type=Connections,network=%s,number=%s",
                   network, NUMBER.incrementAndGet()));
       ManagementFactory.getPlatformMBeanServer().registerMBean(this, free);

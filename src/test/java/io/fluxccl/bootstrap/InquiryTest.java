@@ -31,6 +31,7 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(60)
 class InquiryTest {
   private static final Duration LIMIT = Duration.ofSeconds(10);
+  private static final String ARABIC_DIGITS = "\u0661\u0662";
 
   private final JobSecret secret = JobSecret.random();
   private final List<TcpBootstrap> ranks = new ArrayList<>();
@@ -183,9 +184,13 @@ class InquiryTest {
     Path stale = Files.write(folder.resolve(number + "-" + dead.pid() + "-1-1"), content);
     // Of a container that shares the folder: that its process is not here says nothing.
     Path foreign = Files.write(folder.resolve("1" + number + "-" + dead.pid() + "-1-1"), content);
+    Path odd = Files.write(folder.resolve(number + "-" + ARABIC_DIGITS + "-1-1"), content);
     entries();
-    assertThat(stale).doesNotExist();
-    assertThat(foreign).exists();
+    assertThat(stale).as("a dump deletes no file").exists();
+    form(1);
+    await().untilAsserted(() -> assertThat(stale).doesNotExist());
+    assertThat(List.of(foreign, odd)).allMatch(Files::exists);
+    Files.delete(odd);
     Files.delete(foreign);
     assertThatThrownBy(() -> new JobInquiry(false, LIMIT).ofProcess(dead.pid()))
         .isInstanceOf(InvalidUsage.class);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.LocalFiles;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -50,14 +51,14 @@ final class KernelCache {
   static KernelCache of(Map<String, String> environment) {
     String given = environment.getOrDefault(VARIABLE, "");
     if (!given.isEmpty()) {
-      return new KernelCache(Path.of(given));
+      return new KernelCache(LocalFiles.path(VARIABLE, given));
     }
     String shared = environment.getOrDefault("XDG_CACHE_HOME", "");
     // The specification has relative paths ignored.
     Path base =
         shared.startsWith("/")
             ? Path.of(shared)
-            : Path.of(System.getProperty("user.home"), ".cache");
+            : LocalFiles.path("user.home", System.getProperty("user.home")).resolve(".cache");
     return new KernelCache(base.resolve("fluxccl"));
   }
 

@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.DirectoryStream;
@@ -84,7 +85,7 @@ public final class SegmentDirectory {
     if (override == null || override.isBlank()) {
       return;
     }
-    Path directory = Path.of(override);
+    Path directory = LocalFiles.path(VARIABLE, override);
     String problem =
         !Files.exists(directory)
             ? "there is no such directory"
