@@ -79,7 +79,7 @@ public record JobSecret(String text) {
     }
     try {
       Path path = LocalFiles.path(FILE_VARIABLE, file);
-      checkPrivate(path);
+      checkPrivate(LocalFiles.requireOwnLinks(path));
       if (Files.size(path) > MAX_FILE_BYTES) {
         throw InvalidUsage.of(
             "%s=%s is over %s bytes; is it the secret?", FILE_VARIABLE, file, MAX_FILE_BYTES);

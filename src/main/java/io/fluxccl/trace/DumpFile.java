@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.LocalFiles;
 import io.fluxccl.Text;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -73,15 +74,20 @@ public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclExceptio
             "fluxccl-rank%d-%d-%d.txt",
             rank, ProcessHandle.current().pid(), FILES.incrementAndGet());
     try {
-      Path file = Files.createDirectories(LocalFiles.path(VARIABLE, folder.strip())).resolve(name);
-      return Optional.of(Files.writeString(file, text()));
+      Path path = LocalFiles.requireOwnLinks(LocalFiles.path(VARIABLE, folder.strip()));
+      if (!Files.isDirectory(path)) {
+        Files.createDirectories(path);
+      }
+      Path file = path.resolve(name);
+      LocalFiles.replace(file, text().getBytes(StandardCharsets.UTF_8));
+      return Optional.of(file);
     } catch (IOException | InvalidUsage e) {
       LOG.warn(
           "the calls of rank {} can't be written to {}={}: {}",
           rank,
           VARIABLE,
           folder,
-          e.getMessage());
+          e.toString());
       return Optional.empty();
     }
   }

@@ -86,17 +86,25 @@ public final class SegmentDirectory {
       return;
     }
     Path directory = LocalFiles.path(VARIABLE, override);
-    String problem =
-        !Files.exists(directory)
-            ? "there is no such directory"
-            : !Files.isDirectory(directory)
-                ? "it is no directory"
-                : Files.isWritable(directory) ? null : "this user must not write there";
+    String problem = problem(directory);
     if (problem != null) {
       throw InvalidUsage.of(
           "%s=%s: %s; give a directory for shared memory in which this user can create files",
           VARIABLE, override, problem);
     }
+  }
+
+  private static String problem(Path directory) {
+    try {
+      LocalFiles.requireOwnLinks(directory);
+    } catch (IOException e) {
+      return e.getMessage();
+    }
+    return !Files.exists(directory)
+        ? "there is no such directory"
+        : !Files.isDirectory(directory)
+            ? "it is no directory"
+            : Files.isWritable(directory) ? null : "this user must not write there";
   }
 
   static Path choose(String override, Path sharedMemory) {
