@@ -33,6 +33,6 @@ public final class Aborted extends FluxCclException {
    * @param arguments of the format
    */
   public static Aborted of(int rank, String format, Object... arguments) {
-    return new Aborted(rank, String.format(format, arguments));
+    return new Aborted(rank, Text.of(format, arguments));
   }
 }

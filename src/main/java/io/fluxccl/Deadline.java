@@ -173,7 +173,7 @@ public final class Deadline {
     if (isNever()) {
       return "Deadline(never)";
     }
-    return String.format(
+    return Text.of(
         "Deadline(%s ms, %s ms left)",
         TimeUnit.NANOSECONDS.toMillis(timeoutNanos), remainingMillis());
   }

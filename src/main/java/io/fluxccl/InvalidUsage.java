@@ -30,7 +30,7 @@ public class InvalidUsage extends FluxCclException {
    * @param arguments of the format
    */
   public static InvalidUsage of(String format, Object... arguments) {
-    return new InvalidUsage(String.format(format, arguments));
+    return new InvalidUsage(Text.of(format, arguments));
   }
 
   /**

@@ -48,13 +48,13 @@ public final class JvmAccess {
         user.isNamed() ? Optional.of("Agrona is on the module path") : openNatively(base, name);
     if (obstacle.isPresent()) {
       throw new InvalidUsage(
-          "add %s java.base/%s=%s to the java command: %s, and FluxCCL's native library can't open the package (%s)"
-              .formatted(
-                  option,
-                  name,
-                  user.isNamed() ? user.getName() : "ALL-UNNAMED",
-                  reason,
-                  obstacle.get()));
+          Text.of(
+              "add %s java.base/%s=%s to the java command: %s, and FluxCCL's native library can't open the package (%s)",
+              option,
+              name,
+              user.isNamed() ? user.getName() : "ALL-UNNAMED",
+              reason,
+              obstacle.get()));
     }
   }
 

@@ -73,7 +73,7 @@ public final class NativeResource {
     byte[] content;
     try (InputStream in = NativeResource.class.getResourceAsStream(resource)) {
       if (in == null) {
-        return String.format(
+        return Text.of(
             "this build has none for %s %s; build FluxCCL on %s, or set -D%s",
             System.getProperty("os.name"), machine, buildOn, PATH_PROPERTY);
       }

@@ -47,7 +47,7 @@ public enum OptionalLibrary {
     return OptionalLibrary.class.getClassLoader().getResource(resource) != null
         ? Optional.empty()
         : Optional.of(
-            "%s is not on the class path; add the Maven dependency %s"
-                .formatted(title, coordinates));
+            Text.of(
+                "%s is not on the class path; add the Maven dependency %s", title, coordinates));
   }
 }

@@ -25,6 +25,6 @@ public final class RemoteFailure extends FluxCclException {
    * @param arguments of the format
    */
   public static RemoteFailure of(int rank, String format, Object... arguments) {
-    return new RemoteFailure(rank, String.format(format, arguments));
+    return new RemoteFailure(rank, Text.of(format, arguments));
   }
 }

@@ -28,6 +28,6 @@ public final class Timeout extends FluxCclException {
    * @param arguments of the format
    */
   public static Timeout of(int rank, String format, Object... arguments) {
-    return new Timeout(rank, String.format(format, arguments));
+    return new Timeout(rank, Text.of(format, arguments));
   }
 }

@@ -30,6 +30,6 @@ public final class TransportFailure extends FluxCclException {
    * @param arguments of the format
    */
   public static TransportFailure of(int rank, String format, Object... arguments) {
-    return new TransportFailure(rank, String.format(format, arguments));
+    return new TransportFailure(rank, Text.of(format, arguments));
   }
 }

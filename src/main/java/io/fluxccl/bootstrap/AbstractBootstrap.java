@@ -34,7 +34,6 @@ import org.slf4j.LoggerFactory;
 abstract class AbstractBootstrap implements Bootstrap {
   private static final Logger LOG = LoggerFactory.getLogger(AbstractBootstrap.class);
   private static final long CLOSE_SECONDS = 5;
-  private static final long MAX_UNRECEIVED_BYTES = 1L << 30;
 
   final EventLoop loop;
 
@@ -51,6 +50,7 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   // The rest is of the event loop only.
   final Mailboxes mailboxes;
+  private final Unsent unsent;
   final PendingOperations operations;
   final SubGroups subGroups = new SubGroups(this);
   final Reports reports = new Reports(this);
@@ -64,6 +64,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     this.messageLimit = messageLimit;
     this.lifecycle = new Lifecycle("the bootstrap of " + describe());
     this.mailboxes = new Mailboxes(nRanks);
+    this.unsent = new Unsent(this);
     this.thread = SharedEventLoop.acquire();
     this.loop = thread.loop();
     this.operations = new PendingOperations(this);
@@ -206,7 +207,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     } else if (departed.get(peer)) {
       done.completeExceptionally(left(peer));
     } else {
-      transmit(peer, key, message, done);
+      unsent.send(peer, key, message, done);
     }
   }
 
@@ -229,14 +230,16 @@ abstract class AbstractBootstrap implements Bootstrap {
     if (hasEnded()) {
       return;
     }
-    if (mailboxes.unreceivedBytes(key.peer()) + message.bytes().length > MAX_UNRECEIVED_BYTES) {
+    if (!mailboxes.unreceived.hasRoom(message)) {
+      int peer = mailboxes.unreceived.fullest();
       fail(
           TransportFailure.of(
-              key.peer(),
-              "%s: over %s bytes of rank %s lie here unreceived; receive them before sending more",
+              peer,
+              "%s: over %s bytes wait here for a receive, most of them from rank %s; receive them"
+                  + " before it sends more, or give this JVM a larger heap",
               describe(),
-              MAX_UNRECEIVED_BYTES,
-              key.peer()));
+              WaitingBytes.LIMIT,
+              peer));
       return;
     }
     if (key.group() != StreamKey.ALL) {

@@ -327,8 +327,8 @@ final class BootstrapRoot extends Gate {
       // Many leave at once as a rule: one frame names all of them.
       loop.execute(this::sendDeparted);
     } else if (!leaving && !departed.get(rank)) {
-      String death = "rank %s died: its connection with the root ended without a goodbye";
-      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
+      String death = "rank " + rank + " died: its connection with the root ended without a goodbye";
+      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death));
     }
     if (sessions.isEmpty() && (leaving || (peers != null && users == 0))) {
       finish();
@@ -350,8 +350,8 @@ final class BootstrapRoot extends Gate {
   private void requireReturn(int rank) {
     if (peers == null && !leaving && !sessions.containsKey(rank)) {
       String death =
-          "rank %s died during initialize: its connection with the root ended without a goodbye";
-      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
+          " died during initialize: its connection with the root ended without a goodbye";
+      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, "rank " + rank + death));
     }
   }
 

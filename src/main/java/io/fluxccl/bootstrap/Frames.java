@@ -2,6 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.OpenFiles;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.bootstrap.Bootstrap;
@@ -87,14 +88,14 @@ final class Frames {
                 return;
               }
               String problem =
-                  "%s can't listen at %s: %s"
-                      .formatted(
-                          owner,
-                          address,
-                          OpenFiles.explain(
-                              bound.cause(),
-                              describe(bound.cause())
-                                  + "; choose a free port and an address of this host"));
+                  Text.of(
+                      "%s can't listen at %s: %s",
+                      owner,
+                      address,
+                      OpenFiles.explain(
+                          bound.cause(),
+                          describe(bound.cause())
+                              + "; choose a free port and an address of this host"));
               listening.completeExceptionally(new TransportFailure(rank, problem, bound.cause()));
             });
     return listening;
@@ -249,7 +250,7 @@ final class Frames {
       super(
           new TransportFailure(
               TransportFailure.NO_RANK,
-              "it does not speak FluxCCL's protocol (it sent %s)".formatted(show(sent))
+              Text.of("it does not speak FluxCCL's protocol (it sent %s)", show(sent))
                   + (isTls(sent)
                       ? "; it uses TLS and this rank not: give FLUXCCL_TLS to all"
                       : "")));

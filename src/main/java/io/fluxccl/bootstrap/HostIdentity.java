@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -47,7 +48,7 @@ public record HostIdentity(long hostHash, long processHash) {
 
   @Override
   public String toString() {
-    return String.format("HostIdentity(host=%016x, process=%016x)", hostHash, processHash);
+    return Text.of("HostIdentity(host=%016x, process=%016x)", hostHash, processHash);
   }
 
   private static String describeHost() {

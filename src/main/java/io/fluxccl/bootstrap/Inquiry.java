@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
@@ -167,11 +168,11 @@ record Inquiry(
     private void giveUp() {
       boolean stopped = channel == null && connector.isUnanswered();
       fail(
-          "no answer from %s within %d ms%s"
-              .formatted(
-                  at,
-                  TimeUnit.NANOSECONDS.toMillis(waitedNs),
-                  stopped ? "; its process is stopped, or does nothing else" : ""));
+          Text.of(
+              "no answer from %s within %d ms%s",
+              at,
+              TimeUnit.NANOSECONDS.toMillis(waitedNs),
+              stopped ? "; its process is stopped, or does nothing else" : ""));
     }
 
     private void fail(String why) {

@@ -2,6 +2,9 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.concurrent.BlockingTasks;
@@ -11,17 +14,24 @@ import io.fluxccl.wire.WireWriter;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
-import java.nio.file.LinkOption;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
+import java.nio.file.SecureDirectoryStream;
+import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.nio.file.attribute.UserPrincipal;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.stream.Stream;
+import java.util.function.LongPredicate;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,9 +39,9 @@ import org.slf4j.LoggerFactory;
  * A file by which this user's other processes find the ranks of this process: where the ranks of
  * their job listen, and the key that lets its reader ask what they do, and do nothing else. Only
  * this user can read the folder. The first rank of a process writes the file when the job has
- * formed, and the last one deletes it; one that a killed process has left is deleted by the next
- * process that looks. Containers may share the folder: a file's name begins with the PID namespace,
- * and those of another one are neither read nor judged.
+ * formed, and the last one deletes it. A killed process leaves its file, which the next process
+ * that writes one deletes. Containers may share the folder: a file's name begins with the PID
+ * namespace, and files of other namespaces are neither read nor deleted.
  *
  * @param process of the ranks
  * @param root where the ranks of the job registered
@@ -47,22 +57,29 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
   private static final int VERSION = 1;
   private static final int MIN_MEMBER_BYTES = 11;
   private static final int MAX_KEY_BYTES = 64;
-  private static final int NOT_OWN = 0077;
+
+  /** Room for 100,000 ranks. */
+  private static final int MAX_FILE_BYTES = 4 << 20;
+
+  /** The PID namespace, the process, the port of the root, and a number. */
+  private static final Pattern FILE_NAME =
+      Pattern.compile("(\\d+)-(\\d{1,18})-\\d+-\\d+(\\..*\\.tmp)?");
 
   private static final AtomicInteger FILES = new AtomicInteger();
 
   /** The files of this process, by the root of the job. */
   private static final Map<InetSocketAddress, Written> WRITTEN = new ConcurrentHashMap<>();
 
-  /** Returns the folder of a user's files. */
-  static Path folder(int user) {
+  /** Returns the folder of the files of a process's user. */
+  static Path folder(String process) throws IOException {
+    Object user = Files.getAttribute(Path.of("/proc", process), "unix:uid");
     String given = System.getenv().getOrDefault(VARIABLE, "").strip();
-    return given.isEmpty() ? Path.of("/tmp", "fluxccl-" + user) : Path.of(given);
+    return given.isEmpty() ? Path.of("/tmp", "fluxccl-" + user) : LocalFiles.path(VARIABLE, given);
   }
 
-  /** Returns the user that a process belongs to. */
-  static int userOf(String process) throws IOException {
-    return (Integer) Files.getAttribute(Path.of("/proc", process), "unix:uid");
+  /** Opens that folder, if only the process's user can read and change it. The caller closes it. */
+  private static SecureDirectoryStream<Path> open(String process) throws IOException {
+    return LocalFiles.open(folder(process), LocalFiles.userOf(process), LocalFiles.OTHERS_ALL);
   }
 
   /**
@@ -84,49 +101,67 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
   }
 
   private String fileName() throws IOException {
-    return "%s%d-%d-%d".formatted(namespace(), process, root.getPort(), FILES.incrementAndGet());
+    return Text.of("%s-%d-%d-%d", namespace(), process, root.getPort(), FILES.incrementAndGet());
   }
 
-  /** Returns how the names of files begin whose process ids mean something to this process. */
+  /** Returns the number of this process's PID namespace. */
   private static String namespace() throws IOException {
-    return Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString().replaceAll("\\D", "")
-        + "-";
+    return Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString().replaceAll("\\D", "");
   }
 
-  /** Returns the entries of the ranks on this machine of a user, without those that have died. */
-  static List<JobEntry> all(int user) throws IOException {
+  /**
+   * Returns the entries of processes of this machine that live and belong to one user.
+   *
+   * @param of a process of that user, or {@code self}
+   * @param wanted accepts the ids of the processes
+   * @throws IOException if the folder can't be trusted to be that user's
+   */
+  static List<JobEntry> all(String of, LongPredicate wanted) throws IOException {
     List<JobEntry> entries = new ArrayList<>();
-    for (Path file : ofLiving(folder(user))) {
-      try {
-        entries.add(decode(Files.readAllBytes(file)));
-      } catch (FluxCclException | IOException e) {
-        LOG.debug("{} is no entry of a rank", file, e); // it is being written, or deleted
+    try (SecureDirectoryStream<Path> folder = open(of)) {
+      UserPrincipal user = LocalFiles.userOf(of);
+      for (Map.Entry<Path, Long> file : files(folder).entrySet()) {
+        long process = file.getValue();
+        if (wanted.test(process) && isOf(process, user)) {
+          entries.addAll(read(folder, file.getKey(), user, process));
+        }
       }
+    } catch (NoSuchFileException e) {
+      LOG.debug("no process of that user has a rank", e);
     }
     return entries;
   }
 
-  /** Returns the files of processes that live, and deletes the others. */
-  private static List<Path> ofLiving(Path folder) throws IOException {
-    if (!Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS)) {
+  private static List<JobEntry> read(
+      SecureDirectoryStream<Path> folder, Path file, UserPrincipal user, long process) {
+    try {
+      JobEntry entry = decode(LocalFiles.read(folder, file, user, MAX_FILE_BYTES));
+      return entry.process == process ? List.of(entry) : List.of();
+    } catch (FluxCclException | IOException e) {
+      LOG.debug("{} is no entry of a rank", file, e); // it was deleted
       return List.of();
     }
-    List<Path> living = new ArrayList<>();
-    try (Stream<Path> files = Files.list(folder)) {
-      String namespace = namespace();
-      for (Path file : files.toList()) {
-        String name = file.getFileName().toString();
-        if (!name.startsWith(namespace)) {
-          continue;
-        }
-        if (Files.exists(Path.of("/proc", name.split("-")[1]))) {
-          living.add(file);
-        } else {
-          Files.deleteIfExists(file);
-        }
+  }
+
+  private static boolean isOf(long process, UserPrincipal user) throws IOException {
+    try {
+      return LocalFiles.userOf(Long.toString(process)).equals(user);
+    } catch (NoSuchFileException e) {
+      return false;
+    }
+  }
+
+  /** Returns the names of the files of this PID namespace, each with its process. */
+  private static Map<Path, Long> files(SecureDirectoryStream<Path> folder) throws IOException {
+    String namespace = namespace();
+    Map<Path, Long> files = new HashMap<>();
+    for (Path file : folder) {
+      Matcher name = FILE_NAME.matcher(file.getFileName().toString());
+      if (name.matches() && name.group(1).equals(namespace)) {
+        files.put(file.getFileName(), Long.parseLong(name.group(2)));
       }
     }
-    return living;
+    return files;
   }
 
   byte[] encode() {
@@ -161,7 +196,7 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
 
   /** A file that is being written, was written, or has no rank any more. Thread-safe. */
   static final class Written extends UseCount implements AutoCloseable {
-    // Guarded by this.
+    // Guarded by this. The name in the folder.
     private Path file;
     private boolean closed;
 
@@ -170,28 +205,42 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
         return;
       }
       try {
-        int user = userOf("self");
-        Path folder = folder(user);
-        if (!Files.exists(folder)) {
-          Files.createDirectory(
-              folder,
-              PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+        create(folder("self"));
+        try (SecureDirectoryStream<Path> folder = open("self")) {
+          deleteStale(folder);
+          Path name = Path.of(entry.fileName());
+          LocalFiles.replace(folder, name, entry.encode(), permissions("rw-------"));
+          file = name;
         }
-        int mode = (Integer) Files.getAttribute(folder, "unix:mode", LinkOption.NOFOLLOW_LINKS);
-        int owner = (Integer) Files.getAttribute(folder, "unix:uid", LinkOption.NOFOLLOW_LINKS);
-        if (owner != user || (mode & NOT_OWN) != 0 || !Files.isDirectory(folder)) {
-          LOG.warn(
-              "{} is not of this user alone (mode 0700): fluxccl dump will find no rank by its process",
-              folder);
-          return;
-        }
-        ofLiving(folder); // deletes those of processes that were killed
-        String name = entry.fileName();
-        Path part = Files.write(folder.resolve(name + ".part"), entry.encode());
-        file = Files.move(part, folder.resolve(name), StandardCopyOption.REPLACE_EXISTING);
-      } catch (IOException | UnsupportedOperationException e) {
+      } catch (FileSystemException | UnsupportedOperationException e) {
         LOG.debug("no file for fluxccl dump could be written", e);
+      } catch (InvalidUsage | IOException e) {
+        LOG.warn("fluxccl dump will find no rank by its process: {}", e.getMessage());
       }
+    }
+
+    private static void create(Path folder) throws IOException {
+      try {
+        Files.createDirectory(folder, permissions("rwx------"));
+      } catch (FileAlreadyExistsException e) {
+        LOG.trace("{} is there", folder, e);
+      }
+    }
+
+    private static void deleteStale(SecureDirectoryStream<Path> folder) throws IOException {
+      for (Map.Entry<Path, Long> each : files(folder).entrySet()) {
+        if (!Files.exists(Path.of("/proc", each.getValue().toString()))) {
+          try {
+            folder.deleteFile(each.getKey());
+          } catch (NoSuchFileException e) {
+            LOG.trace("another process has deleted {}", each.getKey(), e);
+          }
+        }
+      }
+    }
+
+    private static FileAttribute<?> permissions(String text) {
+      return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(text));
     }
 
     /** Takes a rank out. Called once by each. */
@@ -208,10 +257,11 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
 
     private synchronized void delete() {
       closed = true;
-      try {
-        if (file != null) {
-          Files.deleteIfExists(file);
-        }
+      if (file == null) {
+        return;
+      }
+      try (SecureDirectoryStream<Path> folder = open("self")) {
+        folder.deleteFile(file);
       } catch (IOException e) {
         LOG.debug("{} can't be deleted", file, e);
       }

@@ -56,14 +56,13 @@ public final class JobInquiry {
               .map(ProcessHandle::pid)
               .collect(Collectors.toSet());
       family.add(process);
-      int user = JobEntry.userOf(Long.toString(process));
-      List<JobEntry> entries =
-          JobEntry.all(user).stream().filter(each -> family.contains(each.process())).toList();
+      String id = Long.toString(process);
+      List<JobEntry> entries = JobEntry.all(id, family::contains);
       if (entries.isEmpty()) {
         throw InvalidUsage.of(
             "no rank of process %d is known in %s; give the process of a rank that has joined its"
                 + " job on this machine, or the job's address",
-            process, JobEntry.folder(user));
+            process, JobEntry.folder(id));
       }
       return entries.stream()
           .collect(Collectors.toMap(JobEntry::root, each -> each, (one, other) -> one))
@@ -139,7 +138,7 @@ public final class JobInquiry {
 
   private static Optional<JobEntry> entryOf(InetSocketAddress root) {
     try {
-      return JobEntry.all(JobEntry.userOf("self")).stream()
+      return JobEntry.all("self", process -> true).stream()
           .filter(each -> each.root().equals(root))
           .findFirst();
     } catch (IOException e) {

@@ -2,6 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -77,14 +78,15 @@ public record JobSecret(String text) {
       return Optional.empty();
     }
     try {
-      checkPrivate(Path.of(file));
-      if (Files.size(Path.of(file)) > MAX_FILE_BYTES) {
+      Path path = LocalFiles.path(FILE_VARIABLE, file);
+      checkPrivate(LocalFiles.requireOwnLinks(path));
+      if (Files.size(path) > MAX_FILE_BYTES) {
         throw InvalidUsage.of(
             "%s=%s is over %s bytes; is it the secret?", FILE_VARIABLE, file, MAX_FILE_BYTES);
       }
-      String content = Files.readString(Path.of(file)).strip();
+      String content = Files.readString(path).strip();
       return Optional.of(new JobSecret(check(content, FILE_VARIABLE + "=" + file)));
-    } catch (IOException | java.nio.file.InvalidPathException e) {
+    } catch (IOException e) {
       throw new InvalidUsage(FILE_VARIABLE + "=" + file + " can't be read: " + e, e);
     }
   }

@@ -4,7 +4,6 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.FluxCclException;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -21,7 +20,9 @@ final class Mailboxes {
   private static final int REMEMBERED_KEYS = 4096;
 
   private final Map<StreamKey, Mailbox> boxes = new HashMap<>();
-  private final long[] unreceivedBytes;
+
+  /** What waits here for a receiver. */
+  final WaitingBytes unreceived;
 
   // Operations that ended early: messages that still come for them are dropped, not kept for ever.
   private final Map<StreamKey, Boolean> abandoned =
@@ -35,7 +36,7 @@ final class Mailboxes {
       };
 
   Mailboxes(int nRanks) {
-    unreceivedBytes = new long[nRanks];
+    unreceived = new WaitingBytes(nRanks, WaitingBytes.LIMIT);
   }
 
   /** Waits for a message. At most one of the two methods is called, once. */
@@ -77,7 +78,7 @@ final class Mailboxes {
   void deliver(StreamKey key, Message message) {
     if (!abandoned.containsKey(key) && !offer(key, message)) {
       box(key).messages.addLast(message);
-      unreceivedBytes[key.peer()] += message.bytes().length;
+      unreceived.add(key.peer(), WaitingBytes.of(message));
     }
   }
 
@@ -88,7 +89,7 @@ final class Mailboxes {
       box(key).receivers.add(receiver);
     } else if (!receiver.accept(message) && !offer(key, message)) {
       box(key).messages.addFirst(message);
-      unreceivedBytes[key.peer()] += message.bytes().length;
+      unreceived.add(key.peer(), WaitingBytes.of(message));
     }
   }
 
@@ -103,7 +104,7 @@ final class Mailboxes {
     Mailbox box = boxes.get(key);
     Message message = box == null ? null : box.messages.poll();
     if (message != null) {
-      unreceivedBytes[key.peer()] -= message.bytes().length;
+      unreceived.add(key.peer(), -WaitingBytes.of(message));
       removeIfEmpty(key, box);
     }
     return message;
@@ -121,7 +122,7 @@ final class Mailboxes {
   void abandon(StreamKey key) {
     Mailbox box = boxes.remove(key);
     if (box != null) {
-      box.messages.forEach(each -> unreceivedBytes[key.peer()] -= each.bytes().length);
+      box.messages.forEach(each -> unreceived.add(key.peer(), -WaitingBytes.of(each)));
     }
     abandoned.put(key, true);
   }
@@ -149,15 +150,10 @@ final class Mailboxes {
     return receivers;
   }
 
-  /** Returns how many bytes of a rank wait here for a receiver. */
-  long unreceivedBytes(int peer) {
-    return unreceivedBytes[peer];
-  }
-
   void clear() {
     boxes.clear();
     abandoned.clear();
-    Arrays.fill(unreceivedBytes, 0);
+    unreceived.clear();
   }
 
   private boolean offer(StreamKey key, Message message) {

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attend;
 import io.fluxccl.bootstrap.BootstrapFrame.Convened;
@@ -349,7 +350,7 @@ final class MeetingHost extends Gate {
 
   /** Lets the other members know, who may be waiting for it in their set-up. */
   private void gone(Session member) {
-    String why = "rank %d of generation %d is gone".formatted(member.rank, member.memberOf);
+    String why = Text.of("rank %d of generation %d is gone", member.rank, member.memberOf);
     Failed news = new Failed(ErrorCode.REMOTE_FAILURE, member.rank, why);
     List.copyOf(sessions).stream()
         .filter(each -> each.memberOf == member.memberOf && each.request == null)

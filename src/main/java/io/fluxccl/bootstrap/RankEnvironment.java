@@ -2,6 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -233,14 +234,14 @@ public record RankEnvironment(
 
   @Override
   public String toString() {
-    return "RankEnvironment(launcher=%s, rank=%s, nRanks=%s, localRank=%s, address=%s, uniqueId=%s)"
-        .formatted(
-            launcher,
-            rank,
-            nRanks,
-            localRank.isPresent() ? localRank.getAsInt() : "unknown",
-            address.orElse(null),
-            uniqueId.orElse(null));
+    return Text.of(
+        "RankEnvironment(launcher=%s, rank=%s, nRanks=%s, localRank=%s, address=%s, uniqueId=%s)",
+        launcher,
+        rank,
+        nRanks,
+        localRank.isPresent() ? localRank.getAsInt() : "unknown",
+        address.orElse(null),
+        uniqueId.orElse(null));
   }
 
   /** The variables that a launcher sets, alternatives behind a space. */

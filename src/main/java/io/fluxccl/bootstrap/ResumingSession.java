@@ -96,6 +96,10 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
 
   @Override
   final ChannelFuture write(BootstrapFrame frame) {
+    if (isHeartbeat(frame) && !channel().isWritable()) {
+      // The bytes that already wait are a sign of life once the other side reads them.
+      return channel().newSucceededFuture();
+    }
     if (counts(frame)) {
       sent++;
       kept.add(frame);
@@ -117,7 +121,11 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
   }
 
   private static boolean counts(BootstrapFrame frame) {
-    return !(frame instanceof Ping || frame instanceof Pong || frame instanceof Confirm);
+    return !isHeartbeat(frame) && !(frame instanceof Confirm);
+  }
+
+  private static boolean isHeartbeat(BootstrapFrame frame) {
+    return frame instanceof Ping || frame instanceof Pong;
   }
 
   private static int bytes(BootstrapFrame frame) {

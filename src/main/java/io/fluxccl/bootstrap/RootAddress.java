@@ -2,6 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.netty.util.NetUtil;
 import java.time.Instant;
 import java.util.OptionalInt;
@@ -57,7 +58,7 @@ record RootAddress(String networkInterface, String host, int port) {
       if (withPort || NetUtil.isValidIpV6Address(address)) {
         String ip = (withPort ? address.substring(0, end) : address).replaceAll("[\\[\\]]", "");
         String port = withPort ? address.substring(end + 1) : "29500";
-        String right = "%s[%s]:%s".formatted(text.substring(0, begin), ip, port);
+        String right = Text.of("%s[%s]:%s", text.substring(0, begin), ip, port);
         return right.equals(text) ? "" : "; an IPv6 address stands in brackets: " + right;
       }
     }
@@ -167,7 +168,7 @@ record RootAddress(String networkInterface, String host, int port) {
         return null;
       }
       String job = hostName.substring(0, hostName.length() - index.length());
-      return "%s-0.%s:%d".formatted(job, job, KUBERNETES_PORT);
+      return Text.of("%s-0.%s:%d", job, job, KUBERNETES_PORT);
     }
 
     private static Derived ofSlurm(RankEnvironment.Variables from) {
@@ -205,7 +206,7 @@ record RootAddress(String networkInterface, String host, int port) {
           .parent()
           .map(
               parent ->
-                  String.format(
+                  Text.of(
                       "%s|%s",
                       parent.pid(),
                       parent.info().startInstant().map(Instant::toString).orElse("unknown")))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.netty.channel.Channel;
 import java.io.BufferedReader;
@@ -144,12 +145,12 @@ final class SocketOwners {
     while (bytes.hasRemaining()) {
       text.append(word(bytes.getInt()));
     }
-    return text.append(String.format(":%04X", address.getPort())).toString();
+    return text.append(Text.of(":%04X", address.getPort())).toString();
   }
 
   /** Returns four bytes in network order as the kernel shows them: a number of this machine. */
   private static String word(int networkOrder) {
     boolean little = ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN;
-    return String.format("%08X", little ? Integer.reverseBytes(networkOrder) : networkOrder);
+    return Text.of("%08X", little ? Integer.reverseBytes(networkOrder) : networkOrder);
   }
 }

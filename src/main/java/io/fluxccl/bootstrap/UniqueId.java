@@ -2,6 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.net.Inet6Address;
@@ -173,7 +174,7 @@ public final class UniqueId {
   /** Returns the address and a fingerprint; nothing of the secret. */
   @Override
   public String toString() {
-    return String.format(
+    return Text.of(
         "UniqueId(%s:%d, fingerprint=%08x)",
         address.getAddress().getHostAddress(),
         address.getPort(),

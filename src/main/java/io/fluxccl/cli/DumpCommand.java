@@ -11,6 +11,7 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import picocli.CommandLine.Command;
@@ -80,6 +81,7 @@ final class DumpCommand implements Callable<Integer> {
         context
             .err()
             .printf(
+                Locale.ROOT,
                 "fluxccl dump: no rank answers; are %s and its files those of the job?%n",
                 Tls.VARIABLE);
       }

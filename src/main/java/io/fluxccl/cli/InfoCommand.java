@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
+import io.fluxccl.Text;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.util.List;
@@ -47,7 +48,7 @@ final class InfoCommand implements Callable<Integer> {
 
   private static List<String> lines(Map<String, String> entries) {
     return entries.entrySet().stream()
-        .map(entry -> "%-12s %s".formatted(entry.getKey(), entry.getValue()))
+        .map(entry -> Text.of("%-12s %s", entry.getKey(), entry.getValue()))
         .toList();
   }
 

@@ -4,6 +4,7 @@ package io.fluxccl.cli;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryStream;
@@ -138,7 +139,7 @@ record NcclLibrary(long handle, String path, String version) {
     if (result != 0) {
       String reason = new String(NcclCalls.describe(handle, result), StandardCharsets.UTF_8);
       String message = "%s failed: %s (%d); NCCL_DEBUG=WARN says more";
-      throw new DeviceFailure(result, "NCCL", message.formatted(call, reason, result));
+      throw new DeviceFailure(result, "NCCL", Text.of(message, call, reason, result));
     }
   }
 }

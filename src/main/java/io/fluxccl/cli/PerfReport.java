@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
+import io.fluxccl.Text;
 import java.io.PrintStream;
 import java.util.List;
-import java.util.Locale;
 import java.util.Optional;
 import java.util.OptionalDouble;
 import java.util.stream.Collectors;
@@ -56,9 +56,9 @@ final class PerfReport {
         plan.warmUpIterations(),
         plan.iterations().isPresent()
             ? plan.iterations().get()
-            : "%d or more, for at least %d ms, median of %d rounds"
-                .formatted(
-                    CallTimer.LEAST_ITERATIONS, CallTimer.LEAST_TIME.toMillis(), CallTimer.ROUNDS),
+            : Text.of(
+                "%d or more, for at least %d ms, median of %d rounds",
+                CallTimer.LEAST_ITERATIONS, CallTimer.LEAST_TIME.toMillis(), CallTimer.ROUNDS),
         plan.checks(),
         plan.graph().map(calls -> calls + " calls").orElse("none"));
     line(
@@ -69,10 +69,10 @@ final class PerfReport {
     listDevices("#\n# Using devices", devices);
     line("#\n#%51s  %-33s  %s", "", "        out-of-place", "        in-place");
     boolean compared = comparedWith.isPresent();
-    String names = GROUP.formatted("time", "algbw", "busbw", "#wrong");
+    String names = Text.of(GROUP, "time", "algbw", "busbw", "#wrong");
     String end = compared ? "       peer   ratio" : "";
     line(COLUMNS, "#       size", "count", "type", "redop", "root", names, names, end);
-    String units = GROUP.formatted("(us)", "(GB/s)", "(GB/s)", "");
+    String units = Text.of(GROUP, "(us)", "(GB/s)", "(GB/s)", "");
     String unitsEnd = compared ? "       (us)" : "";
     line(COLUMNS, "#        (B)", "(elements)", "", "", "", units, units, unitsEnd);
     progress.started(devices.size(), plan.cases().size());
@@ -120,22 +120,22 @@ final class PerfReport {
   private static String group(PerfRow row, Placement placement) {
     PerfRow.Measurement measured = row.byPlacement().get(placement);
     if (measured == null) {
-      return GROUP.formatted(NONE, NONE, NONE, NONE);
+      return Text.of(GROUP, NONE, NONE, NONE, NONE);
     }
     double micros = measured.micros();
-    return format(
+    return Text.of(
         GROUP,
         time(micros),
-        format("%.2f", row.algorithmBandwidth(micros)),
-        format("%.2f", row.busBandwidth(micros)),
+        Text.of("%.2f", row.algorithmBandwidth(micros)),
+        Text.of("%.2f", row.busBandwidth(micros)),
         measured.wrong().isPresent() ? measured.wrong().getAsLong() : NONE);
   }
 
   private static String comparison(PerfRow row) {
     OptionalDouble micros = row.peerMicros();
     return micros.isPresent()
-        ? format("  %9s  %6.3f", time(micros.getAsDouble()), row.ratio().getAsDouble())
-        : format("  %9s  %6s", NONE, NONE);
+        ? Text.of("  %9s  %6.3f", time(micros.getAsDouble()), row.ratio().getAsDouble())
+        : Text.of("  %9s  %6s", NONE, NONE);
   }
 
   /** Adds a case of a tuning run, with its algorithms, the chosen one first. */
@@ -147,7 +147,7 @@ final class PerfReport {
         bytes,
         shape.type().label(),
         times.stream()
-            .map(each -> format("%s %.2f", each.algorithm(), each.micros()))
+            .map(each -> Text.of("%s %.2f", each.algorithm(), each.micros()))
             .collect(Collectors.joining("  ")));
   }
 
@@ -165,15 +165,11 @@ final class PerfReport {
   }
 
   private static String time(double micros) {
-    return format(micros >= 10_000 ? "%.0f" : micros >= 1_000 ? "%.1f" : "%.2f", micros);
-  }
-
-  private static String format(String form, Object... arguments) {
-    return String.format(Locale.ROOT, form, arguments);
+    return Text.of(micros >= 10_000 ? "%.0f" : micros >= 1_000 ? "%.1f" : "%.2f", micros);
   }
 
   private void line(String form, Object... arguments) {
-    out.println(format(form, arguments));
+    out.println(Text.of(form, arguments));
     out.flush();
   }
 }

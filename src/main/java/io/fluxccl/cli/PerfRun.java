@@ -2,6 +2,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.Text;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -44,7 +45,7 @@ abstract class PerfRun {
   final List<String> prepare() {
     rank.prepare(BufferContents.sizeFor(plan.maxBytes(rank.nRanks())));
     long pid = ProcessHandle.current().pid();
-    String mine = String.format("Rank %2d Pid %6d on %s", rank.rank(), pid, rank.device());
+    String mine = Text.of("Rank %2d Pid %6d on %s", rank.rank(), pid, rank.device());
     return rank
         .allGather(mine.getBytes(StandardCharsets.UTF_8), Deadline.after(plan.timeout()))
         .stream()

@@ -3,6 +3,7 @@ package io.fluxccl.cli;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -131,7 +132,7 @@ final class PerfSizes {
       return "counts " + counts;
     }
     String step = stepBytes == null ? factor() + "(factor)" : stepBytes + "(bytes)";
-    return "minBytes %d maxBytes %d step: %s".formatted(min(), max(), step);
+    return Text.of("minBytes %d maxBytes %d step: %s", min(), max(), step);
   }
 
   /** Converts numbers of bytes as people write them: {@code 64}, {@code 1K}, {@code 16M}. */

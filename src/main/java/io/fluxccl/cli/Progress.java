@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
+import io.fluxccl.Text;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Files;
@@ -71,7 +72,7 @@ final class Progress {
   void measuring(PerfCase next) {
     row++;
     show(
-        String.format(
+        Text.of(
             "%d of %d: %s, %d bytes; %d s so far",
             row,
             rows,

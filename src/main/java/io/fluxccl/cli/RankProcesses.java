@@ -4,6 +4,7 @@ package io.fluxccl.cli;
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import java.io.File;
 import java.io.IOException;
 import java.math.BigDecimal;
@@ -226,13 +227,14 @@ final class RankProcesses implements AutoCloseable {
     restarts -= limited ? 1 : 0;
     sink.restarted(rank);
     sink.notice(
-        "rank %d ended with code %d and is started again%s"
-            .formatted(rank, code, limited ? "; " + restarts + " restarts are left" : ""));
+        Text.of(
+            "rank %d ended with code %d and is started again%s",
+            rank, code, limited ? "; " + restarts + " restarts are left" : ""));
     try {
       startRank(rank);
       return true;
     } catch (IOException e) {
-      sink.notice("rank %d can't be started again: %s".formatted(rank, e.getMessage()));
+      sink.notice(Text.of("rank %d can't be started again: %s", rank, e.getMessage()));
       return false;
     }
   }
@@ -261,12 +263,12 @@ final class RankProcesses implements AutoCloseable {
     }
     String seconds = BigDecimal.valueOf(grace.toMillis(), 3).stripTrailingZeros().toPlainString();
     sink.notice(
-        "rank %d ended with code %d%s%s"
-            .formatted(
-                rank,
-                code,
-                killed ? " (killed by signal " + signal + ")" : "",
-                others > 0 ? "; the others have " + seconds + " s" : ""));
+        Text.of(
+            "rank %d ended with code %d%s%s",
+            rank,
+            code,
+            killed ? " (killed by signal " + signal + ")" : "",
+            others > 0 ? "; the others have " + seconds + " s" : ""));
   }
 
   /** Ends all processes of the job that still run. */

@@ -2,10 +2,11 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 
 /**
  * A file that a run writes. Each write replaces the whole file at once, so that it is complete
@@ -21,15 +22,15 @@ record ResultFile(String option, Path path) {
    * @throws InvalidUsage if it can't
    */
   void requireWritable() {
-    if (Files.exists(path) && !Files.isRegularFile(path)) {
-      throw new InvalidUsage(option + "=" + path + " can't be written: it is no regular file");
-    }
-    try {
-      Files.writeString(temporary(), "");
-    } catch (IOException e) {
-      throw refused(e);
-    } finally {
-      temporary().toFile().delete();
+    Path folder = path.toAbsolutePath().getParent();
+    String problem =
+        Files.exists(path) && !Files.isRegularFile(path)
+            ? "it is no regular file"
+            : Files.isDirectory(folder) && Files.isWritable(folder)
+                ? null
+                : "this user can create no file in " + folder;
+    if (problem != null) {
+      throw new InvalidUsage(option + "=" + path + " can't be written: " + problem);
     }
   }
 
@@ -40,21 +41,9 @@ record ResultFile(String option, Path path) {
    */
   void write(String content) {
     try {
-      Files.writeString(temporary(), content);
-      Files.move(
-          temporary(), path, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+      LocalFiles.replace(path, content.getBytes(StandardCharsets.UTF_8));
     } catch (IOException e) {
-      throw refused(e);
-    } finally {
-      temporary().toFile().delete(); // there only after a failure
+      throw new InvalidUsage(option + "=" + path + " can't be written: " + e, e);
     }
-  }
-
-  private Path temporary() {
-    return path.resolveSibling("." + path.getFileName() + "." + ProcessHandle.current().pid());
-  }
-
-  private InvalidUsage refused(IOException e) {
-    return new InvalidUsage(option + "=" + path + " can't be written: " + e, e);
   }
 }

@@ -3,10 +3,13 @@ package io.fluxccl.cli;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
+import io.fluxccl.Text;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
 import java.io.UncheckedIOException;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -24,6 +27,7 @@ import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.ParseResult;
 import picocli.CommandLine.ScopeType;
 import picocli.CommandLine.Spec;
+import picocli.CommandLine.TypeConversionException;
 import picocli.CommandLine.UnmatchedArgumentException;
 
 /** {@code fluxccl} itself: starts its subcommands, and prints each error as one line. */
@@ -102,7 +106,11 @@ final class RootCommand implements Runnable {
       context
           .err()
           .printf(
-              "fluxccl: %s=%s is none of %s%n", LOG_VARIABLE, level, String.join(", ", LOG_LEVELS));
+              Locale.ROOT,
+              "fluxccl: %s=%s is none of %s%n",
+              LOG_VARIABLE,
+              level,
+              String.join(", ", LOG_LEVELS));
       return ExitCode.USAGE;
     }
     int code = commandLine(context, args).execute(args);
@@ -138,11 +146,20 @@ final class RootCommand implements Runnable {
     }
     CommandLine root = new CommandLine(new RootCommand());
     commands.forEach((name, command) -> root.addSubcommand(name, command.get()));
-    return root.setExpandAtFiles(false)
+    return root.registerConverter(Path.class, RootCommand::path)
+        .setExpandAtFiles(false)
         .setOut(new PrintWriter(context.out(), true))
         .setErr(new PrintWriter(context.err(), true))
         .setParameterExceptionHandler((e, unused) -> printUsageError(e))
         .setExecutionExceptionHandler(RootCommand::printFailure);
+  }
+
+  private static Path path(String text) {
+    try {
+      return LocalFiles.path("path", text);
+    } catch (InvalidUsage e) {
+      throw new TypeConversionException(e.getMessage());
+    }
   }
 
   private static int printUsageError(ParameterException e) {
@@ -152,7 +169,7 @@ final class RootCommand implements Runnable {
             : "";
     CommandLine command = e.getCommandLine();
     String name = command.getCommandSpec().qualifiedName();
-    print(command, "%s%s; see '%s --help'".formatted(e.getMessage(), suggestion, name), e);
+    print(command, Text.of("%s%s; see '%s --help'", e.getMessage(), suggestion, name), e);
     return ExitCode.USAGE;
   }
 

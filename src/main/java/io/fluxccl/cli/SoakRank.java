@@ -15,6 +15,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CompletionException;
@@ -98,7 +99,7 @@ final class SoakRank {
   }
 
   private void say(String kind, long generation, int rank, long one, long two) {
-    out.printf("%s%s %d %d %d %d%n", SoakTally.MARK, kind, generation, rank, one, two);
+    out.printf(Locale.ROOT, "%s%s %d %d %d %d%n", SoakTally.MARK, kind, generation, rank, one, two);
     out.flush();
   }
 

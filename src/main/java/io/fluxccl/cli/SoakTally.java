@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
@@ -80,6 +81,11 @@ final class SoakTally implements LineForwarder.Sink {
     Optional<String> fault(int ranks) {
       if (wrong > 0) {
         return Optional.of(wrong + " elements were wrong");
+      }
+      if (collectives == 0) {
+        return Optional.of(
+            "no collective was counted: no rank reported any; read the lines of the ranks above,"
+                + " and give more --seconds if they were still starting");
       }
       long tolerance = 8 + 4L * ranks + generations / 2;
       return leaks.entrySet().stream()
@@ -201,8 +207,12 @@ final class SoakTally implements LineForwarder.Sink {
   synchronized void progress() {
     Result now = result();
     err.printf(
+        Locale.ROOT,
         "%d collectives, %d wrong, %d generations, %d deaths%n",
-        now.collectives, now.wrong, now.generations, now.deaths);
+        now.collectives,
+        now.wrong,
+        now.generations,
+        now.deaths);
   }
 
   synchronized Result result() {

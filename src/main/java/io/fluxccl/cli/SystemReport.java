@@ -3,7 +3,9 @@ package io.fluxccl.cli;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.DeviceKind;
@@ -22,7 +24,6 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceConfigurationError;
@@ -84,7 +85,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
   }
 
   private static String properties(String form, String... names) {
-    return form.formatted(List.of(names).stream().map(System::getProperty).toArray());
+    return Text.of(form, List.of(names).stream().map(System::getProperty).toArray());
   }
 
   private static String host(Map<String, String> environment) {
@@ -92,7 +93,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
     if (ManagementFactory.getOperatingSystemMXBean()
         instanceof com.sun.management.OperatingSystemMXBean machine) {
       double free = machine.getFreeMemorySize() / GIB;
-      memory = format(", %.1f GiB memory (%.1f free)", machine.getTotalMemorySize() / GIB, free);
+      memory = Text.of(", %.1f GiB memory (%.1f free)", machine.getTotalMemorySize() / GIB, free);
     }
     int cores = Runtime.getRuntime().availableProcessors();
     return "host: " + cores + " cores" + memory + ", " + sharedMemory(environment);
@@ -100,7 +101,8 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
 
   private static String sharedMemory(Map<String, String> environment) {
     String chosen = environment.getOrDefault(SHARED_MEMORY_VARIABLE, "");
-    Path folder = Path.of(chosen.isBlank() ? SHARED_MEMORY : chosen);
+    Path folder =
+        LocalFiles.path(SHARED_MEMORY_VARIABLE, chosen.isBlank() ? SHARED_MEMORY : chosen);
     if (!Files.isDirectory(folder) || !Files.isWritable(folder)) {
       return chosen.isBlank()
           ? folder + " can't be written, so ranks of other processes can't share memory"
@@ -108,14 +110,10 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
     }
     try {
       double free = Files.getFileStore(folder).getUsableSpace() / GIB;
-      return format("shared memory in %s (%.1f GiB free)", folder, free);
+      return Text.of("shared memory in %s (%.1f GiB free)", folder, free);
     } catch (IOException e) {
       return "shared memory in " + folder + " (free space unknown: " + e.getMessage() + ")";
     }
-  }
-
-  private static String format(String form, Object... arguments) {
-    return String.format(Locale.ROOT, form, arguments);
   }
 
   /** Returns the requirements of GPUs by name: available, or why not. */
@@ -161,11 +159,11 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
   private static String otherHosts() {
     try {
       TransportFlags allowed = JoinOptions.of(0, 1).collectives().networks();
-      return "memory of the host %s, of GPUs %s%s"
-          .formatted(
-              networks(allowed, DeviceKind.HOST, false),
-              networks(allowed, DeviceKind.CUDA, exportsDmaBufs()),
-              allowed.equals(CollectivesOptions.NETWORKS) ? "" : "; by FLUXCCL_NETWORK");
+      return Text.of(
+          "memory of the host %s, of GPUs %s%s",
+          networks(allowed, DeviceKind.HOST, false),
+          networks(allowed, DeviceKind.CUDA, exportsDmaBufs()),
+          allowed.equals(CollectivesOptions.NETWORKS) ? "" : "; by FLUXCCL_NETWORK");
     } catch (InvalidUsage e) {
       return e.getMessage();
     }

@@ -4,10 +4,10 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import java.util.List;
-import java.util.Locale;
 import java.util.Objects;
 import java.util.stream.Stream;
 
@@ -139,8 +139,7 @@ public record AddRmsNorm(
         quantization instanceof WithScale fixed
             ? " scale=" + fixed.scale()
             : quantization instanceof WithRowScales ? " row scales" : "";
-    return String.format(
-        Locale.ROOT, "add-rms-norm(epsilon=%s weightBias=%s%s)", epsilon, weightBias, how);
+    return Text.of("add-rms-norm(epsilon=%s weightBias=%s%s)", epsilon, weightBias, how);
   }
 
   @Override

@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.Text;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.List;
 import java.util.Objects;
@@ -164,7 +165,7 @@ public sealed interface CollectiveCall
 
   /** Returns a text of what must be the same on every rank. */
   default String signature() {
-    return "%s type=%s".formatted(collective().label(), type());
+    return Text.of("%s type=%s", collective().label(), type());
   }
 
   /** Returns an all-reduce of {@code count} elements. */

@@ -4,6 +4,7 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.List;
@@ -85,8 +86,8 @@ public record Combine(ExpertBatch batch, DeviceBuffer input, DeviceBuffer rows, 
 
   @Override
   public String signature() {
-    return "%s %s%s"
-        .formatted(collective().label(), batch.shape().signature(), rows == null ? "" : " of rows");
+    return Text.of(
+        "%s %s%s", collective().label(), batch.shape().signature(), rows == null ? "" : " of rows");
   }
 
   @Override

@@ -7,6 +7,7 @@ import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
@@ -200,6 +201,6 @@ final class ConsistencyCheck {
   }
 
   private String where(long number) {
-    return String.format("collectives tag=%d, operation %d: rank %d", tag, number, rank);
+    return Text.of("collectives tag=%d, operation %d: rank %d", tag, number, rank);
   }
 }

@@ -4,6 +4,7 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.List;
@@ -108,7 +109,7 @@ public record DeviceAllToAllV(
 
   @Override
   public String signature() {
-    return "%s counts on the device, most=%d type=%s".formatted(collective().label(), most, type);
+    return Text.of("%s counts on the device, most=%d type=%s", collective().label(), most, type);
   }
 
   @Override

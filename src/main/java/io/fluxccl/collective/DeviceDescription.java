@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceKind;
@@ -86,7 +87,7 @@ record DeviceDescription(
             && bootstrap.hostHash(one) == bootstrap.hostHash(other)
             && bootstrap.processHash(one) != bootstrap.processHash(other)) {
           return Optional.of(
-              String.format(
+              Text.of(
                   "ranks %d and %d are processes that share GPU %s: the GPU runs one of them at a"
                       + " time, for milliseconds, so waiting for the other is slow; start as many"
                       + " ranks as there are GPUs",

@@ -4,6 +4,7 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 
 /**
  * The shape of a mixture of experts, the same on every rank except for the capacity.
@@ -92,7 +93,7 @@ public record ExpertShape(
 
   /** Returns what must be the same on every rank. */
   String signature() {
-    return "tokens=%d topK=%d experts=%d hidden=%d type=%s"
-        .formatted(tokens, topK, experts, hidden, type);
+    return Text.of(
+        "tokens=%d topK=%d experts=%d hidden=%d type=%s", tokens, topK, experts, hidden, type);
   }
 }

@@ -5,6 +5,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.Text;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.List;
 import java.util.stream.Stream;
@@ -104,8 +105,9 @@ public record FusedAllReduce(
 
   @Override
   public String signature() {
-    return "%s rows=%d hidden=%d type=%s epilogue=%s"
-        .formatted(collective().label(), rows, hidden, type, epilogue.signature());
+    return Text.of(
+        "%s rows=%d hidden=%d type=%s epilogue=%s",
+        collective().label(), rows, hidden, type, epilogue.signature());
   }
 
   @Override

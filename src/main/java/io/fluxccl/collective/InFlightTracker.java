@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
 import java.time.Duration;
@@ -195,7 +196,7 @@ final class InFlightTracker {
       diagnosis = link.get().getMessage();
     } else if (waitedFor >= 0) {
       diagnosis =
-          String.format(
+          Text.of(
               "the last long wait was for rank %d, which is alive: does it enqueue the same"
                   + " operations? Or is the limit too short?",
               waitedFor);

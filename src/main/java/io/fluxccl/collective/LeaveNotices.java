@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.wire.WireReader;
@@ -93,7 +94,7 @@ final class LeaveNotices {
               problem ->
                   new TransportFailure(
                       peer,
-                      String.format(
+                      Text.of(
                           "rank %d sent a malformed leave notice, tag=%d: %s",
                           peer, tag, problem)));
       long lane = in.int64("lane");
@@ -153,7 +154,7 @@ final class LeaveNotices {
     }
     return new RemoteFailure(
         known.peer(),
-        String.format(
+        Text.of(
             "%s on rank %d: rank %d left after %d collectives of tag %d, this is number %d;"
                 + " let every rank enqueue the same collectives before it closes",
             what, rank(), known.peer(), known.rounds(), tag, round));

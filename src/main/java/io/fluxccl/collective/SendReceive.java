@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.DeviceBuffer;
 
 /** A send to one rank and a receive from another, or the same, at once. */
@@ -57,6 +58,6 @@ public record SendReceive(
 
   @Override
   public String toString() {
-    return "%s to=%d from=%d".formatted(signature(), destination, source);
+    return Text.of("%s to=%d from=%d", signature(), destination, source);
   }
 }

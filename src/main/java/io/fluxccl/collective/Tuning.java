@@ -4,6 +4,7 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.DeviceKind;
 import java.io.IOException;
 import java.io.StringReader;
@@ -113,9 +114,9 @@ public final class Tuning {
 
     /** Returns the name of the property that holds this rule. */
     private String job() {
-      return "%s.%s.%s.%s.%s.%s"
-          .formatted(
-              collective.label(), label(kind), ranks, hosts, buffers(registered), label(types));
+      return Text.of(
+          "%s.%s.%s.%s.%s.%s",
+          collective.label(), label(kind), ranks, hosts, buffers(registered), label(types));
     }
 
     private boolean isFor(RankTopology topology) {

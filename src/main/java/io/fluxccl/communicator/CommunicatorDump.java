@@ -2,6 +2,7 @@
 package io.fluxccl.communicator;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.trace.DumpFile;
@@ -62,14 +63,14 @@ final class CommunicatorDump implements AutoCloseable {
     StringBuilder out = new StringBuilder(256);
     String head = "communicator rank=%d of %d, failure=%s%n  kernels last waited long for %s%n";
     out.append(
-        head.formatted(bootstrap.rank(), bootstrap.nRanks(), communicator.failure(), awaited));
+        Text.of(head, bootstrap.rank(), bootstrap.nRanks(), communicator.failure(), awaited));
     bootstrap
         .unresponsiveRank()
-        .ifPresent(rank -> out.append("  rank %d answers no heartbeat%n".formatted(rank)));
+        .ifPresent(rank -> out.append(Text.of("  rank %d answers no heartbeat%n", rank)));
     setups.dump(out);
     for (Connection each : connections.get()) {
       FluxCclException trouble = troubleOf(each);
-      out.append("  %s: %s%n".formatted(describe(each), trouble == null ? "works" : trouble));
+      out.append(Text.of("  %s: %s%n", describe(each), trouble == null ? "works" : trouble));
     }
     return out.toString();
   }
@@ -79,8 +80,9 @@ final class CommunicatorDump implements AutoCloseable {
   }
 
   private static String describe(Connection connection) {
-    return "connection to rank %d tag %d over %s"
-        .formatted(connection.remoteRank(), connection.tag(), connection.transport());
+    return Text.of(
+        "connection to rank %d tag %d over %s",
+        connection.remoteRank(), connection.tag(), connection.transport());
   }
 
   private GroupReport report() {

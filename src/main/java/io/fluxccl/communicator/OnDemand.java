@@ -5,6 +5,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.BlockingTasks;
@@ -80,7 +81,7 @@ final class OnDemand {
     this.numbers = numbers;
     this.abort = abort;
     this.description =
-        "connectOnDemand(rank=%d, tag=%d, %s)".formatted(peer, tag, config.transport());
+        Text.of("connectOnDemand(rank=%d, tag=%d, %s)", peer, tag, config.transport());
   }
 
   /** Returns the connection; empty if the transport connects at set-up only. */

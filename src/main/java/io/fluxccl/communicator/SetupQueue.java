@@ -4,6 +4,7 @@ package io.fluxccl.communicator;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
+import io.fluxccl.Text;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -195,7 +196,7 @@ final class SetupQueue {
     long now = System.nanoTime();
     for (Started one : started.values()) {
       long millis = TimeUnit.NANOSECONDS.toMillis(now - one.sinceNanos());
-      out.append("  %s waits since %s ms%n".formatted(one.operation().describe(), millis));
+      out.append(Text.of("  %s waits since %s ms%n", one.operation().describe(), millis));
     }
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.device;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.List;
@@ -144,7 +145,7 @@ public abstract sealed class DeviceView implements AutoCloseable
 
   @Override
   public final String toString() {
-    return "%s(%s, rows=%d, cols=%d)".formatted(getClass().getSimpleName(), type, rows, cols);
+    return Text.of("%s(%s, rows=%d, cols=%d)", getClass().getSimpleName(), type, rows, cols);
   }
 
   /** Returns the buffer of a part. */

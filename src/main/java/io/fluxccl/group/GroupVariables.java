@@ -3,6 +3,7 @@ package io.fluxccl.group;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.collective.CollectivesOptions;
@@ -10,7 +11,6 @@ import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.trace.FlightRecorder;
 import io.fluxccl.transport.TransportFlags;
 import java.math.BigDecimal;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
@@ -89,7 +89,7 @@ record GroupVariables(Map<String, String> byName) {
 
   private CollectivesOptions collectives() {
     CollectivesOptions options = CollectivesOptions.DEFAULT;
-    options = read(TUNING, options, (from, text) -> from.withTuning(Path.of(text)));
+    options = read(TUNING, options, (from, text) -> from.withTuning(LocalFiles.path("file", text)));
     options = read(CHECKS, options, (from, text) -> from.withChecks(flag(text)));
     options = read(CHECKSUM, options, (from, text) -> from.withChecksums(flag(text)));
     return read(NETWORK, options, (from, text) -> from.withNetworks(TransportFlags.parse(text)));

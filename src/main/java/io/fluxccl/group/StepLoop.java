@@ -6,6 +6,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.communicator.Communicator;
 import java.util.Arrays;
@@ -39,6 +40,11 @@ import reactor.core.scheduler.Schedulers;
  * microseconds a step, compared with a broadcast that followers have enqueued before (see
  * benchmarks/RESULTS.md).
  *
+ * <p>Rank 0 is at most {@code maxInFlight} + 16 commands ahead of what each follower has completed.
+ * Then it begins no further step until that follower has completed one. If the follower completes
+ * none within the time limit of the group's collectives, the job ends with a {@link
+ * io.fluxccl.Timeout} that names the follower.
+ *
  * <p>Failures: when a {@link Step} throws, returns null or emits an error on any rank, the job ends
  * on every rank with a failure that names the rank and the step; so it does when a rank dies. All
  * pending Monos then fail with that reason, and the steps that have not begun never run.
@@ -50,7 +56,7 @@ public final class StepLoop {
   public static final int DEFAULT_COMMAND_BYTES = 4096;
 
   // Tags of the bootstrap, apart from those of communicators (0x40...).
-  private static final int FIRST_TAG = 0x50000000;
+  static final int FIRST_TAG = 0x50000000;
   private static final byte STEP = 1;
   private static final byte SHUTDOWN = 2;
 
@@ -58,6 +64,7 @@ public final class StepLoop {
   private final Bootstrap bootstrap;
   private final Communicator communicator;
   private final int tag;
+  private final StepWindow window;
   private final int maxCommandBytes;
   private final int maxInFlight;
   private final Step step;
@@ -72,6 +79,7 @@ public final class StepLoop {
 
   // Guarded by this: between it and the queue no step may come.
   private boolean shutdown;
+  private Scheduler thread;
 
   // Only by the thread that drains.
   private long begun;
@@ -82,8 +90,9 @@ public final class StepLoop {
   public interface Step {
     /**
      * Begins a step. Called for one step after the other, never for two at once. On rank 0 by the
-     * thread that subscribes to {@link #step(byte[])}, or by one that completes another step; on
-     * the others by a thread of the loop. None of them may block.
+     * thread that subscribes to {@link #step(byte[])}, by one that completes another step, or by a
+     * thread of the loop if the step had to wait for a follower; on the others by a thread of the
+     * loop. None of them may block.
      *
      * @param command as given to {@link StepLoop#step}; a copy of this call's own
      * @return completes when this rank's part is done; subscribed to at once, on this thread, so
@@ -111,6 +120,8 @@ public final class StepLoop {
     this.maxInFlight = maxInFlight;
     this.step = step;
     this.tag = FIRST_TAG + group.loops.getAndIncrement();
+    this.window =
+        new StepWindow(bootstrap, tag, maxInFlight, group.options.collectives().timeout());
     communicator.inFlight(ended);
   }
 
@@ -125,7 +136,8 @@ public final class StepLoop {
    * @param group whose rank 0 leads; in a sub-group, its own rank 0
    * @param maxCommandBytes the longest command, 0 or more; the same on every rank
    * @param maxInFlight how many steps may be in flight on a rank, 1 or more: a step begins on a
-   *     rank when the step so many before it has completed there. With 1, steps may share buffers
+   *     rank when the step so many before it has completed there; the same on every rank. With 1,
+   *     steps may share buffers
    * @param step what this rank does in each step
    * @return the loop, which ends with {@link #shutdown} or with the group
    * @throws InvalidUsage if an argument is null or out of range
@@ -227,12 +239,20 @@ public final class StepLoop {
           if (following.compareAndSet(false, true)) {
             // Not on the bootstrap's thread: what a step calls may wait for a driver, and ranks of
             // one JVM share that thread.
-            Scheduler thread = Schedulers.newSingle("fluxccl-steps-" + group.rank(), true);
-            ended.whenComplete((done, failure) -> thread.dispose());
-            receive(thread);
+            receive(thread());
           }
           return ended();
         });
+  }
+
+  /** Returns the thread of this loop, which runs until the loop has ended. */
+  private synchronized Scheduler thread() {
+    if (thread == null) {
+      Scheduler created = Schedulers.newSingle("fluxccl-steps-" + group.rank(), true);
+      thread = created;
+      ended.whenComplete((done, failure) -> created.dispose());
+    }
+    return thread;
   }
 
   private void receive(Scheduler thread) {
@@ -261,6 +281,16 @@ public final class StepLoop {
       return;
     }
     Turn turn = new Turn(message, NonblockingFuture.create());
+    if (!turn.isShutdown() && !window.received()) {
+      communicator.abort(
+          Aborted.of(
+              0,
+              "rank %s: rank 0 sent over %s commands that this rank has not completed; give the"
+                  + " same maxInFlight on every rank",
+              group.rank(),
+              window.size()));
+      return;
+    }
     waiting.add(turn);
     if (!turn.isShutdown()) {
       receive(thread); // the next command travels while this step begins
@@ -288,11 +318,11 @@ public final class StepLoop {
     int seen = 1;
     do {
       while (inFlight.get() < maxInFlight && communicator.failure() == null) {
-        Turn next = waiting.poll();
-        if (next == null) {
+        Turn next = waiting.peek();
+        if (next == null || !mayBegin(next)) {
           break;
         }
-        begin(next);
+        begin(waiting.poll());
       }
       if (ending && inFlight.get() == 0) {
         ended.complete(null);
@@ -301,8 +331,18 @@ public final class StepLoop {
     } while (seen != 0);
   }
 
+  /** Returns whether the followers have room for a step. If not, drains again once they have. */
+  private boolean mayBegin(Turn next) {
+    return group.rank() != 0
+        || next.isShutdown()
+        || window.isOpen(() -> thread().schedule(this::drain), communicator::abort);
+  }
+
   private void begin(Turn turn) {
     if (group.rank() == 0) {
+      if (!turn.isShutdown()) {
+        window.sending();
+      }
       send(turn.message());
     }
     if (turn.isShutdown()) {
@@ -338,6 +378,9 @@ public final class StepLoop {
     // Before the next step begins, which may overwrite what the subscriber reads.
     turn.done().complete(null);
     inFlight.decrementAndGet();
+    if (group.rank() != 0) {
+      window.completed();
+    }
     drain();
   }
 
@@ -346,6 +389,6 @@ public final class StepLoop {
     int rank = group.rank();
     communicator.abort(
         new Aborted(
-            rank, String.format("step %s failed on rank %s: %s", number, rank, failure), failure));
+            rank, Text.of("step %s failed on rank %s: %s", number, rank, failure), failure));
   }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
+import io.fluxccl.Text;
+
 /** A row of the table of connections: a snapshot of one end of a connection. Immutable. */
 public final class ConnectionState {
   private final String operation;
@@ -92,14 +94,14 @@ public final class ConnectionState {
 
   @Override
   public String toString() {
-    return String.format(
+    return Text.of(
         "%-12s %-40s %-10s %7d %12d %16d %9d %10d  %s",
         operation, peer, device, streams, messages, bytes, inFlight, oldestMillis, failure);
   }
 
   /** Returns the heading of the table's columns. */
   static String heading() {
-    return String.format(
+    return Text.of(
         "%-12s %-40s %-10s %7s %12s %16s %9s %10s  %s",
         "", "peer", "device", "streams", "messages", "bytes", "in flight", "oldest ms", "failure");
   }

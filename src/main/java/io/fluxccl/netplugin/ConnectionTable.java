@@ -2,13 +2,14 @@
 package io.fluxccl.netplugin;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.LocalFiles;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.NonblockingThread;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
-import java.nio.file.Files;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.time.Instant;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -64,7 +65,7 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
       // The number keeps names unique: more than one plugin may be open.
       ObjectName free =
           new ObjectName(
-              String.format(
+              Text.of(
                   "io.fluxccl:type=Connections,network=%s,number=%s",
                   network, NUMBER.incrementAndGet()));
       ManagementFactory.getPlatformMBeanServer().registerMBean(this, free);
@@ -98,10 +99,9 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
 
   /** Replaces the file atomically, so that readers never see an incomplete table. */
   private void write() {
-    Path half = Path.of(file + ".new");
+    String text = Instant.now() + "\n" + getTable();
     try {
-      Files.writeString(half, Instant.now() + "\n" + getTable());
-      Files.move(half, file, StandardCopyOption.ATOMIC_MOVE);
+      LocalFiles.replace(file, text.getBytes(StandardCharsets.UTF_8));
     } catch (IOException e) {
       // The next write may succeed; connections do not depend on the file.
     }

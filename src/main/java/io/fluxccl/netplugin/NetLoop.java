@@ -5,6 +5,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.concurrent.NonblockingThread;
 import java.time.Duration;
@@ -202,7 +203,7 @@ final class NetLoop implements Agent {
     Timeout reason =
         new Timeout(
             FluxCclException.NO_RANK,
-            String.format(
+            Text.of(
                 "%s: close: the network plugin has not returned within %s ms from %s; its"
                     + " thread and what the call uses are left",
                 name, timeout.toMillis(), stuck == null ? "a call" : stuck.description()));

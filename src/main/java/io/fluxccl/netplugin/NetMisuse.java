@@ -2,6 +2,7 @@
 package io.fluxccl.netplugin;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 
 /**
  * A caller breaks a rule of the network interface: too many requests in flight, an object that is
@@ -26,6 +27,6 @@ public final class NetMisuse extends InvalidUsage {
    * @param arguments of the format
    */
   public static NetMisuse of(String format, Object... arguments) {
-    return new NetMisuse(String.format(format, arguments));
+    return new NetMisuse(Text.of(format, arguments));
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.netplugin;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
@@ -104,7 +105,7 @@ abstract class NetOperation<T> {
       fail(
           new Timeout(
               FluxCclException.NO_RANK,
-              String.format(
+              Text.of(
                   "%s was not done within %s ms; is the peer alive, and does it do its part?",
                   description.get(), deadline.timeout().toMillis())));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
+import io.fluxccl.LocalFiles;
 import java.nio.file.Path;
 import java.util.function.UnaryOperator;
 
@@ -25,7 +26,7 @@ public record TableOptions(Path file, boolean jmx) {
   public static TableOptions fromEnvironment(UnaryOperator<String> variable) {
     String file = variable.apply("FLUXCCL_NET_TABLE");
     return new TableOptions(
-        file == null || file.isBlank() ? null : Path.of(file),
+        file == null || file.isBlank() ? null : LocalFiles.path("FLUXCCL_NET_TABLE", file),
         "1".equals(variable.apply("FLUXCCL_NET_JMX")));
   }
 }

@@ -2,6 +2,7 @@
 package io.fluxccl.proxy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 
 /**
  * Packs and unpacks a channel's request to the proxy: the source and target ranges of a write, and
@@ -126,7 +127,7 @@ public final class ChannelTrigger {
 
   /** Returns the trigger as text, for error messages. */
   public static String toString(long first, long second) {
-    return String.format(
+    return Text.of(
         "type=%s channel=%s size=%s source=%s+%s destination=%s+%s",
         typeName(type(second)),
         id(second),

@@ -386,10 +386,10 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   private FluxCclException unhandled(Deadline deadline) {
-    String message =
-        ("%s stopped with triggers=%s still queued; start it again to handle them, stop the"
-                + " producers first, or give it more than stopTimeout=%s")
-            .formatted(describe(), fifo.committed(), options.stopTimeout());
+    String advice =
+        " still queued; start it again to handle them, stop the producers first, or give";
+    String message = describe() + " stopped with triggers=" + fifo.committed() + advice;
+    message += " it more than stopTimeout=" + options.stopTimeout();
     return deadline.expired()
         ? new Timeout(FluxCclException.NO_RANK, message)
         : new Aborted(FluxCclException.NO_RANK, message);

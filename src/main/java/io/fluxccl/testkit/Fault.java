@@ -3,6 +3,7 @@ package io.fluxccl.testkit;
 
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 
 /**
  * One fault of a {@link FaultPlan}: what happens, and to which message. The place is counted, not
@@ -56,7 +57,8 @@ public record Fault(
 
   @Override
   public String toString() {
-    return "%s rank %d to %d, connection %d, at %s %d"
-        .formatted(kind, from, to, connection, unit == Unit.MESSAGES ? "message" : "byte", at);
+    return Text.of(
+        "%s rank %d to %d, connection %d, at %s %d",
+        kind, from, to, connection, unit == Unit.MESSAGES ? "message" : "byte", at);
   }
 }

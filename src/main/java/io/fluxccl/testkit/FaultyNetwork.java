@@ -2,6 +2,7 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.device.DeviceBuffer;
@@ -59,7 +60,7 @@ final class FaultyNetwork {
   /** Returns what tells the reader of a failure how to repeat it. */
   RuntimeException report() {
     return new InjectedFaults(
-        "the network's faults were of %s; of these happened %s".formatted(plan, injected));
+        Text.of("the network's faults were of %s; of these happened %s", plan, injected));
   }
 
   /** As the death of a rank's process. */

@@ -3,6 +3,7 @@ package io.fluxccl.tls;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -186,7 +187,11 @@ public final class Tls {
     return Optional.of(
         OF_FILES.computeIfAbsent(
             List.of(certificate, key, authorities),
-            each -> of(Path.of(certificate), Path.of(key), Path.of(authorities))));
+            each ->
+                of(
+                    LocalFiles.path(CERTIFICATE_VARIABLE, certificate),
+                    LocalFiles.path(KEY_VARIABLE, key),
+                    LocalFiles.path(AUTHORITIES_VARIABLE, authorities))));
   }
 
   /** Returns the fingerprint of this process's certificate. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
+import io.fluxccl.Text;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.util.ArrayList;
@@ -54,7 +55,7 @@ public record CallRecord(
     if (first == 0) {
       return kind;
     }
-    return first == last ? kind + " " + first : "%s %d to %d".formatted(kind, first, last);
+    return first == last ? kind + " " + first : Text.of("%s %d to %d", kind, first, last);
   }
 
   /** Returns whether the call is in flight. */

@@ -2,9 +2,12 @@
 package io.fluxccl.trace;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
+import io.fluxccl.Text;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
-import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Locale;
@@ -41,15 +44,15 @@ public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclExceptio
     List<CallRecord> last = open.isEmpty() ? newest() : open;
     String calls =
         last.stream().limit(SHOWN).map(DumpText::describe).collect(Collectors.joining(", "));
-    String more = last.size() > SHOWN ? " and %d more".formatted(last.size() - SHOWN) : "";
-    return "rank %d of %d failed (%s) %s"
-        .formatted(
-            rank,
-            nRanks,
-            reason.code().name().toLowerCase(Locale.ROOT),
-            last.isEmpty()
-                ? "before its first call"
-                : open.isEmpty() ? "behind " + calls : "in " + calls + more);
+    String more = last.size() > SHOWN ? Text.of(" and %d more", last.size() - SHOWN) : "";
+    return Text.of(
+        "rank %d of %d failed (%s) %s",
+        rank,
+        nRanks,
+        reason.code().name().toLowerCase(Locale.ROOT),
+        last.isEmpty()
+            ? "before its first call"
+            : open.isEmpty() ? "behind " + calls : "in " + calls + more);
   }
 
   private List<CallRecord> newest() {
@@ -67,13 +70,24 @@ public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclExceptio
       return Optional.empty();
     }
     String name =
-        "fluxccl-rank%d-%d-%d.txt"
-            .formatted(rank, ProcessHandle.current().pid(), FILES.incrementAndGet());
+        Text.of(
+            "fluxccl-rank%d-%d-%d.txt",
+            rank, ProcessHandle.current().pid(), FILES.incrementAndGet());
     try {
-      Path file = Files.createDirectories(Path.of(folder.strip())).resolve(name);
-      return Optional.of(Files.writeString(file, text()));
-    } catch (IOException | InvalidPathException e) {
-      LOG.warn("{}={}: the calls of rank {} can't be written: {}", VARIABLE, folder, rank, e);
+      Path path = LocalFiles.requireOwnLinks(LocalFiles.path(VARIABLE, folder.strip()));
+      if (!Files.isDirectory(path)) {
+        Files.createDirectories(path);
+      }
+      Path file = path.resolve(name);
+      LocalFiles.replace(file, text().getBytes(StandardCharsets.UTF_8));
+      return Optional.of(file);
+    } catch (IOException | InvalidUsage e) {
+      LOG.warn(
+          "the calls of rank {} can't be written to {}={}: {}",
+          rank,
+          VARIABLE,
+          folder,
+          e.toString());
       return Optional.empty();
     }
   }
@@ -86,20 +100,20 @@ public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclExceptio
     out.append("lane sequence call outcome enqueued_ms_ago begun_ms_ago ended_ms_ago\n");
     for (CallRecord call : report.calls()) {
       out.append(
-          "%d %d %s %s %s %s %s%n"
-              .formatted(
-                  call.lane(),
-                  call.sequence(),
-                  DumpText.describe(call).replace(' ', '_'),
-                  call.outcome(),
-                  ago(now, call.enqueuedNs()),
-                  ago(now, call.begunNs()),
-                  ago(now, call.endedNs())));
+          Text.of(
+              "%d %d %s %s %s %s %s%n",
+              call.lane(),
+              call.sequence(),
+              DumpText.describe(call).replace(' ', '_'),
+              call.outcome(),
+              ago(now, call.enqueuedNs()),
+              ago(now, call.begunNs()),
+              ago(now, call.endedNs())));
     }
     return out.toString();
   }
 
   private static String ago(long now, long atNs) {
-    return atNs == 0 ? "-" : String.format(Locale.ROOT, "%.3f", (now - atNs) / 1e6);
+    return atNs == 0 ? "-" : Text.of("%.3f", (now - atNs) / 1e6);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
+import io.fluxccl.Text;
 import java.util.List;
 import java.util.Locale;
 import java.util.TreeMap;
@@ -24,7 +25,7 @@ final class DumpText {
   }
 
   private void line(String format, Object... values) {
-    out.append(String.format(Locale.ROOT, format, values).stripTrailing()).append('\n');
+    out.append(Text.of(format, values).stripTrailing()).append('\n');
   }
 
   private void writeHead() {

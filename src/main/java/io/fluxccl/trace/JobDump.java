@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
+import io.fluxccl.Text;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -104,11 +105,11 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
     List<Integer> silent = silent();
     if (longWaits.isEmpty() && !silent.isEmpty()) {
       sentences.add(
-          "%s %s not answer; no rank that answers waits in a collective for over %s"
-              .formatted(
-                  LaneWait.ranks(silent),
-                  silent.size() == 1 ? "does" : "do",
-                  LaneWait.seconds(LaneWait.LONG_NS)));
+          Text.of(
+              "%s %s not answer; no rank that answers waits in a collective for over %s",
+              LaneWait.ranks(silent),
+              silent.size() == 1 ? "does" : "do",
+              LaneWait.seconds(LaneWait.LONG_NS)));
     }
     if (sentences.isEmpty()) {
       sentences.add(

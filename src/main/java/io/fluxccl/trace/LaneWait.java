@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
+import io.fluxccl.Text;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -149,23 +150,24 @@ public record LaneWait(
   /** Returns in one sentence who waits for whom. */
   public String sentence() {
     String wait = waiting.size() == 1 ? "waits" : "wait";
-    String waits = "%s %s for %s".formatted(ranks(waiting), wait, seconds(sinceNs));
+    String waits = Text.of("%s %s for %s", ranks(waiting), wait, seconds(sinceNs));
     String unanswered =
         silent.isEmpty()
             ? ""
-            : "; %s %s not answer".formatted(ranks(silent), silent.size() == 1 ? "does" : "do");
+            : Text.of("; %s %s not answer", ranks(silent), silent.size() == 1 ? "does" : "do");
     if (!behind.isEmpty()) {
-      return "%s %s not begun %s, in which %s%s"
-          .formatted(
-              ranks(behind), behind.size() == 1 ? "has" : "have", where(), waits, unanswered);
+      return Text.of(
+          "%s %s not begun %s, in which %s%s",
+          ranks(behind), behind.size() == 1 ? "has" : "have", where(), waits, unanswered);
     }
     if (!silent.isEmpty()) {
-      return "%s %s not answer, and in %s %s"
-          .formatted(ranks(silent), silent.size() == 1 ? "does" : "do", where(), waits);
+      return Text.of(
+          "%s %s not answer, and in %s %s",
+          ranks(silent), silent.size() == 1 ? "does" : "do", where(), waits);
     }
     String done = others.isEmpty() ? "" : ", which " + ranks(others) + " completed";
     String kernels = waitedFor < 0 ? "" : "; their kernels last waited long for rank " + waitedFor;
-    return "%s in %s%s; all ranks have begun it%s".formatted(waits, where(), done, kernels);
+    return Text.of("%s in %s%s; all ranks have begun it%s", waits, where(), done, kernels);
   }
 
   /** Returns ranks as a text: {@code rank 2}, {@code ranks 0, 1 and 3}. */
@@ -183,6 +185,6 @@ public record LaneWait(
 
   /** Returns a time as a text, with two digits or more. */
   static String seconds(long nanos) {
-    return nanos < 1_000_000_000 ? nanos / 1_000_000 + " ms" : "%.1f s".formatted(nanos / 1e9);
+    return nanos < 1_000_000_000 ? nanos / 1_000_000 + " ms" : Text.of("%.1f s", nanos / 1e9);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
+import io.fluxccl.Text;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -108,7 +109,7 @@ public final class TraceFile {
 
   private void event(String format, Object... values) {
     out.append(out.charAt(out.length() - 1) == '[' ? "\n{" : ",\n{");
-    out.append(String.format(Locale.ROOT, format, values)).append('}');
+    out.append(Text.of(format, values)).append('}');
   }
 
   private static String quoted(String text) {

@@ -6,6 +6,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Lifecycle;
@@ -263,8 +264,8 @@ public abstract class ConnectionEnd implements Connection {
 
   /** Returns the connection's name for messages. */
   protected final String describe() {
-    return "the %s connection of rank %d to rank %d (tag %d)"
-        .formatted(transport, rank, remoteRank, tag);
+    return Text.of(
+        "the %s connection of rank %d to rank %d (tag %d)", transport, rank, remoteRank, tag);
   }
 
   @Override

@@ -2,6 +2,7 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.EnumMap;
@@ -180,7 +181,7 @@ public final class RegisteredMemory implements AutoCloseable {
 
   @Override
   public String toString() {
-    return String.format(
+    return Text.of(
         "RegisteredMemory(rank=%s, size=%s, %s%s)",
         rank(), size(), transports, isLocal() ? ", local" : "");
   }

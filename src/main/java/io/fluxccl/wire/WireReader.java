@@ -2,6 +2,7 @@
 package io.fluxccl.wire;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -54,7 +55,7 @@ public final class WireReader {
    */
   public WireReader header(int magic, int version) {
     int actualMagic = int32("magic");
-    check(actualMagic == magic, "magic", String.format("%08x, expected %08x", actualMagic, magic));
+    check(actualMagic == magic, "magic", Text.of("%08x, expected %08x", actualMagic, magic));
     int actual = uint16("version");
     check(actual == version, "version", actual + ", expected " + version);
     return this;
@@ -146,7 +147,7 @@ public final class WireReader {
   private ByteBuffer need(int length, String field) {
     if (length < 0 || in.remaining() < length) {
       throw malformed.apply(
-          String.format(
+          Text.of(
               "%s needs %s bytes, but the message of %s bytes has %s left",
               field, length, in.capacity(), in.remaining()));
     }

@@ -7,10 +7,12 @@ import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.testing.OtherUser;
 import io.fluxccl.testing.Ports;
 import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
@@ -31,6 +33,7 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(60)
 class InquiryTest {
   private static final Duration LIMIT = Duration.ofSeconds(10);
+  private static final String ARABIC_DIGITS = "\u0661\u0662";
 
   private final JobSecret secret = JobSecret.random();
   private final List<TcpBootstrap> ranks = new ArrayList<>();
@@ -67,9 +70,7 @@ class InquiryTest {
   }
 
   private static List<JobEntry> entries() throws IOException {
-    return JobEntry.all(JobEntry.userOf("self")).stream()
-        .filter(each -> each.process() == ProcessHandle.current().pid())
-        .toList();
+    return JobEntry.all("self", process -> process == ProcessHandle.current().pid());
   }
 
   private List<JobEntry> own() throws IOException {
@@ -158,7 +159,7 @@ class InquiryTest {
     form(3);
     await().until(() -> own().size() == 1);
     assertThat(own().get(0).members()).hasSize(3);
-    Path folder = JobEntry.folder(JobEntry.userOf("self"));
+    Path folder = JobEntry.folder("self");
     assertThat(PosixFilePermissions.toString(Files.getPosixFilePermissions(folder)))
         .isEqualTo("rwx------");
     long process = ProcessHandle.current().pid();
@@ -176,19 +177,75 @@ class InquiryTest {
     dead.waitFor();
     form(1);
     await().until(() -> own().size() == 1);
-    Path folder = JobEntry.folder(JobEntry.userOf("self"));
+    Path folder = JobEntry.folder("self");
     byte[] content = own().get(0).encode();
     String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
     String number = namespace.replaceAll("\\D", "");
     Path stale = Files.write(folder.resolve(number + "-" + dead.pid() + "-1-1"), content);
     // Of a container that shares the folder: that its process is not here says nothing.
     Path foreign = Files.write(folder.resolve("1" + number + "-" + dead.pid() + "-1-1"), content);
+    Path odd = Files.write(folder.resolve(number + "-" + ARABIC_DIGITS + "-1-1"), content);
     entries();
-    assertThat(stale).doesNotExist();
-    assertThat(foreign).exists();
+    assertThat(stale).as("a dump deletes no file").exists();
+    form(1);
+    await().untilAsserted(() -> assertThat(stale).doesNotExist());
+    assertThat(List.of(foreign, odd)).allMatch(Files::exists);
+    Files.delete(odd);
     Files.delete(foreign);
     assertThatThrownBy(() -> new JobInquiry(false, LIMIT).ofProcess(dead.pid()))
         .isInstanceOf(InvalidUsage.class);
+  }
+
+  /** A reader that trusts these files hangs, runs out of memory or shows another job. */
+  @Test
+  void shouldPassOverWhatIsNoFileOfItsUser() throws Exception {
+    form(2);
+    await().until(() -> own().size() == 1);
+    Path folder = JobEntry.folder("self");
+    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
+    String prefix = namespace.replaceAll("\\D", "") + "-" + ProcessHandle.current().pid();
+    List<Path> placed = new ArrayList<>();
+    try {
+      placed.add(Files.createDirectory(folder.resolve(prefix + "-2-1")));
+      placed.add(OtherUser.makeFifo(folder.resolve(prefix + "-2-2")));
+      Path huge = Files.createFile(folder.resolve(prefix + "-2-3"));
+      placed.add(huge);
+      try (RandomAccessFile sparse = new RandomAccessFile(huge.toFile(), "rw")) {
+        sparse.setLength(1L << 40);
+      }
+      placed.add(Files.createSymbolicLink(folder.resolve(prefix + "-2-4"), huge));
+      Path entry = folder.resolve(prefix + "-" + ranks.get(0).root().getPort());
+      placed.add(Files.createSymbolicLink(folder.resolve(prefix + "-2-5"), entry));
+      for (String odd :
+          List.of(prefix.split("-")[0] + "-", prefix, prefix + "-2", prefix + "-x-1")) {
+        placed.add(Files.write(folder.resolve(odd), own().get(0).encode()));
+      }
+      // Of another process than its name says.
+      JobEntry one = own().get(0);
+      JobEntry lie = new JobEntry(1, one.root(), one.key(), one.members());
+      placed.add(Files.write(folder.resolve(prefix + "-2-6"), lie.encode()));
+      assertThat(own()).hasSize(1);
+    } finally {
+      for (Path each : placed) {
+        Files.delete(each);
+      }
+    }
+  }
+
+  @Test
+  void shouldPassOverAFileOfAnotherUser() throws Exception {
+    form(1);
+    await().until(() -> own().size() == 1);
+    Path folder = JobEntry.folder("self");
+    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
+    String name = namespace.replaceAll("\\D", "") + "-" + ProcessHandle.current().pid() + "-2-7";
+    Path foreign = Files.write(folder.resolve(name), own().get(0).encode());
+    try {
+      OtherUser.give(foreign);
+      assertThat(own()).hasSize(1);
+    } finally {
+      Files.delete(foreign);
+    }
   }
 
   @Test

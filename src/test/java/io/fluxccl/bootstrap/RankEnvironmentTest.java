@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.testing.OtherUser;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.file.Files;
@@ -307,6 +308,18 @@ class RankEnvironmentTest {
     assertThatThrownBy(() -> JobSecret.from(Map.of("FLUXCCL_SECRET_FILE", file.toString())))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("run: chown 0 " + file);
+  }
+
+  @Test
+  void shouldRefuseASecretToWhichALinkOfAnotherUserLeads(@TempDir Path folder) throws IOException {
+    Path file = Files.writeString(folder.resolve("secret"), "a secret of the job\n");
+    Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rw-------"));
+    Path link = Files.createSymbolicLink(folder.resolve("link"), file);
+    assertThat(JobSecret.from(Map.of("FLUXCCL_SECRET_FILE", link.toString()))).isPresent();
+    OtherUser.give(link);
+    assertThatThrownBy(() -> JobSecret.from(Map.of("FLUXCCL_SECRET_FILE", link.toString())))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("is a link of user");
   }
 
   @Test

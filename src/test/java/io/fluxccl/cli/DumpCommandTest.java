@@ -2,14 +2,21 @@
 package io.fluxccl.cli;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
 
+import io.fluxccl.testing.OtherUser;
 import io.fluxccl.testing.Ports;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Map;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /** What {@code fluxccl dump} says where there is no job; DumpTest has jobs. */
 @Tag("jdk")
+@Timeout(120)
 class DumpCommandTest {
   private static Cli dump(String... args) {
     String[] all = new String[args.length + 1];
@@ -37,6 +44,37 @@ class DumpCommandTest {
     } finally {
       other.destroyForcibly();
     }
+  }
+
+  @Test
+  void shouldTrustNoFolderThatAnotherUserHasMadeForTheUserOfAProcess() throws Exception {
+    OtherUser.requireRoot();
+    // The folder of a user is in /tmp, where another user can make it first.
+    Path folder = Path.of("/tmp", "fluxccl-" + OtherUser.ID);
+    Process other = OtherUser.start("sleep", "60");
+    try {
+      await().until(() -> Files.getAttribute(proc(other), "unix:uid").equals(OtherUser.ID));
+      OtherUser.give(Files.createDirectory(folder));
+      assertThat(dump(Long.toString(other.pid())).err()).contains("others have the permissions");
+      Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString("rwx------"));
+      assertThat(dump(Long.toString(other.pid())).err()).contains("no rank of process");
+      Files.setAttribute(folder, "unix:uid", OtherUser.ID + 1);
+      assertThat(dump(Long.toString(other.pid())).err())
+          .contains(folder + " belongs to user " + (OtherUser.ID + 1));
+      Files.delete(folder);
+      OtherUser.makeFifo(folder);
+      assertThat(dump(Long.toString(other.pid())).code()).isEqualTo(ExitCode.USAGE);
+      Files.delete(folder);
+      OtherUser.give(Files.createSymbolicLink(folder, Path.of("/tmp/fluxccl-0")));
+      assertThat(dump(Long.toString(other.pid())).err()).contains("is a link of user");
+    } finally {
+      other.destroyForcibly();
+      Files.deleteIfExists(folder);
+    }
+  }
+
+  private static Path proc(Process process) {
+    return Path.of("/proc", Long.toString(process.pid()));
   }
 
   @Test

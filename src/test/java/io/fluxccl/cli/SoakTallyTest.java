@@ -73,6 +73,7 @@ class SoakTallyTest {
     line(0, "soak ready 1 0 2 0");
     line(0, "soak leak 1 0 16 5");
     line(0, "soak memory 1 0 900000 900000");
+    line(0, "soak count 1 0 90 0");
     assertThat(tally.result().fault(2)).isEmpty();
     line(0, "soak leak 1 0 17 16");
     tally.segmentsLeft(1);
@@ -80,6 +81,13 @@ class SoakTallyTest {
     assertThat(tally.result().fault(4)).hasValue("leaked: segments 1");
     line(0, "soak count 1 0 90 4");
     assertThat(tally.result().fault(4)).hasValue("4 elements were wrong");
+  }
+
+  @Test
+  void shouldFindAFaultIfNothingWasCounted() {
+    line(0, "soak ready 1 0 1 0");
+    assertThat(tally.result().fault(1))
+        .hasValueSatisfying(fault -> assertThat(fault).contains("no collective was counted"));
   }
 
   @ParameterizedTest

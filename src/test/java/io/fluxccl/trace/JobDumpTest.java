@@ -18,6 +18,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import org.junit.jupiter.api.Tag;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -342,6 +344,16 @@ class JobDumpTest {
     assertThat(Files.readAllLines(written))
         .contains("rank 1 died")
         .anyMatch(line -> line.startsWith("100 9 all-reduce_9_of_64_bytes_float_by_pipe FAILED"));
+    // Where the next files would be, links that another user may have placed.
+    Path victim = Files.writeString(folder.resolve("victim"), "untouched");
+    Matcher name = Pattern.compile("(.*-)(\\d+)\\.txt").matcher(written.getFileName().toString());
+    assertThat(name.matches()).isTrue();
+    int next = Integer.parseInt(name.group(2)) + 1;
+    for (int number = next; number < next + 8; number++) {
+      Files.createSymbolicLink(written.resolveSibling(name.group(1) + number + ".txt"), victim);
+    }
+    assertThat(file.write(written.getParent().toString()).orElseThrow()).isRegularFile();
+    assertThat(victim).hasContent("untouched");
     assertThat(file.write("")).isEmpty();
     assertThat(file.write(written.toString())).as("no folder").isEmpty();
   }

@@ -6,6 +6,7 @@ import io.fluxccl.samples.common.SampleRanks;
 import io.fluxccl.samples.common.Timing;
 import io.fluxccl.testkit.LocalRank;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -73,8 +74,14 @@ public final class CustomAllToAll implements Callable<Integer> {
   private void runRank(LocalRank rank, CudaModule kernels) {
     if (rank.rank() == 0) {
       System.out.printf(
+          Locale.ROOT,
           "%d ranks; us%n%12s %12s %12s %12s %12s%n",
-          rank.nRanks(), "bytes", "by host", "by puts", "by proxies", "by packets");
+          rank.nRanks(),
+          "bytes",
+          "by host",
+          "by puts",
+          "by proxies",
+          "by packets");
     }
     for (int i = 0; i < sizes.size(); i++) {
       int size = sizes.get(i);
@@ -114,8 +121,13 @@ public final class CustomAllToAll implements Callable<Integer> {
     }
     if (rank.rank() == 0) {
       System.out.printf(
+          Locale.ROOT,
           "%12d %12.1f %12.1f %12.1f %12s%n",
-          size, byHost, byPuts, byProxies, packets ? String.format("%.1f", byPackets) : "-");
+          size,
+          byHost,
+          byPuts,
+          byProxies,
+          packets ? String.format(Locale.ROOT, "%.1f", byPackets) : "-");
     }
   }
 }

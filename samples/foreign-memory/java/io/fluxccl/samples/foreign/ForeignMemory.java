@@ -11,6 +11,7 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -83,7 +84,8 @@ public final class ForeignMemory implements Callable<Integer> {
     try (LocalRanks ranks = onHost ? LocalRanks.of(nRanks) : LocalRanks.onGpus(nRanks)) {
       ranks.run(LIMIT, this::runRank);
     }
-    System.out.printf("%d ranks, %d steps: every element of %d is right%n", nRanks, steps, floats);
+    System.out.printf(
+        Locale.ROOT, "%d ranks, %d steps: every element of %d is right%n", nRanks, steps, floats);
     return 0;
   }
 

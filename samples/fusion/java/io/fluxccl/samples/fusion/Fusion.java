@@ -10,6 +10,7 @@ import io.fluxccl.samples.common.MappedPeers;
 import io.fluxccl.samples.common.SampleRanks;
 import io.fluxccl.samples.common.Timing;
 import io.fluxccl.testkit.LocalRank;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -132,11 +133,11 @@ public final class Fusion implements Callable<Integer> {
       final double fused = Timing.micros(rank, round, times, this::fused);
       checked("fused", Timing.roundAfter(round, times), this::fused);
       if (rank.rank() == 0) {
-        System.out.printf("%d ranks, %d bytes each; us%n", rank.nRanks(), shardBytes);
-        System.out.printf("compute alone             %10.1f%n", compute);
-        System.out.printf("gather alone              %10.1f%n", gather);
-        System.out.printf("one after the other       %10.1f%n", both);
-        System.out.printf("fused                     %10.1f%n", fused);
+        System.out.printf(Locale.ROOT, "%d ranks, %d bytes each; us%n", rank.nRanks(), shardBytes);
+        System.out.printf(Locale.ROOT, "compute alone             %10.1f%n", compute);
+        System.out.printf(Locale.ROOT, "gather alone              %10.1f%n", gather);
+        System.out.printf(Locale.ROOT, "one after the other       %10.1f%n", both);
+        System.out.printf(Locale.ROOT, "fused                     %10.1f%n", fused);
       }
     }
 

@@ -10,6 +10,7 @@ import io.fluxccl.samples.common.Arithmetic;
 import io.fluxccl.samples.common.SampleRanks;
 import io.fluxccl.samples.common.Timing;
 import io.fluxccl.testkit.LocalRank;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -132,11 +133,12 @@ public final class Overlap implements Callable<Integer> {
       final double overlapped = Timing.micros(rank, round, times, this::overlapped);
       checked("overlapped", Timing.roundAfter(round, times), this::overlapped);
       if (rank.rank() == 0) {
-        System.out.printf("%d ranks, %d bytes each in %d tiles; us%n", rank.nRanks(), bytes, tiles);
-        System.out.printf("compute alone             %10.1f%n", compute);
-        System.out.printf("communicate alone         %10.1f%n", communicate);
-        System.out.printf("one after the other       %10.1f%n", both);
-        System.out.printf("overlapped                %10.1f%n", overlapped);
+        System.out.printf(
+            Locale.ROOT, "%d ranks, %d bytes each in %d tiles; us%n", rank.nRanks(), bytes, tiles);
+        System.out.printf(Locale.ROOT, "compute alone             %10.1f%n", compute);
+        System.out.printf(Locale.ROOT, "communicate alone         %10.1f%n", communicate);
+        System.out.printf(Locale.ROOT, "one after the other       %10.1f%n", both);
+        System.out.printf(Locale.ROOT, "overlapped                %10.1f%n", overlapped);
       }
     }
 

@@ -21,6 +21,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -216,7 +217,8 @@ public final class TwoLayers implements Callable<Integer> {
       meet();
       Arrays.sort(nanos);
       if (rank.rank() == 0) {
-        System.out.printf("%-22s%10.1f us a step%n", way, nanos[nanos.length / 2] / 1e3);
+        System.out.printf(
+            Locale.ROOT, "%-22s%10.1f us a step%n", way, nanos[nanos.length / 2] / 1e3);
       }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.host;
 
+import io.fluxccl.Text;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SegmentName;
 
@@ -89,6 +90,6 @@ final class SegmentReference {
 
   @Override
   public String toString() {
-    return "offset %d of %d bytes".formatted(offset, size);
+    return Text.of("offset %d of %d bytes", offset, size);
   }
 }

@@ -4,6 +4,7 @@ package io.fluxccl.collective.host;
 import static io.fluxccl.collective.pipe.SlotRing.PAYLOAD_OFFSET;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
@@ -180,8 +181,8 @@ final class Transfer {
     theirs.read(pipe);
     String sizes =
         theirs.sent < 0
-            ? "%d bytes".formatted(~theirs.sent)
-            : "%d bytes and expects %d bytes".formatted(theirs.sent, theirs.expected);
+            ? Text.of("%d bytes", ~theirs.sent)
+            : Text.of("%d bytes and expects %d bytes", theirs.sent, theirs.expected);
     return InvalidUsage.of(
         MISMATCH, call.call(), rank, peer, sizes, rank, mine.expected, mine.sent);
   }

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -36,7 +37,7 @@ final class CublasLt {
     throw new DeviceFailure(
         0,
         "CUBLASLT_MISSING",
-        String.format(
+        Text.of(
             "no libcublasLt found; looked for %s; install the CUDA toolkit's cuBLAS (package"
                 + " libcublas-13-0, or nvidia-cublas of pip) or set %s to its file or folder",
             String.join("; ", problems), CudaToolkit.CUBLASLT_VARIABLE));

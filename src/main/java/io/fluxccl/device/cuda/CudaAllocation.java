@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.DmaBuf;
 import java.security.SecureRandom;
@@ -191,7 +192,7 @@ public abstract class CudaAllocation extends UseCount {
 
   @Override
   public String toString() {
-    return String.format(
+    return Text.of(
         "%s(%s bytes at 0x%s of GPU %s)",
         getClass().getSimpleName(), size, Long.toHexString(address), context.ordinal);
   }

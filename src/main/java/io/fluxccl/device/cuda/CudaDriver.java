@@ -5,6 +5,7 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.OptionalLibrary;
+import io.fluxccl.Text;
 import java.io.IOException;
 import java.util.Locale;
 import java.util.Optional;
@@ -48,7 +49,7 @@ public final class CudaDriver {
     } catch (LinkageError e) {
       LoggerFactory.getLogger(CudaDriver.class).debug("no CUDA", e);
       unavailable =
-          String.format(
+          Text.of(
               "no CUDA driver: %s",
               OptionalLibrary.JCUDA
                   .missingBecause()
@@ -145,7 +146,7 @@ public final class CudaDriver {
       return Optional.empty();
     }
     return Optional.of(
-        String.format(
+        Text.of(
             "%s=%s: so few streams of a GPU can have work beside each other; a kernel that waits"
                 + " for one of another stream may wait for ever. Unset it, or set 32",
             CONNECTIONS, connections));

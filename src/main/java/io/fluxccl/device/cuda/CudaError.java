@@ -2,6 +2,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.Text;
 import java.util.Set;
 import jcuda.CudaException;
 import jcuda.driver.CUevent;
@@ -53,7 +54,7 @@ final class CudaError {
     return new DeviceFailure(
         result,
         name,
-        String.format(
+        Text.of(
             "%s on GPU %s: %s%s%s",
             call, gpu, name, described ? " (" + description[0] + ")" : "", advice(result)));
   }

@@ -2,6 +2,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.util.Arrays;
@@ -159,7 +160,7 @@ public record CudaMemoryName(
   /** Without what opens the memory. */
   @Override
   public String toString() {
-    return String.format(
+    return Text.of(
         "%s memory %s of process %s, %s bytes on %s",
         kind, id.number(), HexFormat.of().toHexDigits(id.process()), size, pciBusId);
   }

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.AbstractStream;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
@@ -174,7 +175,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       if (result != CUresult.CUDA_SUCCESS) {
         throw failed(
             result,
-            String.format(
+            Text.of(
                 "cuLaunchKernel(%s <<<%s, %s, %s>>>)",
                 kernel.name(), gridDim, blockDim, sharedBytes));
       }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import io.fluxccl.LocalFiles;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -69,7 +70,7 @@ record CudaToolkit(Map<String, String> environment) {
     List<String> names = ENDINGS.stream().map(library::concat).toList();
     String given = environment.getOrDefault(variable, "");
     if (!given.isEmpty()) {
-      Path path = Path.of(given).toAbsolutePath();
+      Path path = LocalFiles.path(variable, given).toAbsolutePath();
       return Files.isDirectory(path) ? inFolder(path, names) : List.of(path.toString());
     }
     List<String> candidates = new ArrayList<>(names);

@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import org.slf4j.event.Level;
 
 /**
  * Hands the file descriptors of this process's memory to processes of the same user that know the
@@ -174,6 +175,7 @@ final class DescriptorServer {
     private final int socket;
     private int count = FIRST_CLIENT;
     private boolean paused;
+    private boolean warned;
     private volatile boolean ended;
 
     Loop() {
@@ -270,10 +272,13 @@ final class DescriptorServer {
 
     private void acceptClients() {
       // Not more than fit: the others wait in the backlog, and their turn comes by the time-out.
-      while (count < descriptors.length) {
+      // The bound keeps another user that connects repeatedly from delaying other clients.
+      for (int i = 0; i < MOST_CLIENTS && count < descriptors.length; i++) {
         int client = DescriptorCalls.accept(socket);
         if (client == -DescriptorCalls.EPERM) {
-          LOG.warn("turned away a process of another user at @{}", socketName);
+          LOG.atLevel(warned ? Level.DEBUG : Level.WARN)
+              .log("turned away a process of another user at @{}", socketName);
+          warned = true;
           continue;
         }
         if (client < 0) {

@@ -4,6 +4,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -166,8 +167,9 @@ final class ForeignAllocation extends CudaAllocation {
     require();
     if (LongStream.of(pieces).distinct().count() > 1 || pieces.length > CudaMemoryName.MAX_PIECES) {
       throw refused(
-          "it consists of %d pieces; up to %d of equal size can be shared"
-              .formatted(pieces.length, CudaMemoryName.MAX_PIECES));
+          Text.of(
+              "it consists of %d pieces; up to %d of equal size can be shared",
+              pieces.length, CudaMemoryName.MAX_PIECES));
     }
     byte[] token = null;
     for (int piece = 0; piece < pieces.length; piece++) {

@@ -2,6 +2,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.Kernel;
 import java.nio.charset.StandardCharsets;
 import jcuda.driver.CUdevice_attribute;
@@ -51,7 +52,7 @@ record GpuProperties(
 
   /** For a person. */
   String description() {
-    return String.format(
+    return Text.of(
         "%s, %s MiB, %s multiprocessors, compute capability %s.%s",
         model, memory >> 20, multiprocessors, computeCapability / 10, computeCapability % 10);
   }

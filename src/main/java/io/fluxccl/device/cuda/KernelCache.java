@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static java.nio.file.LinkOption.NOFOLLOW_LINKS;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.DirectoryStream;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
+import java.nio.file.SecureDirectoryStream;
+import java.nio.file.attribute.BasicFileAttributeView;
+import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
@@ -23,9 +29,9 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Compiled kernels on disk, one file an entry, shared by all processes of a user. Nothing here ever
- * fails an operation: what can't be read, is damaged or belongs to another user is not there, and
- * what can't be written is compiled again the next time. Entries that were unused for a month are
- * removed.
+ * fails an operation: an entry that is damaged, can't be read or belongs to another user counts as
+ * missing, and one that can't be written is compiled again the next time. A folder in which other
+ * users may write is not used. Entries that were unused for a month are removed.
  */
 final class KernelCache {
   /** Environment: the folder, instead of {@code $XDG_CACHE_HOME/fluxccl} or ~/.cache/fluxccl. */
@@ -35,12 +41,16 @@ final class KernelCache {
   private static final byte[] MAGIC = {'F', 'L', 'U', 'X', 'K', 'C', '1', '\n'};
   private static final int DIGEST_LENGTH = 32;
   private static final int HEADER_LENGTH = MAGIC.length + DIGEST_LENGTH;
-  private static final long MOST_BYTES = 256L << 20;
+  private static final int MOST_BYTES = 256 << 20;
   private static final Duration UNUSED_AFTER = Duration.ofDays(30);
   private static final String SUFFIX = ".kernel";
 
+  /** No folder can be made there, so that nothing is kept. */
+  private static final Path NOWHERE = Path.of("/dev/null");
+
   private final Path folder;
   private final AtomicBoolean pruned = new AtomicBoolean();
+  private final AtomicBoolean refused = new AtomicBoolean();
 
   KernelCache(Path folder) {
     this.folder = folder;
@@ -48,17 +58,26 @@ final class KernelCache {
 
   /** Returns the cache where the environment says. */
   static KernelCache of(Map<String, String> environment) {
+    try {
+      return new KernelCache(folder(environment));
+    } catch (InvalidUsage e) {
+      LOG.warn("compiled kernels are not kept: {}", e.getMessage());
+      return new KernelCache(NOWHERE);
+    }
+  }
+
+  private static Path folder(Map<String, String> environment) {
     String given = environment.getOrDefault(VARIABLE, "");
     if (!given.isEmpty()) {
-      return new KernelCache(Path.of(given));
+      return LocalFiles.path(VARIABLE, given);
     }
     String shared = environment.getOrDefault("XDG_CACHE_HOME", "");
     // The specification has relative paths ignored.
     Path base =
         shared.startsWith("/")
-            ? Path.of(shared)
-            : Path.of(System.getProperty("user.home"), ".cache");
-    return new KernelCache(base.resolve("fluxccl"));
+            ? LocalFiles.path("XDG_CACHE_HOME", shared)
+            : LocalFiles.path("user.home", System.getProperty("user.home")).resolve(".cache");
+    return base.resolve("fluxccl");
   }
 
   /**
@@ -69,22 +88,35 @@ final class KernelCache {
    */
   Optional<byte[]> get(String key) {
     Path file = file(key);
-    try {
-      if (!Files.isRegularFile(file) || Files.size(file) > MOST_BYTES || !isOurs(file)) {
-        return Optional.empty();
-      }
-      byte[] all = Files.readAllBytes(file);
+    try (SecureDirectoryStream<Path> opened = open()) {
+      byte[] all = LocalFiles.read(opened, file, LocalFiles.userOf("self"), MOST_BYTES);
       byte[] content = Arrays.copyOfRange(all, Math.min(HEADER_LENGTH, all.length), all.length);
       if (!Arrays.equals(all, entry(content))) {
-        LOG.warn("{} is damaged; compiling again", file);
+        LOG.warn("{} in {} is damaged; compiling again", file, folder);
         return Optional.empty();
       }
-      file.toFile().setLastModified(System.currentTimeMillis()); // keeps it if that is possible
+      touch(opened, file);
       return Optional.of(content);
     } catch (IOException | RuntimeException e) {
-      LOG.debug("{} can't be read", file, e);
+      LOG.debug("{} in {} can't be read", file, folder, e);
       return Optional.empty();
     }
+  }
+
+  /** Keeps an entry from being pruned, unless the file system is read-only. */
+  private static void touch(SecureDirectoryStream<Path> opened, Path file) {
+    try {
+      opened
+          .getFileAttributeView(file, BasicFileAttributeView.class)
+          .setTimes(FileTime.from(Instant.now()), null, null);
+    } catch (IOException e) {
+      LOG.debug("the time of {} can't be set", file, e);
+    }
+  }
+
+  /** Opens the folder; only this user may write there, because kernels in it are run. */
+  private SecureDirectoryStream<Path> open() throws IOException {
+    return LocalFiles.open(folder, LocalFiles.userOf("self"), LocalFiles.OTHERS_WRITE);
   }
 
   /**
@@ -94,18 +126,20 @@ final class KernelCache {
    * @param content what to keep
    */
   void put(String key, byte[] content) {
-    Path temporary = null;
     try {
-      Files.createDirectories(
-          folder,
-          PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
-      temporary = Files.createTempFile(folder, "new-", ".tmp");
-      Files.write(temporary, entry(content));
-      Files.move(temporary, file(key), StandardCopyOption.ATOMIC_MOVE);
-    } catch (IOException | RuntimeException e) {
+      if (!Files.isDirectory(LocalFiles.requireOwnLinks(folder))) {
+        Files.createDirectories(
+            folder,
+            PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+      }
+      try (SecureDirectoryStream<Path> opened = open()) {
+        LocalFiles.replace(opened, file(key), entry(content));
+      }
+    } catch (FileSystemException | RuntimeException e) {
       LOG.debug("compiled kernels are not kept: {} can't be written", folder, e);
-      if (temporary != null) {
-        temporary.toFile().delete();
+    } catch (IOException e) {
+      if (!refused.getAndSet(true)) {
+        LOG.warn("compiled kernels are not kept: {}; set {}", e.getMessage(), VARIABLE);
       }
     }
     if (pruned.compareAndSet(false, true)) {
@@ -114,7 +148,7 @@ final class KernelCache {
   }
 
   private Path file(String key) {
-    return folder.resolve(key + SUFFIX);
+    return Path.of(key + SUFFIX);
   }
 
   /** Returns content with what proves that it is intact in front. */
@@ -126,19 +160,19 @@ final class KernelCache {
         .array();
   }
 
-  /** In a folder that others can write to, their files are not code to be run. */
-  private static boolean isOurs(Path file) throws IOException {
-    return Files.getAttribute(file, "unix:uid").equals(Files.getAttribute(SELF, "unix:uid"));
-  }
-
-  private static final Path SELF = Path.of("/proc/self");
-
   private void prune() {
     Instant oldest = Instant.now().minus(UNUSED_AFTER);
-    try (DirectoryStream<Path> entries = Files.newDirectoryStream(folder, "*.{kernel,tmp}")) {
-      for (Path entry : entries) {
-        if (Files.getLastModifiedTime(entry).toInstant().isBefore(oldest)) {
-          entry.toFile().delete();
+    try (SecureDirectoryStream<Path> opened = open()) {
+      for (Path entry : opened) {
+        Path name = entry.getFileName();
+        if (name.toString().matches(".*\\.(kernel|tmp)")
+            && opened
+                .getFileAttributeView(name, BasicFileAttributeView.class, NOFOLLOW_LINKS)
+                .readAttributes()
+                .lastModifiedTime()
+                .toInstant()
+                .isBefore(oldest)) {
+          opened.deleteFile(name);
         }
       }
     } catch (IOException | RuntimeException e) {

@@ -4,6 +4,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -111,7 +112,7 @@ final class Mappings {
       throw CudaError.of(
           result,
           context.ordinal,
-          String.format(
+          Text.of(
               "cuIpcOpenMemHandle(%s), whose owner must be alive, in the same IPC namespace (docker"
                   + " --ipc=host) and on a GPU that this one reaches (nvidia-smi topo -p2p r),",
               name));

@@ -4,6 +4,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
@@ -108,7 +109,7 @@ public final class MatrixProduct {
 
   @Override
   public String toString() {
-    return String.format(
+    return Text.of(
         "MatrixProduct(%s, %d inputs, %d outputs of %s)",
         shape.type, shape.inputs, shape.outputs, shape.outType);
   }

@@ -5,6 +5,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.Lifecycle;
 import java.util.Optional;
 
@@ -130,7 +131,7 @@ public final class MatrixProducts implements AutoCloseable {
             result);
     lt.check(
         status,
-        String.format(
+        Text.of(
             "choosing how to multiply %s rows of %d by %d x %d into %s, typically %d",
             type, inputs, outputs, inputs, outType, typicalRows));
     MatrixProduct product =

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -54,7 +55,7 @@ final class Nvcc extends KernelToolchain {
     throw new DeviceFailure(
         0,
         "NVCC_MISSING",
-        String.format(
+        Text.of(
             "no nvcc found; looked for %s; install the CUDA toolkit or set CUDA_HOME to its folder",
             candidates));
   }

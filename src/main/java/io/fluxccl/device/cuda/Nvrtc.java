@@ -4,6 +4,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -44,7 +45,7 @@ final class Nvrtc extends KernelToolchain {
     throw new DeviceFailure(
         0,
         "NVRTC_MISSING",
-        String.format(
+        Text.of(
             "no libnvrtc found; looked for %s; install the CUDA toolkit's NVRTC or set %s"
                 + " to its file or folder",
             String.join("; ", problems), CudaToolkit.NVRTC_VARIABLE));

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
@@ -233,7 +234,7 @@ final class PackedKernels implements AutoCloseable {
 
     @Override
     public String toString() {
-      return String.format("PackedMatrix(%s, %d inputs, %d outputs)", result, inputs, outputs);
+      return Text.of("PackedMatrix(%s, %d inputs, %d outputs)", result, inputs, outputs);
     }
   }
 

@@ -2,6 +2,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.UseCount;
 import jcuda.Pointer;
 import jcuda.driver.CUresult;
@@ -80,6 +81,6 @@ final class PinnedBlock extends UseCount {
 
   @Override
   public String toString() {
-    return "PinnedBlock(%s bytes at 0x%x)".formatted(size, CudaPointer.valueOf(pointer));
+    return Text.of("PinnedBlock(%s bytes at 0x%x)", size, CudaPointer.valueOf(pointer));
   }
 }

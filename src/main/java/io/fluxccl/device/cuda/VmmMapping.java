@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import java.time.Duration;
 import java.util.Arrays;
 import jcuda.driver.CUresult;
@@ -48,7 +49,7 @@ record VmmMapping(PrimaryContext context, long address, long size, int pieces) {
       context.makeCurrent();
       context.check(
           VmmCalls.importDescriptor(descriptor, handle),
-          String.format(
+          Text.of(
               "cuMemImportFromShareableHandle(%s), whose GPU must be one that this process"
                   + " sees (CUDA_VISIBLE_DEVICES),",
               name));

@@ -2,6 +2,7 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.device.DeviceGraph;
 import java.util.ArrayList;
@@ -56,7 +57,7 @@ final class WrappedStream extends LiveCudaStream {
   /** Returns the stream that {@link CudaDevice#wrapStream} describes. */
   static LiveCudaStream of(CudaDevice device, long handle, CompletionAgent agent) {
     CUstream stream = check(device.context(), handle);
-    String name = "gpu%d-wrapped-%x".formatted(device.index(), handle);
+    String name = Text.of("gpu%d-wrapped-%x", device.index(), handle);
     return open(device, line -> new WrappedStream(device, name, stream, line, agent, null));
   }
 

@@ -2,6 +2,7 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Optional;
@@ -78,6 +79,6 @@ final class ForeignRange extends HostRange {
 
   @Override
   public String toString() {
-    return "memory at 0x%x, which the host device did not allocate".formatted(address);
+    return Text.of("memory at 0x%x, which the host device did not allocate", address);
   }
 }

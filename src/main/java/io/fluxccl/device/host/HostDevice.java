@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.Arena;
@@ -78,11 +79,11 @@ public final class HostDevice implements Device {
 
   @Override
   public String description() {
-    return "host, %s cores, %s MiB of shared memory free in %s"
-        .formatted(
-            Runtime.getRuntime().availableProcessors(),
-            SegmentDirectory.get().toFile().getUsableSpace() >> 20,
-            SegmentDirectory.get());
+    return Text.of(
+        "host, %s cores, %s MiB of shared memory free in %s",
+        Runtime.getRuntime().availableProcessors(),
+        SegmentDirectory.get().toFile().getUsableSpace() >> 20,
+        SegmentDirectory.get());
   }
 
   /**

@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.DirectoryStream;
@@ -84,18 +85,26 @@ public final class SegmentDirectory {
     if (override == null || override.isBlank()) {
       return;
     }
-    Path directory = Path.of(override);
-    String problem =
-        !Files.exists(directory)
-            ? "there is no such directory"
-            : !Files.isDirectory(directory)
-                ? "it is no directory"
-                : Files.isWritable(directory) ? null : "this user must not write there";
+    Path directory = LocalFiles.path(VARIABLE, override);
+    String problem = problem(directory);
     if (problem != null) {
       throw InvalidUsage.of(
           "%s=%s: %s; give a directory for shared memory in which this user can create files",
           VARIABLE, override, problem);
     }
+  }
+
+  private static String problem(Path directory) {
+    try {
+      LocalFiles.requireOwnLinks(directory);
+    } catch (IOException e) {
+      return e.getMessage();
+    }
+    return !Files.exists(directory)
+        ? "there is no such directory"
+        : !Files.isDirectory(directory)
+            ? "it is no directory"
+            : Files.isWritable(directory) ? null : "this user must not write there";
   }
 
   static Path choose(String override, Path sharedMemory) {

@@ -5,6 +5,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.OpenFiles;
+import io.fluxccl.Text;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.MappedByteBuffer;
@@ -155,11 +156,11 @@ final class SegmentFile {
   private static DeviceFailure failure(String step, long size, String why, IOException cause) {
     String what = "%s shared memory of %d bytes in %s failed: %s";
     return new DeviceFailure(
-        0, "SHARED_MEMORY", what.formatted(step, size, SegmentDirectory.get(), why), cause);
+        0, "SHARED_MEMORY", Text.of(what, step, size, SegmentDirectory.get(), why), cause);
   }
 
   private static String adviceOnSpace(Path directory, IOException cause) {
-    return String.format(
+    return Text.of(
         "%s (%s bytes are free); free some, raise its size (docker --shm-size, mount -o"
             + " remount,size=), or set %s to a larger directory",
         cause, directory.toFile().getUsableSpace(), SegmentDirectory.VARIABLE);

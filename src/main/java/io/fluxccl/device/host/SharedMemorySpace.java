@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.host;
 
+import io.fluxccl.Text;
 import java.io.IOException;
 import java.nio.file.FileStore;
 import java.nio.file.Files;
@@ -105,23 +106,25 @@ final class SharedMemorySpace {
   Optional<String> shortage(long size, long usable, long memory) {
     if (size > usable) {
       return Optional.of(
-          "%s has %d bytes free%s; free some, raise its size (docker --shm-size, mount -o"
-                  .formatted(directory, usable, memory == UNKNOWN ? "" : andMemory(memory))
+          Text.of(
+                  "%s has %d bytes free%s; free some, raise its size (docker --shm-size, mount -o",
+                  directory, usable, memory == UNKNOWN ? "" : andMemory(memory))
               + " remount,size=), or set "
               + SegmentDirectory.VARIABLE
               + " to a larger directory");
     }
     if (memory != UNKNOWN && size > memory - RESERVE) {
       return Optional.of(
-          "%s has %d bytes free%s, of which %d are kept for other use; start fewer ranks, free"
-                  .formatted(directory, usable, andMemory(memory), RESERVE)
+          Text.of(
+                  "%s has %d bytes free%s, of which %d are kept for other use; start fewer ranks, free",
+                  directory, usable, andMemory(memory), RESERVE)
               + " memory, or raise the container's memory limit");
     }
     return Optional.empty();
   }
 
   private static String andMemory(long memory) {
-    return ", and %d bytes of memory are available".formatted(memory);
+    return Text.of(", and %d bytes of memory are available", memory);
   }
 
   /** Returns the bytes of memory that this process may still take; a large number if unknown. */

@@ -2,6 +2,7 @@
 package io.fluxccl.netplugin.export;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
@@ -70,7 +71,7 @@ public final class NetPluginExport {
       NetPlugin opened = opener.get();
       say(
           false,
-          String.format(
+          Text.of(
               "network %s with %s devices, Java %s",
               opened.name(), opened.devices(), Runtime.version()));
       return opened;

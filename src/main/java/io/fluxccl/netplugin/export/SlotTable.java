@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
+import io.fluxccl.Text;
 import io.fluxccl.netplugin.NetMisuse;
 import java.util.ArrayDeque;
 import java.util.Arrays;
@@ -68,7 +69,7 @@ final class SlotTable<T> {
     Object[] now = objects;
     Entry<T> entry = index < now.length ? entry(now[index]) : null;
     if (entry == null || entry.number != (number & -(1L << USER_BITS))) {
-      throw new NetMisuse(String.format("%#x is none of the %s, or was closed", number, what));
+      throw new NetMisuse(Text.of("%#x is none of the %s, or was closed", number, what));
     }
     return entry.object;
   }

@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.ConnectionState;
@@ -231,7 +232,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
       fail(
           new Timeout(
               FluxCclException.NO_RANK,
-              String.format(
+              Text.of(
                   "%s %s on %s took longer than %.1f s; %d requests are in flight%s. Raise"
                       + " FLUXCCL_NET_TIMEOUT if the peer may be that late",
                   operation(),

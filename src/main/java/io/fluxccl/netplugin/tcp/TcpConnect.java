@@ -5,6 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.OpenFiles;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.tls.Tls;
@@ -134,7 +135,7 @@ final class TcpConnect implements AutoCloseable {
     if (limit > 0 && System.nanoTime() - startNanos > limit) {
       throw new Timeout(
           FluxCclException.NO_RANK,
-          String.format(
+          Text.of(
               "connect to %s on %s: no answer in %.1f s; does it accept, and does a firewall let"
                   + " its port through?",
               text(), plugin.deviceName(device), limit / 1e9));
@@ -143,7 +144,7 @@ final class TcpConnect implements AutoCloseable {
 
   private FluxCclException failure(IOException e) {
     String message =
-        String.format(
+        Text.of(
             "connect to %s on %s: %s",
             text(),
             plugin.deviceName(device),

@@ -2,6 +2,7 @@
 package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.PointerType;
@@ -89,7 +90,7 @@ record TcpDevice(String name, InetAddress address, Link link) {
     if (found.isEmpty()) {
       throw new TransportFailure(
           FluxCclException.NO_RANK,
-          String.format(
+          Text.of(
               "no network interface is up, has an address of the wanted family and matches"
                   + " %s; this host has %s",
               options.interfaces(), all.stream().map(NetworkInterface::getName).toList()));

@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMisuse;
@@ -61,10 +62,10 @@ final class TcpListenComm implements NetListenComm {
         try {
           // A sender is silent before its welcome.
           if (socket != null && socket.read(ByteBuffer.allocate(1)) < 0) {
-            return String.format("%s (%s) left", socket.remote(), first.name());
+            return Text.of("%s (%s) left", socket.remote(), first.name());
           }
         } catch (IOException e) {
-          return String.format("%s is gone: %s", first.name(), e.getMessage());
+          return Text.of("%s is gone: %s", first.name(), e.getMessage());
         }
       }
       return null;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import io.fluxccl.Text;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetMisuse;
 
@@ -30,7 +31,7 @@ final class TcpMemory implements NetMemory {
     }
     if (address < range.address || address + size > range.address + range.size) {
       throw new NetMisuse(
-          String.format(
+          Text.of(
               "%d bytes at %#x are not within the registered %d bytes at %#x",
               size, address, range.size, range.address));
     }

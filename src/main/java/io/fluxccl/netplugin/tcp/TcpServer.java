@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.OpenFiles;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import java.io.IOException;
 import java.net.BindException;
@@ -70,7 +71,7 @@ final class TcpServer {
       }
       throw new TransportFailure(
           FluxCclException.NO_RANK,
-          String.format(
+          Text.of(
               "listen on %s (%s): %s",
               device.name(),
               device.address().getHostAddress(),

@@ -4,6 +4,7 @@ package io.fluxccl.netplugin.vendor;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
@@ -115,7 +116,7 @@ final class CallGate {
       if (deadline.expired()) {
         throw new Timeout(
             FluxCclException.NO_RANK,
-            String.format(
+            Text.of(
                 "close of %s: a call of it has not returned within %s ms; it is left as it"
                     + " is, and its library stays loaded",
                 what, patience.toMillis()));

@@ -4,6 +4,7 @@ package io.fluxccl.netplugin.vendor;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -17,8 +18,9 @@ final class PluginSearch {
       "is FluxCCL's own plugin for NCCL, which would load FluxCCL into itself; without a library"
           + " (NCCL_NET_PLUGIN=none) FluxCCL's networks are used directly";
   private static final String NO_PLUGIN =
-      "has no complete ncclNetPlugin_v%s to _v%s"
-          .formatted(NetPluginCalls.OLDEST_VERSION, NetPluginCalls.NEWEST_VERSION);
+      Text.of(
+          "has no complete ncclNetPlugin_v%s to _v%s",
+          NetPluginCalls.OLDEST_VERSION, NetPluginCalls.NEWEST_VERSION);
 
   private PluginSearch() {}
 

@@ -5,6 +5,7 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.NetHandle;
@@ -167,7 +168,7 @@ abstract class VendorNetwork {
     int code = Math.abs(result);
     NetResult meaning = NetResult.of(code);
     String message =
-        String.format(
+        Text.of(
             "%s: %s failed with %s (%s); see what it logged",
             this, call, meaning.name().toLowerCase(Locale.ROOT).replace('_', ' '), code);
     throw switch (meaning) {

@@ -3,6 +3,7 @@ package io.fluxccl.transport.cudaipc;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
@@ -84,8 +85,9 @@ final class CudaIpcContext extends MappedContext {
       return sameProcess ? mapOwned(name, origin) : device.map(name);
     } catch (DeviceFailure | InvalidUsage e) {
       String message =
-          "memory of rank %s can't be mapped for rank %s: %s"
-              .formatted(origin.rank(), environment().rank(), e.getMessage());
+          Text.of(
+              "memory of rank %s can't be mapped for rank %s: %s",
+              origin.rank(), environment().rank(), e.getMessage());
       throw new TransportFailure(origin.rank(), message, e);
     }
   }
@@ -114,8 +116,9 @@ final class CudaIpcContext extends MappedContext {
       device.requireReachable(pciBusId);
     } catch (DeviceFailure | InvalidUsage e) {
       String message =
-          "rank %s's GPU %s is out of reach of rank %s's GPU %s: %s; use ETHERNET between them"
-              .formatted(rank, pciBusId, environment().rank(), device.pciBusId(), e.getMessage());
+          Text.of(
+              "rank %s's GPU %s is out of reach of rank %s's GPU %s: %s; use ETHERNET between them",
+              rank, pciBusId, environment().rank(), device.pciBusId(), e.getMessage());
       throw new TransportFailure(rank, message, e);
     }
   }
@@ -132,7 +135,7 @@ final class CudaIpcContext extends MappedContext {
     try {
       return new CudaIpcConnection(this, remoteRank, tag);
     } catch (DeviceFailure e) {
-      String message = "a CUDA_IPC connection to rank %s: %s".formatted(remoteRank, e.getMessage());
+      String message = Text.of("a CUDA_IPC connection to rank %s: %s", remoteRank, e.getMessage());
       throw new TransportFailure(remoteRank, message, e);
     }
   }

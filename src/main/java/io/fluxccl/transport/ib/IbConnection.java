@@ -4,6 +4,7 @@ package io.fluxccl.transport.ib;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.AgentConnection;
 import io.fluxccl.transport.Connection;
@@ -171,7 +172,7 @@ final class IbConnection extends AgentConnection {
         agent.execute(() -> connect(peer, by, bothReady));
       } else {
         String message = "rank %s connects with tag=%s";
-        fail(message.formatted(remoteRank(), peer.tag()), null);
+        fail(Text.of(message, remoteRank(), peer.tag()), null);
       }
     } catch (TransportFailure e) {
       end(e);
@@ -227,7 +228,7 @@ final class IbConnection extends AgentConnection {
   }
 
   private void notConnected(String reason, Throwable cause) {
-    fail("rank %s was not connected: %s".formatted(remoteRank(), reason), cause);
+    fail(Text.of("rank %s was not connected: %s", remoteRank(), reason), cause);
   }
 
   /** Delivers the connection if the peer has acknowledged the greeting; returns the work count. */

@@ -2,6 +2,7 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
@@ -48,9 +49,9 @@ final class IbContext implements TransportContext {
     this.environment = environment;
     this.device = device;
     this.piece = piece;
-    this.lifecycle = new Lifecycle("%s of rank %s".formatted(transport, environment.rank()));
+    this.lifecycle = new Lifecycle(Text.of("%s of rank %s", transport, environment.rank()));
     String name = transport.name().toLowerCase(Locale.ROOT);
-    this.agent = new IbAgent("fluxccl-%s-rank%s".formatted(name, environment.rank()));
+    this.agent = new IbAgent(Text.of("fluxccl-%s-rank%s", name, environment.rank()));
     this.port = verbs.open(device.name(), device.port());
     this.address = new PortAddress(port.attributes(), device.gids());
   }
@@ -74,9 +75,9 @@ final class IbContext implements TransportContext {
       return context;
     } catch (IOException e) {
       String message =
-          "%s of rank %s can't be opened, port %d of %s: %s"
-              .formatted(
-                  transport, environment.rank(), device.port(), device.name(), e.getMessage());
+          Text.of(
+              "%s of rank %s can't be opened, port %d of %s: %s",
+              transport, environment.rank(), device.port(), device.name(), e.getMessage());
       throw new TransportFailure(environment.rank(), message, e);
     }
   }
@@ -130,9 +131,9 @@ final class IbContext implements TransportContext {
               : "GPU memory needs dma-buf or nvidia-peermem (modprobe nvidia-peermem); else use"
                   + " ETHERNET";
       String message =
-          "%s of rank %s can't register %s bytes of its %s device: %s; %s"
-              .formatted(
-                  transport, rank(), buffer.size(), buffer.device().kind(), e.getMessage(), advice);
+          Text.of(
+              "%s of rank %s can't register %s bytes of its %s device: %s; %s",
+              transport, rank(), buffer.size(), buffer.device().kind(), e.getMessage(), advice);
       throw new TransportFailure(rank(), message, e);
     }
   }
@@ -183,8 +184,9 @@ final class IbContext implements TransportContext {
       }
     } catch (IOException e) {
       String message =
-          "%s of rank %s can't make a queue pair for rank %s (tag %s): %s"
-              .formatted(transport, rank(), remoteRank, tag, e.getMessage());
+          Text.of(
+              "%s of rank %s can't make a queue pair for rank %s (tag %s): %s",
+              transport, rank(), remoteRank, tag, e.getMessage());
       throw new TransportFailure(rank(), message, e);
     }
   }

@@ -3,6 +3,7 @@ package io.fluxccl.transport.ib;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Transport;
@@ -108,13 +109,15 @@ public final class IbTransport implements TransportProvider {
   private static Optional<String> unusableBecause(RdmaDevices.Device device) {
     if (!device.active()) {
       return Optional.of(
-          "port %d of %s has no link: it is not ACTIVE (ibv_devinfo)"
-              .formatted(device.port(), device.name()));
+          Text.of(
+              "port %d of %s has no link: it is not ACTIVE (ibv_devinfo)",
+              device.port(), device.name()));
     }
     if (device.gids().isEmpty()) {
       return Optional.of(
-          "port %d of %s has no address (GID); is its network interface up?"
-              .formatted(device.port(), device.name()));
+          Text.of(
+              "port %d of %s has no address (GID); is its network interface up?",
+              device.port(), device.name()));
     }
     Path node = device.node();
     if (node != null && (!Files.isReadable(node) || !Files.isWritable(node))) {
@@ -135,7 +138,7 @@ public final class IbTransport implements TransportProvider {
     OptionalLong limit = LockedMemory.limit();
     if (limit.orElse(Long.MAX_VALUE) < LockedMemory.LEAST) {
       return Optional.of(
-          "no more than %d bytes may be registered (ulimit -l)".formatted(limit.getAsLong()));
+          Text.of("no more than %d bytes may be registered (ulimit -l)", limit.getAsLong()));
     }
     if (kind == DeviceKind.HOST || Files.isDirectory(peerMemory)) {
       return Optional.empty();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.PostQueue;
 import java.util.ArrayList;
@@ -124,6 +125,6 @@ final class InFlight {
   String describe(long id) {
     int slot = (int) id & mask;
     String kind = kinds[slot] == PostQueue.UPDATE ? "signal" : "write";
-    return "a %s of %s bytes at offset %s".formatted(kind, lengths[slot], offsets[slot]);
+    return Text.of("a %s of %s bytes at offset %s", kind, lengths[slot], offsets[slot]);
   }
 }

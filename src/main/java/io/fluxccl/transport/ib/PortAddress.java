@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.Text;
 import java.util.List;
 
 /**
@@ -27,7 +28,7 @@ record PortAddress(VerbsPort.Attributes attributes, List<Gid> gids) {
    */
   record Route(Gid own, Gid peer, String problem) {
     private static Route none(String format, Object... args) {
-      return new Route(null, null, format.formatted(args));
+      return new Route(null, null, Text.of(format, args));
     }
   }
 

@@ -2,6 +2,7 @@
 package io.fluxccl.transport.ib;
 
 import io.fluxccl.DeviceFailure;
+import io.fluxccl.Text;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DmaBuf;
@@ -58,7 +59,7 @@ final class Registration {
     try {
       return byAddress();
     } catch (IOException e) {
-      throw new IOException("%s; by dma-buf: %s".formatted(e.getMessage(), noDmaBuf), e);
+      throw new IOException(Text.of("%s; by dma-buf: %s", e.getMessage(), noDmaBuf), e);
     }
   }
 

@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
 import io.fluxccl.NativeResource;
 import io.fluxccl.OptionalLibrary;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
@@ -79,7 +80,7 @@ public final class VerbsLibrary {
               VerbsLibrary::loadFrom);
       return problem == null
           ? null
-          : String.format(
+          : Text.of(
               "%s: %s%s",
               FILE_NAME,
               problem,

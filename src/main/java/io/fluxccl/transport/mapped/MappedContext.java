@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.mapped;
 
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
@@ -27,7 +28,7 @@ public abstract class MappedContext implements TransportContext {
   protected MappedContext(Transport transport, TransportEnvironment environment) {
     this.transport = transport;
     this.environment = environment;
-    this.lifecycle = new Lifecycle("%s of rank %s".formatted(transport, environment.rank()));
+    this.lifecycle = new Lifecycle(Text.of("%s of rank %s", transport, environment.rank()));
   }
 
   @Override

@@ -3,6 +3,7 @@ package io.fluxccl.transport.mapped;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.Transport;
@@ -79,8 +80,7 @@ public record MappedPlace(Transport transport, byte[] name, long offset) {
    */
   public void checkWithin(long length, MemoryOrigin origin) {
     if (offset > length || origin.size() <= 0 || origin.size() > length - offset) {
-      String problem =
-          "offset=%s and size=%s, of %s bytes".formatted(offset, origin.size(), length);
+      String problem = Text.of("offset=%s and size=%s, of %s bytes", offset, origin.size(), length);
       throw malformed(transport, problem, origin.rank(), null);
     }
   }
@@ -89,7 +89,7 @@ public record MappedPlace(Transport transport, byte[] name, long offset) {
       Transport transport, String problem, int fromRank, Throwable cause) {
     return new TransportFailure(
         fromRank,
-        "the %s memory that rank %s sent is malformed: %s".formatted(transport, fromRank, problem),
+        Text.of("the %s memory that rank %s sent is malformed: %s", transport, fromRank, problem),
         cause);
   }
 }

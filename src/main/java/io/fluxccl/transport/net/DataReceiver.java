@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Text;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
@@ -165,7 +166,7 @@ final class DataReceiver {
     long size = requests[slot].size(0);
     if (size != lengths[slot]) {
       throw new ProtocolViolation(
-          String.format(
+          Text.of(
               "a write of %s bytes was announced, and %s bytes came, or the network plugin"
                   + " does not tell sizes",
               lengths[slot], size));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Text;
+
 /**
  * Checks the header of each message that arrives, and notes the range that the message writes.
  * Confined to the agent; allocates nothing.
@@ -74,7 +76,7 @@ final class MessageCheck {
     OwnedMemory target = target(message);
     if (!target.contains(offset, length) || length > Integer.MAX_VALUE) {
       throw new ProtocolViolation(
-          String.format(
+          Text.of(
               "a write of %s bytes at offset %s is outside the %s bytes of its memory",
               length, offset, target.size()));
     }

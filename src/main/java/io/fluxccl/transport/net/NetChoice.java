@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.CheckedNetPlugin;
 import io.fluxccl.netplugin.NetPlugin;
@@ -60,7 +61,7 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
         () ->
             new TransportFailure(
                 FluxCclException.NO_RANK,
-                String.format(
+                Text.of(
                     "there is no network %s for NET: %s",
                     network == null ? "plugin" : network,
                     tried.isEmpty() ? "none was named" : String.join("; ", tried))));

@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.transport.AgentConnection;
@@ -171,7 +172,7 @@ final class NetConnection extends AgentConnection {
     boolean hasRails = LinkSetup.rails(context.plugin(), context.devices()) > 0;
     if (peer.tag() != tag() || !peer.network().equals(own) || hasRails != peer.rails() > 0) {
       fail(
-          String.format(
+          Text.of(
               "rank %s connects with tag=%s over the network %s with %s rails, this rank with"
                   + " tag=%s over %s; give all ranks the same NCCL_NET, NCCL_NET_PLUGIN and"
                   + " FLUXCCL_NET_DEVICES",
@@ -280,7 +281,7 @@ final class NetConnection extends AgentConnection {
     end(
         new TransportFailure(
             rank(),
-            String.format(
+            Text.of(
                 "%s: copying between pinned memory and rank %s's device failed: %s",
                 describe(), rank(), reason.getMessage()),
             reason));

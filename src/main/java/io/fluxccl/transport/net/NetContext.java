@@ -2,6 +2,7 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
@@ -227,7 +228,7 @@ final class NetContext implements TransportContext {
         if (!done.await(end - System.nanoTime(), TimeUnit.NANOSECONDS)) {
           throw new TransportFailure(
               rank(),
-              String.format(
+              Text.of(
                   "closing a %s registration of %s bytes: the network plugin %s has not"
                       + " returned within %s s",
                   transport, memory.size(), plugin.name(), CLOSE_SECONDS));

@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
@@ -99,7 +100,7 @@ public final class NetTransport implements TransportProvider {
       for (int device : choice.devicesOf(plugin)) {
         NetProperties properties = plugin.properties(device);
         devices.add(
-            String.format(
+            Text.of(
                 "%s (%s Gb/s, %s memory)",
                 properties.name(),
                 properties.speedMbps() / MBPS,

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.OtherUser;
 import io.fluxccl.testing.Rounds;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -128,6 +129,33 @@ class KernelCacheTest {
     assertThat(given).isDirectory();
     KernelCache.of(Map.of("XDG_CACHE_HOME", folder.toString())).put("key", CONTENT);
     assertThat(folder.resolve("fluxccl")).isDirectory();
+  }
+
+  @Test
+  void shouldNotUseAFolderInWhichOthersMayWrite() throws Exception {
+    KernelCache cache = new KernelCache(folder);
+    cache.put("key", CONTENT);
+    Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString("rwxrwx---"));
+    assertThat(cache.get("key")).isEmpty();
+    cache.put("other", CONTENT);
+    assertThat(files()).hasSize(1);
+    Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString("rwxr-xr-x"));
+    assertThat(cache.get("key")).contains(CONTENT);
+  }
+
+  @Test
+  void shouldNotUseEntriesOrLinksOfAnotherUser() throws Exception {
+    Path real = Files.createDirectory(folder.resolve("real"));
+    Path link = Files.createSymbolicLink(folder.resolve("link"), real);
+    KernelCache cache = new KernelCache(link);
+    cache.put("key", CONTENT);
+    assertThat(cache.get("key")).contains(CONTENT);
+    Path entry = OtherUser.give(real.resolve("key.kernel"));
+    assertThat(cache.get("key")).isEmpty();
+    Files.setAttribute(entry, "unix:uid", 0);
+    assertThat(cache.get("key")).contains(CONTENT);
+    OtherUser.give(link);
+    assertThat(cache.get("key")).isEmpty();
   }
 
   @Test

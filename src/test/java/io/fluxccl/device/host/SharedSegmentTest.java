@@ -12,6 +12,7 @@ import static org.mockito.Mockito.when;
 import com.code_intelligence.jazzer.junit.FuzzTest;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.testing.OtherUser;
 import io.fluxccl.testkit.ResourceLeaks;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
@@ -150,6 +151,12 @@ class SharedSegmentTest {
     Path file = Files.createFile(directory.resolve("file"));
     assertRefused(missing, "there is no such directory");
     assertRefused(file, "it is no directory");
+    Path link = Files.createSymbolicLink(directory.resolve("link"), directory);
+    SegmentDirectory.check(link.toString());
+    if (Files.getAttribute(Path.of("/proc/self"), "unix:uid").equals(0)) {
+      OtherUser.give(link);
+      assertRefused(link, link + " is a link of user");
+    }
     Path readOnly = Files.createDirectory(directory.resolve("read-only"));
     Files.setPosixFilePermissions(readOnly, PosixFilePermissions.fromString("r-xr-xr-x"));
     assumeFalse(Files.isWritable(readOnly), "root may write everywhere");

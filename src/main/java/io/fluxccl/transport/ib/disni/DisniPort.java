@@ -9,6 +9,7 @@ import com.ibm.disni.verbs.SVCRegMr;
 import com.ibm.disni.verbs.impl.NatIbvContext;
 import com.ibm.disni.verbs.impl.NatObject;
 import com.ibm.disni.verbs.impl.NativeDispatcher;
+import io.fluxccl.Text;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.ib.VerbsLink;
 import io.fluxccl.transport.ib.VerbsMemory;
@@ -124,8 +125,9 @@ final class DisniPort implements VerbsPort {
     return error == EBADF || error == 0
         ? Optional.empty()
         : Optional.of(
-            "%s takes no dma-bufs: %s"
-                .formatted(name, NO_DMA_BUFS.getOrDefault(error, "errno " + error)));
+            Text.of(
+                "%s takes no dma-bufs: %s",
+                name, NO_DMA_BUFS.getOrDefault(error, "errno " + error)));
   }
 
   @Override

@@ -316,7 +316,8 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   private static Flux<TextPiece> refuse(Reason reason, String format, Object... values) {
     boolean helps = reason == Reason.BUSY || reason == Reason.UNAVAILABLE;
     return Flux.error(
-        new Refused(reason, String.format(format, values), helps ? SOON : Duration.ZERO));
+        new Refused(
+            reason, String.format(Locale.ROOT, format, values), helps ? SOON : Duration.ZERO));
   }
 
   @Override

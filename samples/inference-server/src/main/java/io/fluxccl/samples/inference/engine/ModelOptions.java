@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.engine;
 
+import java.util.Locale;
+
 /**
  * How much a server takes on at once.
  *
@@ -18,9 +20,13 @@ public record ModelOptions(int maxRows, int maxSequences, int pages, int maxWait
     if (maxSequences < 1 || maxRows < maxSequences || pages < 1 || maxWaiting < 0) {
       throw new IllegalArgumentException(
           String.format(
+              Locale.ROOT,
               "maxRows=%d, maxSequences=%d, pages=%d, maxWaiting=%d; at least one sequence and"
                   + " page, and a row for each sequence",
-              maxRows, maxSequences, pages, maxWaiting));
+              maxRows,
+              maxSequences,
+              pages,
+              maxWaiting));
     }
   }
 }

@@ -21,7 +21,7 @@ final class AnswerFormat {
     this.includeUsage = request.includeUsage();
     this.model = model;
     ThreadLocalRandom random = ThreadLocalRandom.current(); // a UUID's reads a file
-    String number = String.format("%016x%016x", random.nextLong(), random.nextLong());
+    String number = String.format(Locale.ROOT, "%016x%016x", random.nextLong(), random.nextLong());
     this.id = (chat ? "chatcmpl-" : "cmpl-") + number;
   }
 

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.HashSet;
+import java.util.Locale;
 import java.util.Set;
 
 /**
@@ -107,8 +108,12 @@ public record LlamaConfig(
     if (kvHeads % nRanks != 0 || intermediate % nRanks != 0 || vocabulary % nRanks != 0) {
       throw new IllegalArgumentException(
           String.format(
+              Locale.ROOT,
               "ranks=%d; they must divide kvHeads=%d, intermediate=%d and vocabulary=%d",
-              nRanks, kvHeads, intermediate, vocabulary));
+              nRanks,
+              kvHeads,
+              intermediate,
+              vocabulary));
     }
   }
 }

@@ -14,6 +14,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 
 /** The weights of a model's folder: all its {@code .safetensors} files, mapped. */
@@ -84,8 +85,13 @@ public final class SafeTensors implements TensorSource {
     if (tensor == null || tensor.rows() != rows || tensor.cols() != cols) {
       throw new IllegalArgumentException(
           String.format(
+              Locale.ROOT,
               "%s: tensor %s of %d x %d expected, found %s",
-              folder, name, rows, cols, tensor == null ? "none" : tensor));
+              folder,
+              name,
+              rows,
+              cols,
+              tensor == null ? "none" : tensor));
     }
     return tensor;
   }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl;
+
+import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.tngtech.archunit.base.DescribedPredicate;
+import com.tngtech.archunit.core.domain.AccessTarget.CodeUnitAccessTarget;
+import com.tngtech.archunit.core.domain.JavaAccess;
+import com.tngtech.archunit.core.domain.JavaClass;
+import com.tngtech.archunit.core.importer.ClassFileImporter;
+import com.tngtech.archunit.core.importer.ImportOption;
+import io.fluxccl.bootstrap.RankEnvironment;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** Keeps text that ranks, tools and files exchange the same in every locale. */
+class LocaleTest {
+  private static final Locale ARABIC = new Locale("ar", "EG");
+
+  private static final Set<String> METHODS =
+      Set.of("format", "formatted", "printf", "toLowerCase", "toUpperCase");
+
+  private static final Set<String> TYPES =
+      Set.of(
+          "java.util.Formatter",
+          "java.util.Scanner",
+          "java.text.DecimalFormat",
+          "java.text.MessageFormat",
+          "java.text.SimpleDateFormat");
+
+  /** Samples that are builds of their own, whose classes are not among those of this one. */
+  private static final Pattern SOURCE =
+      Pattern.compile(
+          "\\.(formatted|to(Lower|Upper)Case)\\(\\)|\\.formatted\\("
+              + "|\\b(String\\s*\\.format|\\.printf|out\\.format)\\((?!\\s*Locale\\.ROOT)");
+
+  private final Locale before = Locale.getDefault();
+
+  @AfterEach
+  void restore() {
+    Locale.setDefault(before);
+  }
+
+  private static boolean dependsOnTheLocale(JavaAccess<?> access) {
+    if (!(access.getTarget() instanceof CodeUnitAccessTarget target)) {
+      return false;
+    }
+    JavaClass owner = target.getOwner();
+    List<String> parameters =
+        target.getRawParameterTypes().stream().map(JavaClass::getName).toList();
+    boolean listed =
+        owner.getPackageName().startsWith("java.") && METHODS.contains(target.getName())
+            || TYPES.contains(owner.getName()) && target.getName().equals("<init>");
+    return listed
+        && !owner.getName().equals("java.lang.Character")
+        && !parameters.contains(Locale.class.getName());
+  }
+
+  @Test
+  void shouldFormatInNoLocaleOfTheMachine() {
+    noClasses()
+        .should()
+        .accessTargetWhere(
+            DescribedPredicate.<JavaAccess<?>>describe(
+                "format in the default locale", LocaleTest::dependsOnTheLocale))
+        .because("another locale has other digits and letters; use Text.of or Locale.ROOT")
+        .check(
+            new ClassFileImporter()
+                .withImportOption(ImportOption.Predefined.DO_NOT_INCLUDE_TESTS)
+                .importPackages("io.fluxccl"));
+  }
+
+  @Test
+  void shouldFormatInNoLocaleOfTheMachineInSamples() throws IOException {
+    List<String> found = new ArrayList<>();
+    try (Stream<Path> files = Files.walk(Path.of("samples"))) {
+      for (Path file : files.filter(LocaleTest::isMain).toList()) {
+        Matcher matcher = SOURCE.matcher(Files.readString(file));
+        if (matcher.find()) {
+          found.add(file + ": " + matcher.group());
+        }
+      }
+    }
+    assertThat(found).isEmpty();
+  }
+
+  private static boolean isMain(Path file) {
+    return file.toString().matches("samples/[^/]*/(src/main/)?java/.*\\.java");
+  }
+
+  @Test
+  void shouldWriteAsciiDigitsInEveryLocale() {
+    Locale.setDefault(ARABIC);
+    assertThat("%d".formatted(12)).as("the locale is in effect").isNotEqualTo("12");
+    assertThat(Text.of("%d of %.1f", 12, 0.5)).isEqualTo("12 of 0.5");
+    assertThat(InvalidUsage.of("count=%d", 12)).hasMessage("count=12");
+    assertThat(Timeout.of(1, "%d ms", 12)).hasMessage("12 ms");
+    assertThat(Aborted.of(1, "step %d", 12)).hasMessage("step 12");
+    assertThat(RemoteFailure.of(1, "rank %d", 12)).hasMessage("rank 12");
+    assertThat(TransportFailure.of(1, "%,d bytes", 1200)).hasMessage("1,200 bytes");
+  }
+
+  @Test
+  void shouldDeriveTheSameAddressInEveryLocale() {
+    Map<String, String> slurm =
+        Map.of(
+            "SLURM_JOB_ID", "1",
+            "SLURM_STEP_ID", "0",
+            "SLURM_STEP_NUM_TASKS", "2",
+            "SLURM_PROCID", "0",
+            "SLURM_STEP_NUM_NODES", "2",
+            "SLURM_STEP_NODELIST", "n[009-010]");
+    Locale.setDefault(ARABIC);
+    assertThat(RankEnvironment.from(slurm).address())
+        .hasValueSatisfying(address -> assertThat(address).matches("n009:[0-9]+"));
+  }
+}

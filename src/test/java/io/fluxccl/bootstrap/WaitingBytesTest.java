@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.bootstrap;
+
+import static io.fluxccl.bootstrap.WaitingBytes.OVERHEAD;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.bootstrap.StreamKey.Space;
+import org.junit.jupiter.api.Test;
+
+/** How much may wait. */
+class WaitingBytesTest {
+  private static final Message EMPTY = Message.of(Message.NO_BYTES);
+
+  private static Message message(int bytes) {
+    return Message.of(new byte[bytes]);
+  }
+
+  @Test
+  void shouldCountMessagesWithoutBytesToo() {
+    WaitingBytes waiting = new WaitingBytes(3, 10 * OVERHEAD);
+    for (int i = 0; i < 10; i++) {
+      assertThat(waiting.hasRoom(EMPTY)).isTrue();
+      waiting.add(i % 4 == 0 ? 1 : 2, WaitingBytes.of(EMPTY));
+    }
+    assertThat(waiting.hasRoom(EMPTY)).isFalse();
+    assertThat(waiting.fullest()).isEqualTo(2);
+    waiting.add(2, -2 * WaitingBytes.of(EMPTY));
+    assertThat(waiting.hasRoom(message(OVERHEAD))).isTrue();
+    assertThat(waiting.hasRoom(message(OVERHEAD + 1))).isFalse();
+    waiting.clear();
+    assertThat(waiting.hasRoom(message(1 << 20))).as("the first one").isTrue();
+  }
+
+  @Test
+  void shouldCountWhatWaitsInAMailbox() {
+    Mailboxes boxes = new Mailboxes(2);
+    StreamKey key = new StreamKey(1, Space.TAGGED, 5, 0);
+    Message large = message((int) Math.min(WaitingBytes.LIMIT, 1 << 20));
+    boxes.deliver(key, large);
+    assertThat(boxes.unreceived.fullest()).isEqualTo(1);
+    assertThat(boxes.poll(key)).isSameAs(large);
+    boxes.deliver(key, EMPTY);
+    boxes.abandon(key);
+    assertThat(boxes.unreceived.fullest()).as("no rank has any").isZero();
+  }
+}
