@@ -114,8 +114,8 @@ record RootAddress(String networkInterface, String host, int port) {
       }
       return switch (launcher) {
         case "torchrun" -> given(ofTorchrun(from));
-        case "Slurm" -> ofSlurm(from);
-        case RankEnvironment.KUBERNETES -> given(ofKubernetes(from.text("HOSTNAME"), rank));
+        case LauncherPlace.SLURM -> ofSlurm(from);
+        case LauncherPlace.KUBERNETES -> given(ofKubernetes(from.text("HOSTNAME"), rank));
         default -> {
           // Only on one host: nothing is known of the ports of others.
           boolean oneHost = localSize.isEmpty() || localSize.getAsInt() == nRanks;

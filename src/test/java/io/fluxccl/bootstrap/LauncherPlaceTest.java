@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.bootstrap;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.InvalidUsage;
+import java.util.HashMap;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+
+/** What launchers' variables say together. */
+class LauncherPlaceTest {
+  private static final Map<String, String> OPEN_MPI = place("OMPI_COMM_WORLD_", 0, 4);
+  private static final Map<String, String> TORCHRUN =
+      Map.of(
+          "RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "node1.example", "MASTER_PORT", "29400");
+
+  private static Map<String, String> place(String prefix, int rank, int size) {
+    return Map.of(prefix + "RANK", "" + rank, prefix + "SIZE", "" + size);
+  }
+
+  /** The variables of a task of a step of Slurm. */
+  private static Map<String, String> slurm(int rank, int tasks, int nodes) {
+    return Map.of(
+        "SLURM_PROCID",
+        "" + rank,
+        "SLURM_STEP_NUM_TASKS",
+        "" + tasks,
+        "SLURM_STEP_NUM_NODES",
+        "" + nodes,
+        "SLURM_JOB_ID",
+        "42",
+        "SLURM_STEP_ID",
+        "0",
+        "SLURM_STEP_NODELIST",
+        "n[1-2]");
+  }
+
+  @SafeVarargs
+  private static RankEnvironment read(Map<String, String>... launchers) {
+    Map<String, String> all = new HashMap<>();
+    for (Map<String, String> each : launchers) {
+      all.putAll(each);
+    }
+    return RankEnvironment.from(all);
+  }
+
+  @Test
+  void shouldRefuseMpiVariablesThatContradictThoseOfTorchrun() {
+    assertThatThrownBy(() -> read(OPEN_MPI, TORCHRUN))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessage(
+            "OMPI_COMM_WORLD_RANK=0 of OMPI_COMM_WORLD_SIZE=4 (Open MPI) contradicts RANK=1 of"
+                + " WORLD_SIZE=2 (torchrun): unset OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE if"
+                + " torchrun started this process, RANK and WORLD_SIZE if Open MPI did");
+    assertThatThrownBy(() -> read(place("PMI_", 1, 3), TORCHRUN))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("PMI_RANK=1 of PMI_SIZE=3 (PMI) contradicts RANK=1 of WORLD_SIZE=2");
+  }
+
+  @Test
+  void shouldRefuseMpiVariablesThatContradictThoseOfASlurmStep() {
+    assertThatThrownBy(() -> read(OPEN_MPI, slurm(1, 4, 2)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining(
+            "OMPI_COMM_WORLD_RANK=0 of OMPI_COMM_WORLD_SIZE=4 (Open MPI) contradicts SLURM_PROCID=1"
+                + " of SLURM_STEP_NUM_TASKS=4 (Slurm): unset OMPI_COMM_WORLD_RANK and")
+        .hasMessageEndingWith("SLURM_PROCID and SLURM_STEP_NUM_TASKS if Open MPI did");
+    // One task on each node, but too few ranks for these.
+    assertThatThrownBy(() -> read(place("OMPI_COMM_WORLD_", 0, 1), slurm(1, 2, 2)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("OMPI_COMM_WORLD_SIZE=1");
+  }
+
+  @Test
+  void shouldRefuseOtherVariablesThatContradictThoseOfAPod() {
+    Map<String, String> pod = Map.of("JOB_COMPLETION_INDEX", "1", "FLUXCCL_NRANKS", "3");
+    assertThatThrownBy(() -> read(pod, TORCHRUN))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageStartingWith("JOB_COMPLETION_INDEX=1 of FLUXCCL_NRANKS=3 (Kubernetes)")
+        .hasMessageContaining("RANK=1 of WORLD_SIZE=2 (torchrun)");
+  }
+
+  @Test
+  void shouldRefuseVariablesOfASecondLauncherThatMakeNoSense() {
+    assertThatThrownBy(() -> read(OPEN_MPI, place("PMI_", 4, 4)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessage("PMI_RANK=4 is out of range: 0 to 3");
+  }
+
+  @Test
+  void shouldReadTheFirstLauncherIfAllAgree() {
+    RankEnvironment read =
+        read(OPEN_MPI, place("PMI_", 0, 4), Map.of("RANK", "0", "WORLD_SIZE", "4"), slurm(0, 4, 1));
+    assertThat(read.launcher()).isEqualTo("Open MPI");
+    assertThat(read.rank()).isZero();
+  }
+
+  @Test
+  void shouldReadLaunchersThatASlurmStepStartsOnEachNode() {
+    RankEnvironment torchrun = read(TORCHRUN, slurm(0, 1, 1));
+    assertThat(torchrun.launcher()).isEqualTo("torchrun");
+    assertThat(torchrun.rank()).isEqualTo(1);
+    RankEnvironment hydra = read(place("PMI_", 6, 16), slurm(1, 2, 2));
+    assertThat(hydra.launcher()).isEqualTo("PMI");
+    assertThat(hydra.rank()).isEqualTo(6);
+  }
+
+  @Test
+  void shouldPreferItsOwnVariablesToLaunchersThatDisagree() {
+    Map<String, String> own = Map.of("FLUXCCL_RANK", "2", "FLUXCCL_NRANKS", "3");
+    assertThat(read(own, OPEN_MPI, TORCHRUN).rank()).isEqualTo(2);
+  }
+}
