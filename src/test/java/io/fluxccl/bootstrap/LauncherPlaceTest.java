@@ -6,10 +6,14 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
-/** What launchers' variables say together. */
+/** What launchers' variables say together, and the node lists of Slurm. */
 class LauncherPlaceTest {
   private static final Map<String, String> OPEN_MPI = place("OMPI_COMM_WORLD_", 0, 4);
   private static final Map<String, String> TORCHRUN =
@@ -111,5 +115,89 @@ class LauncherPlaceTest {
   void shouldPreferItsOwnVariablesToLaunchersThatDisagree() {
     Map<String, String> own = Map.of("FLUXCCL_RANK", "2", "FLUXCCL_NRANKS", "3");
     assertThat(read(own, OPEN_MPI, TORCHRUN).rank()).isEqualTo(2);
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = ' ',
+      value = {
+        "linux[1,2] linux1",
+        "alpha,beta alpha",
+        "a,b[001,003],c a",
+        "n[009-010]-ib n009-ib",
+        "rack[1-2]node[01-04] rack1node01",
+        "a[1-3,7]b[01-02]c a1b01c",
+        "r[0-1]n[0-3]-ib0,x r0n0-ib0",
+        "a[1-2][3-4] a13",
+        "n[1-2],m[3-4] n1",
+        "h-[001-002] h-001",
+        "h-3-1,x h-3-1",
+        "tux[1-2,5].x.org tux1.x.org",
+        "n[00000000001-00000000002] n00000000001"
+      })
+  void shouldMeetAtTheFirstHostOfAListOfSlurm(String list, String host) {
+    RankEnvironment read = read(slurm(0, 4, 2), Map.of("SLURM_STEP_NODELIST", list));
+    assertThat(RootAddress.parse(read.address().get()).host()).isEqualTo(host);
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "[[",
+        "n[",
+        "n[1",
+        "n[1-",
+        "n[1-2",
+        "n1]",
+        "n[]",
+        "n[a]",
+        "n[1-a]",
+        "n[-1]",
+        "n[1,]",
+        "n[,1]",
+        "n[1-2-3]",
+        "n[2-1]",
+        "a[1-2]b[4-3]",
+        "n[[1]]",
+        "a,,b",
+        ",a",
+        "a,",
+        "a b",
+        "a;b",
+        "n[١-٢]",
+        "a,n[",
+        "n[12345678901234567890]"
+      })
+  void shouldQuoteAListOfSlurmThatIsMalformed(String list) {
+    assertThatThrownBy(() -> read(slurm(0, 4, 2), Map.of("SLURM_STEP_NODELIST", list)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageStartingWith("SLURM_STEP_NODELIST=" + list + " is no list of hosts")
+        .hasMessageContaining("set FLUXCCL_ADDR=ip:port");
+  }
+
+  @Test
+  void shouldRefuseAListThatIsTooLongWithoutOverflowingTheStack() {
+    for (String part : new String[] {"[1]", "a,", "n[1,"}) {
+      for (int times : new int[] {1_300, 100_000}) {
+        String list = part.repeat(times) + "[";
+        assertThatThrownBy(() -> read(slurm(0, 4, 2), Map.of("SLURM_STEP_NODELIST", list)))
+            .isInstanceOf(InvalidUsage.class);
+      }
+    }
+  }
+
+  @Test
+  void shouldWriteAsciiDigitsInEachLocale() {
+    Locale before = Locale.getDefault();
+    try {
+      Locale.setDefault(Locale.forLanguageTag("ar-EG-u-nu-arab"));
+      Map<String, String> pod =
+          Map.of("JOB_COMPLETION_INDEX", "1", "FLUXCCL_NRANKS", "2", "HOSTNAME", "train-1");
+      assertThat(read(pod).address()).hasValue("train-0.train:29500");
+      assertThat(read(slurm(0, 4, 2)).address().get()).matches("n1:2[0-9]{4}");
+      assertThat(read(slurm(0, 4, 1)).address().get()).matches("127\\.0\\.0\\.1:2[0-9]{4}");
+    } finally {
+      Locale.setDefault(before);
+    }
   }
 }
