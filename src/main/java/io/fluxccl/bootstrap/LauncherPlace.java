@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.TreeSet;
 
 /**
  * The rank and the number of ranks that the variables of one launcher give. Variables of two
@@ -130,6 +131,9 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
     if (!agrees(first) && mayHost(first, from)) {
       return;
     }
+    if (is(SLURM)) {
+      refuseHeterogeneous(from);
+    }
     if (!agrees(first)) {
       throw InvalidUsage.of(
           "%s (%s) contradicts %s (%s): unset %s if %s started this process, %s if %s did",
@@ -154,6 +158,21 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
         && nodes != null
         && from.number(nodes, 1, BootstrapFrameCodec.MAX_RANKS) == nRanks
         && inner.nRanks >= nRanks;
+  }
+
+  /** The components of a heterogeneous step have different tasks, nodes and node lists. */
+  private static void refuseHeterogeneous(Variables from) {
+    for (String name : new TreeSet<>(from.byName().keySet())) {
+      String value = from.text(name);
+      boolean isSize = name.equals("SLURM_HET_SIZE") && !"1".equals(value);
+      if (value != null && (isSize || name.startsWith("SLURM_HET_GROUP"))) {
+        throw InvalidUsage.of(
+            "%s=%s: heterogeneous steps of Slurm are not supported, because each component counts"
+                + " its own tasks and nodes; set FLUXCCL_RANK, FLUXCCL_NRANKS and FLUXCCL_ADDR for"
+                + " each task, or, for a step in one component (srun --het-group=0), unset %s",
+            name, value, name);
+      }
+    }
   }
 
   private String values() {

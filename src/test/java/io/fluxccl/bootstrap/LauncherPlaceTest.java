@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
@@ -19,6 +20,9 @@ class LauncherPlaceTest {
   private static final Map<String, String> TORCHRUN =
       Map.of(
           "RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "node1.example", "MASTER_PORT", "29400");
+
+  /** Variables that a batch script has, too. */
+  private static final Map<String, String> SCRIPT = Map.of("SLURM_NTASKS", "8");
 
   private static Map<String, String> place(String prefix, int rank, int size) {
     return Map.of(prefix + "RANK", "" + rank, prefix + "SIZE", "" + size);
@@ -115,6 +119,29 @@ class LauncherPlaceTest {
   void shouldPreferItsOwnVariablesToLaunchersThatDisagree() {
     Map<String, String> own = Map.of("FLUXCCL_RANK", "2", "FLUXCCL_NRANKS", "3");
     assertThat(read(own, OPEN_MPI, TORCHRUN).rank()).isEqualTo(2);
+  }
+
+  @ParameterizedTest
+  @CsvSource({"SLURM_HET_SIZE, 2", "SLURM_HET_GROUP_0, 1"})
+  void shouldRefuseAHeterogeneousStepOfSlurm(String name, String value) {
+    for (Map<String, String> more : List.of(OPEN_MPI, place("PMI_", 5, 8), TORCHRUN, SCRIPT)) {
+      assertThatThrownBy(() -> read(slurm(1, 4, 2), more, Map.of(name, value)))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageStartingWith(
+              name + "=" + value + ": heterogeneous steps of Slurm are not supported")
+          .hasMessageContaining("set FLUXCCL_RANK, FLUXCCL_NRANKS and FLUXCCL_ADDR")
+          .hasMessageEndingWith("unset " + name);
+    }
+  }
+
+  @Test
+  void shouldReadAStepOfSlurmWithASingleComponent() {
+    assertThat(read(slurm(1, 4, 2), Map.of("SLURM_HET_SIZE", "1")).rank()).isEqualTo(1);
+    // The batch script is no rank.
+    Map<String, String> script = Map.of("SLURM_PROCID", "0", "SLURM_HET_SIZE", "2");
+    assertThat(read(script).launched()).isFalse();
+    Map<String, String> own = Map.of("FLUXCCL_RANK", "2", "FLUXCCL_NRANKS", "3");
+    assertThat(read(own, slurm(1, 4, 2), Map.of("SLURM_HET_SIZE", "2")).rank()).isEqualTo(2);
   }
 
   @ParameterizedTest
