@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** The script {@code fluxccl}, in a tree whose JDK and Maven are scripts of the test. */
+@Tag("multiprocess")
+@Timeout(120)
+class ScriptTest {
+  private static final List<String> UNSHARE =
+      List.of("unshare", "--pid", "--fork", "--mount-proc", "--kill-child");
+
+  /** Prints its arguments, a line each. */
+  private static final String PRINT = "for each; do echo \"$each\"; done";
+
+  /** As a JVM that does not handle signals yet. */
+  private static final String HANG = "touch \"$BEGUN\"; exec sleep 100";
+
+  @TempDir private Path home;
+  private Path begun;
+  private Process process;
+
+  @BeforeEach
+  void make() throws IOException {
+    begun = home.resolve("begun");
+    Files.copy(Path.of("fluxccl"), home.resolve("fluxccl"));
+    script("jdk/bin/java", PRINT);
+    script("jdk/bin/javac", "");
+    script("mvnw", "exit 1");
+    file("jdk/release", "JAVA_VERSION=\"17.0.1\"\n");
+    file("target/classes/io/fluxccl/cli/Main.class", "");
+    file("target/lib/logback-core-1.5.20.jar", "");
+    file("target/lib/netty-common-4.2.18.Final.jar", "");
+    file("pom.xml", "");
+    file("target/fluxccl-built", "");
+  }
+
+  @AfterEach
+  void end() {
+    if (process != null) {
+      process.descendants().forEach(ProcessHandle::destroyForcibly);
+      process.destroyForcibly();
+    }
+  }
+
+  private Path file(String name, String text) throws IOException {
+    Path path = home.resolve(name);
+    Files.createDirectories(path.getParent());
+    return Files.writeString(path, text);
+  }
+
+  private void script(String name, String text) throws IOException {
+    assertThat(file(name, "#!/bin/sh\n" + text + "\n").toFile().setExecutable(true)).isTrue();
+  }
+
+  /** Starts the script behind a command that takes it as its arguments. */
+  private void start(List<String> before, Map<String, String> variables, String... arguments)
+      throws IOException {
+    List<String> command = new ArrayList<>(before);
+    command.add(home.resolve("fluxccl").toString());
+    command.addAll(List.of(arguments));
+    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+    builder.redirectOutput(home.resolve("out").toFile());
+    builder.environment().keySet().removeIf(ScriptTest::isOfScript);
+    builder.environment().put("JAVA_HOME", home.resolve("jdk").toString());
+    builder.environment().put("BEGUN", begun.toString());
+    builder.environment().putAll(variables);
+    process = builder.start();
+  }
+
+  private static boolean isOfScript(String variable) {
+    return variable.startsWith("FLUXCCL_") || variable.contains("JAVA");
+  }
+
+  private String out() throws IOException {
+    return Files.readString(home.resolve("out"));
+  }
+
+  private int code() throws InterruptedException {
+    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
+    return process.exitValue();
+  }
+
+  private static void requireNamespaces() throws Exception {
+    List<String> command = Stream.concat(UNSHARE.stream(), Stream.of("true")).toList();
+    boolean works;
+    try {
+      works = new ProcessBuilder(command).start().waitFor() == 0;
+    } catch (IOException e) {
+      works = false;
+    }
+    assumeTrue(works, "this user can't make a process namespace: unshare --pid --mount-proc");
+  }
+
+  /** Sends SIGTERM to process 1 of the script's namespace, once what it runs has begun. */
+  private void terminateProcessOne() throws IOException {
+    await().atMost(Duration.ofSeconds(60)).until(() -> Files.exists(begun));
+    process.descendants().filter(ScriptTest::isProcessOne).findFirst().orElseThrow().destroy();
+  }
+
+  private static boolean isProcessOne(ProcessHandle handle) {
+    try {
+      String status = Files.readString(Path.of("/proc", "" + handle.pid(), "status"));
+      return status.matches("(?s).*NSpid:\\s+[0-9]+\\s+1\n.*");
+    } catch (IOException e) {
+      return false; // it has ended
+    }
+  }
+
+  @Test
+  void shouldEndAsProcessOneOnASigtermBeforeTheJvmHandlesIt() throws Exception {
+    requireNamespaces();
+    script("jdk/bin/java", HANG);
+    start(UNSHARE, Map.of(), "launch", "-n", "2", "--", "true");
+    terminateProcessOne();
+    assertThat(code()).isEqualTo(143);
+  }
+
+  @Test
+  void shouldEndAsProcessOneOnASigtermWhileItBuilds() throws Exception {
+    requireNamespaces();
+    script("mvnw", HANG);
+    Files.delete(home.resolve("target/fluxccl-built"));
+    start(UNSHARE, Map.of(), "launch", "-n", "2", "--", "true");
+    terminateProcessOne();
+    assertThat(code()).isEqualTo(143);
+  }
+
+  @Test
+  void shouldLetAJvmEndInItsOwnTimeAsProcessOne() throws Exception {
+    requireNamespaces();
+    script(
+        "jdk/bin/java",
+        "trap 'echo terminated; exit 7' TERM; read line; echo \"$line\"; touch \"$BEGUN\"\n"
+            + "while :; do sleep 0.05; done");
+    List<String> echo = new ArrayList<>(List.of("sh", "-c", "echo input | exec \"$@\"", "sh"));
+    echo.addAll(UNSHARE);
+    start(echo, Map.of(), "launch");
+    terminateProcessOne();
+    assertThat(code()).as(out()).isEqualTo(7);
+    assertThat(out()).isEqualTo("input\nterminated\n");
+  }
+}
