@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -20,6 +21,8 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The script {@code fluxccl}, in a tree whose JDK and Maven are scripts of the test. */
 @Tag("multiprocess")
@@ -97,6 +100,36 @@ class ScriptTest {
   private int code() throws InterruptedException {
     assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
     return process.exitValue();
+  }
+
+  /** Returns the arguments that the JVM gets. */
+  private List<String> arguments(Map<String, String> variables, String... arguments)
+      throws Exception {
+    start(List.of(), variables, arguments);
+    assertThat(code()).as(out()).isZero();
+    return out().lines().toList();
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"FLUXCCL_JAVA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"})
+  void shouldLeaveTheCollectorToTheUsersOptions(String variable) throws Exception {
+    String collectors = "-Xmx1g -XX:+UseZGC";
+    assertThat(arguments(Map.of(variable, collectors), "perf"))
+        .noneMatch(option -> option.endsWith("UseSerialGC"));
+    assertThat(arguments(Map.of(variable, "-Xmx1g -XX:+UseGCOverheadLimit"), "perf"))
+        .contains("-XX:+UseSerialGC");
+  }
+
+  @Test
+  void shouldStartAJvmWithTheUsersCollector() throws Exception {
+    List<String> arguments = arguments(Map.of("FLUXCCL_JAVA_OPTS", "-XX:+UseZGC"), "--version");
+    List<String> command = new ArrayList<>();
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    command.addAll(arguments.subList(0, arguments.indexOf("-cp")));
+    command.addAll(List.of("-Xmx64m", "-version"));
+    File out = home.resolve("jvm").toFile();
+    process = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(out).start();
+    assertThat(code()).as(Files.readString(out.toPath())).isZero();
   }
 
   private static void requireNamespaces() throws Exception {
