@@ -110,6 +110,28 @@ class ScriptTest {
     return out().lines().toList();
   }
 
+  private static String classPathIn(List<String> arguments) {
+    return arguments.get(arguments.indexOf("-cp") + 1);
+  }
+
+  private String ownClassPath() {
+    return home.resolve("target/classes") + ":" + home.resolve("target/lib") + "/*";
+  }
+
+  @Test
+  void shouldChooseTheOptionsOfItsOwnCommands() throws Exception {
+    assertThat(arguments(Map.of("FLUXCCL_CLASSPATH", "app.jar"), "perf", "all-reduce"))
+        .contains(
+            "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+            "-XX:+UseSerialGC",
+            "-Dagrona.disable.bounds.checks=true",
+            "-Dlogback.configurationFile=io/fluxccl/cli/logback-cli.xml")
+        .endsWith("-cp", "app.jar:" + ownClassPath(), "io.fluxccl.cli.Main", "perf", "all-reduce");
+    assertThat(arguments(Map.of(), "exec", "io.fluxccl.samples.Sample", "x"))
+        .contains("-XX:+UseSerialGC", "-Dagrona.disable.bounds.checks=true")
+        .endsWith("-cp", ownClassPath(), "io.fluxccl.samples.Sample", "x");
+  }
+
   @ParameterizedTest
   @ValueSource(strings = {"FLUXCCL_JAVA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"})
   void shouldLeaveTheCollectorToTheUsersOptions(String variable) throws Exception {
@@ -130,6 +152,65 @@ class ScriptTest {
     File out = home.resolve("jvm").toFile();
     process = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(out).start();
     assertThat(code()).as(Files.readString(out.toPath())).isZero();
+  }
+
+  @Test
+  void shouldSetOnlyWhatTheLibraryNeedsForAnApplication() throws Exception {
+    List<String> arguments =
+        arguments(
+            Map.of("FLUXCCL_CLASSPATH", ".:app.jar", "FLUXCCL_JAVA_OPTS", "-Xmx1g"),
+            "exec",
+            "Hello",
+            "x");
+
+    assertThat(arguments)
+        .containsExactly(
+            "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            "-Xmx1g",
+            "-cp",
+            ".:app.jar:" + ownClassPath() + ":" + home.resolve("src/main/exec"),
+            "Hello",
+            "x");
+    assertThat(Path.of("src/main/exec/logback.xml"))
+        .hasSameTextualContentAs(Path.of("src/main/resources/io/fluxccl/cli/logback-cli.xml"));
+  }
+
+  @Test
+  void shouldAddNothingToAClassPathThatHasTheLibrary() throws Exception {
+    String jar = "io/fluxccl/group/RankGroup.class";
+    file("app/lib/fluxccl-0.1.0.jar", jar);
+    file("app/classes/" + jar, "");
+    file("app/boot.jar", "BOOT-INF/lib/fluxccl-0.1.0.jar");
+    for (String entry :
+        List.of("app/lib/*", "app/lib/fluxccl-0.1.0.jar", "app/classes", "app/boot.jar")) {
+      String classPath = "no-such.jar:" + home.resolve(entry);
+      assertThat(classPathIn(arguments(Map.of("FLUXCCL_CLASSPATH", classPath), "exec", "Hello")))
+          .isEqualTo(classPath);
+    }
+  }
+
+  @Test
+  void shouldAddNoLoggerToAnApplicationThatHasOne() throws Exception {
+    String logger =
+        file("app/logger.jar", "META-INF/services/org.slf4j.spi.SLF4JServiceProvider").toString();
+    for (String classPath : List.of(logger, home.resolve("app") + "/*")) {
+      assertThat(classPathIn(arguments(Map.of("FLUXCCL_CLASSPATH", classPath), "exec", "Hello")))
+          .startsWith(classPath + ":" + home.resolve("target/classes") + ":")
+          .contains("netty-common-4.2.18.Final.jar")
+          .doesNotContain("logback-core", "src/main/exec");
+    }
+  }
+
+  @Test
+  void shouldAddNoConfigurationOfTheLogToAnApplicationThatHasOne() throws Exception {
+    Path jar = file("app/configured.jar", "logback.xml");
+    Path folder = file("app/classes/logback-test.xml", "<configuration/>").getParent();
+    for (Path entry : List.of(jar, folder)) {
+      Map<String, String> variables = Map.of("FLUXCCL_CLASSPATH", entry.toString());
+      assertThat(classPathIn(arguments(variables, "exec", "Hello")))
+          .isEqualTo(entry + ":" + ownClassPath());
+    }
   }
 
   private static void requireNamespaces() throws Exception {
