@@ -86,6 +86,8 @@ fi
   io.fluxccl.testing.GpuTests --list >"$tests/io/fluxccl/testing/gpu-classes.txt"
 "$java_home/bin/jar" --create --no-manifest --file "$root/lib/test/fluxccl-tests.jar" -C "$tests" .
 
+mkdir "$root/lib/exec"
+cp src/main/exec/logback.xml "$root/lib/exec/"
 cp fluxccl src/bundle/gpu-tests src/bundle/gpu-figures "$root/bin/"
 chmod +x "$root"/bin/*
 # Where the samples' scripts look for it.

@@ -3,7 +3,6 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -14,7 +13,9 @@ import java.util.stream.Stream;
 /**
  * This process's place in the job, read from the environment variables that its launcher sets:
  * FluxCCL's own first, then those of an indexed Job of Kubernetes, Open MPI, PMI (MPICH, Hydra),
- * torchrun and Slurm. With none of them, a job of one rank. Immutable.
+ * torchrun and Slurm. With none of them, a job of one rank. If two launchers other than FluxCCL
+ * disagree about the rank or the number of ranks, both are refused, because one of them belongs to
+ * another job. Immutable.
  *
  * <p>FluxCCL's own: FLUXCCL_RANK, FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK, FLUXCCL_LOCAL_SIZE,
  * FLUXCCL_ADDR ({@code ip:port} or {@code interface:ip:port}), FLUXCCL_UNIQUE_ID (base64),
@@ -44,40 +45,10 @@ public record RankEnvironment(
     String jobIdentity,
     Optional<UniqueId> uniqueId,
     Optional<JobSecret> secret) {
-  private static final String ADDRESS = "FLUXCCL_ADDR";
+  static final String ADDRESS = "FLUXCCL_ADDR";
   private static final String UNIQUE_ID = "FLUXCCL_UNIQUE_ID";
   private static final String NO_LAUNCHER = "none";
   private static final String CODE = "code";
-  private static final String SLURM_TASKS = "SLURM_STEP_NUM_TASKS";
-  private static final String INDEX = "JOB_COMPLETION_INDEX";
-  static final String KUBERNETES = "Kubernetes";
-
-  private static final List<Launcher> LAUNCHERS =
-      List.of(
-          new Launcher(
-              "FluxCCL",
-              "FLUXCCL_RANK",
-              "FLUXCCL_NRANKS",
-              "FLUXCCL_LOCAL_RANK",
-              "FLUXCCL_LOCAL_SIZE"),
-          // Kubernetes says who a pod is, and not how many there are.
-          new Launcher(KUBERNETES, INDEX, "FLUXCCL_NRANKS", "", ""),
-          new Launcher(
-              "Open MPI",
-              "OMPI_COMM_WORLD_RANK",
-              "OMPI_COMM_WORLD_SIZE",
-              "OMPI_COMM_WORLD_LOCAL_RANK",
-              "OMPI_COMM_WORLD_LOCAL_SIZE"),
-          new Launcher(
-              "PMI", "PMI_RANK PMIX_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-          new Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-          new Launcher(
-              "Slurm",
-              "SLURM_PROCID PMIX_RANK",
-              // Not SLURM_NTASKS, which a batch script has, too: it is no rank of its steps.
-              SLURM_TASKS,
-              "SLURM_LOCALID",
-              ""));
 
   /**
    * Returns a place that code chooses; a job of several ranks needs an address or an id as well.
@@ -128,36 +99,27 @@ public record RankEnvironment(
     Optional<UniqueId> id = from.checked(UNIQUE_ID, UniqueId::fromBase64);
     Optional<JobSecret> secret = JobSecret.from(variables);
     boolean derived = given == null && id.isEmpty();
-    for (Launcher each : LAUNCHERS) {
-      String rankName = from.firstSet(each.rank);
-      String sizeName = from.firstSet(each.size);
-      if (rankName != null && sizeName != null && !isOfSlurm(each, from)) {
-        int nRanks = from.number(sizeName, 1, BootstrapFrameCodec.MAX_RANKS);
-        int rank = from.number(rankName, 0, nRanks - 1);
-        OptionalInt localSize = from.optional(each.localSize, 1, nRanks);
-        OptionalInt localRank = from.optional(each.localRank, 0, localSize.orElse(nRanks) - 1);
-        RootAddress.Derived address =
-            derived
-                ? RootAddress.Derived.of(each.name, from, rank, nRanks, localSize, lastResort)
-                : RootAddress.Derived.given(given);
-        return new RankEnvironment(
-            each.name,
-            Optional.of(sizeName),
-            rank,
-            nRanks,
-            localRank,
-            localSize,
-            Optional.ofNullable(address.text()),
-            address.jobIdentity(),
-            id,
-            secret);
-      }
-      boolean half = (rankName == null) != (sizeName == null);
-      if (each.name.equals("FluxCCL") && half && (rankName != null || from.text(INDEX) == null)) {
-        throw rankName != null
-            ? InvalidUsage.of("FLUXCCL_NRANKS is not set, though %s is", rankName)
-            : InvalidUsage.of("FLUXCCL_RANK is not set, though %s is", sizeName);
-      }
+    LauncherPlace place = LauncherPlace.in(from).orElse(null);
+    if (place != null) {
+      int nRanks = place.nRanks();
+      OptionalInt localSize = place.localSize(from);
+      OptionalInt localRank = place.localRank(from);
+      RootAddress.Derived address =
+          derived
+              ? RootAddress.Derived.of(
+                  place.launcher(), from, place.rank(), nRanks, localSize, lastResort)
+              : RootAddress.Derived.given(given);
+      return new RankEnvironment(
+          place.launcher(),
+          Optional.of(place.sizeName()),
+          place.rank(),
+          nRanks,
+          localRank,
+          localSize,
+          Optional.ofNullable(address.text()),
+          address.jobIdentity(),
+          id,
+          secret);
     }
     return new RankEnvironment(
         NO_LAUNCHER,
@@ -170,14 +132,6 @@ public record RankEnvironment(
         "",
         id,
         secret);
-  }
-
-  /** Returns whether {@code srun --mpi=pmi2} set PMI's variables: Slurm's own tell the address. */
-  private static boolean isOfSlurm(Launcher launcher, Variables from) {
-    String rank = from.firstSet(launcher.rank);
-    return launcher.name.equals("PMI")
-        && from.text(rank).equals(from.text("SLURM_PROCID"))
-        && from.text("PMI_SIZE").equals(from.text(SLURM_TASKS));
   }
 
   /**
@@ -243,10 +197,6 @@ public record RankEnvironment(
         address.orElse(null),
         uniqueId.orElse(null));
   }
-
-  /** The variables that a launcher sets, alternatives behind a space. */
-  private record Launcher(
-      String name, String rank, String size, String localRank, String localSize) {}
 
   /** Environment variables, read strictly. */
   record Variables(Map<String, String> byName) {

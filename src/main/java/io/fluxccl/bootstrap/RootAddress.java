@@ -7,6 +7,7 @@ import io.netty.util.NetUtil;
 import java.time.Instant;
 import java.util.OptionalInt;
 import java.util.function.Supplier;
+import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -94,8 +95,19 @@ record RootAddress(String networkInterface, String host, int port) {
         "OMPI_MCA_orte_precondition_transports PMIX_NAMESPACE OMPI_MCA_ess_base_jobid"
             + " PMIX_SERVER_URI2 PMI_PORT";
 
-    private static final Pattern FIRST_HOST =
-        Pattern.compile("([A-Za-z0-9_.-]+?)(?:\\[([0-9]+)[^\\]]*\\]([A-Za-z0-9_.-]*))?(?:,.*)?");
+    private static final int MAX_LIST = 4096;
+
+    /** Between two hosts, not within a bracket. */
+    private static final Pattern COMMA = Pattern.compile(",(?![^\\[]*\\])");
+
+    private static final String NUMBERS = "[0-9]{1,18}(?:-[0-9]{1,18})?";
+    private static final Pattern HOST =
+        Pattern.compile("(?:[A-Za-z0-9_.-]++|\\[" + NUMBERS + "(?:," + NUMBERS + ")*+\\])++");
+    private static final Pattern BRACKET = Pattern.compile("\\[([0-9]+)[^\\]]*\\]");
+
+    /** A range within a bracket. */
+    private static final Pattern RANGE =
+        Pattern.compile("(?<=[\\[,])([0-9]{1,18})-([0-9]{1,18})(?=[\\],])");
 
     /** Returns an address that the user gave, or null. */
     static Derived given(String text) {
@@ -115,8 +127,8 @@ record RootAddress(String networkInterface, String host, int port) {
       }
       return switch (launcher) {
         case "torchrun" -> given(ofTorchrun(from));
-        case "Slurm" -> ofSlurm(from);
-        case RankEnvironment.KUBERNETES -> given(ofKubernetes(from.text("HOSTNAME"), rank));
+        case LauncherPlace.SLURM -> ofSlurm(from);
+        case LauncherPlace.KUBERNETES -> given(ofKubernetes(from.text("HOSTNAME"), rank));
         default -> {
           // Only on one host: nothing is known of the ports of others.
           boolean oneHost = localSize.isEmpty() || localSize.getAsInt() == nRanks;
@@ -168,7 +180,7 @@ record RootAddress(String networkInterface, String host, int port) {
         return null;
       }
       String job = hostName.substring(0, hostName.length() - index.length());
-      return Text.of("%s-0.%s:%d", job, job, KUBERNETES_PORT);
+      return job + "-0." + job + ":" + KUBERNETES_PORT;
     }
 
     private static Derived ofSlurm(RankEnvironment.Variables from) {
@@ -185,15 +197,26 @@ record RootAddress(String networkInterface, String host, int port) {
       return name == null ? given(null) : ofHost(firstHost(name, from.text(name)), identity);
     }
 
-    /** The first host of a list such as {@code gpu[003-010,012],login1}. */
+    /**
+     * Returns the first host of a list such as {@code rack[1-2]node[003-010,012],login1}: each
+     * bracket stands for its first number, with its zeros.
+     */
     private static String firstHost(String variable, String list) {
-      Matcher matcher = FIRST_HOST.matcher(list);
-      if (list.length() > 4096 || !matcher.matches()) {
-        throw InvalidUsage.of("%s=%s is no list of hosts", variable, list);
+      String[] hosts = list.length() > MAX_LIST ? new String[] {""} : COMMA.split(list, -1);
+      for (String host : hosts) {
+        if (!HOST.matcher(host).matches()
+            || RANGE.matcher(host).results().anyMatch(Derived::falls)) {
+          throw InvalidUsage.of(
+              "%s=%s is no list of hosts, such as rack[1-2]node[01-04],login1; set %s=ip:port, an"
+                  + " address of rank 0's host, on all ranks",
+              variable, list, RankEnvironment.ADDRESS);
+        }
       }
-      return matcher.group(2) == null
-          ? matcher.group(1)
-          : matcher.group(1) + matcher.group(2) + matcher.group(3);
+      return BRACKET.matcher(hosts[0]).replaceAll("$1");
+    }
+
+    private static boolean falls(MatchResult range) {
+      return Long.parseLong(range.group(1)) > Long.parseLong(range.group(2));
     }
 
     static int portOf(String identity) {

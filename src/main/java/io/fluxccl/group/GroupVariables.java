@@ -17,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
 import java.util.function.BiFunction;
+import java.util.regex.Pattern;
 
 /**
  * The environment variables of a group's options, beside those of its place: FLUXCCL_NAME,
@@ -50,6 +51,15 @@ record GroupVariables(Map<String, String> byName) {
           "NET NET_CLASSPATH NET_DEVICES NET_IFNAME NET_JAVA_HOME NET_JAVA_OPTIONS NET_JMX",
           "NET_KEEP_LOADED NET_LATENCY NET_PORT_RANGE NET_SPEED NET_STREAMS NET_TABLE NET_THREADS"
               + " NET_TIMEOUT");
+
+  /**
+   * What Kubernetes sets for a service whose name begins with {@code fluxccl}: NAME_SERVICE_HOST,
+   * NAME_SERVICE_PORT, NAME_PORT=tcp://..., NAME_PORT_80_TCP_ADDR and the like.
+   */
+  private static final Pattern OF_SERVICE =
+      Pattern.compile(
+          "FLUXCCL_(?:\\w+_)?(?:SERVICE_(?:HOST|PORT(?:_\\w+)?)=.*"
+              + "|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?=.*|=\\w+://.*))");
 
   /** Returns the variables of this process. */
   static GroupVariables ofProcess() {
@@ -129,13 +139,14 @@ record GroupVariables(Map<String, String> byName) {
 
   /**
    * Returns a line for each variable whose name begins with FLUXCCL_ and that nothing reads: most
-   * probably a typing error.
+   * probably a typing error. Variables that Kubernetes sets for a service are none.
    */
   List<String> unknown() {
     TreeSet<String> known = new TreeSet<>();
     KNOWN.forEach(line -> known.addAll(List.of(line.split(" "))));
     return byName.keySet().stream()
         .filter(name -> name.startsWith(PREFIX) && !known.contains(name.substring(PREFIX.length())))
+        .filter(name -> !OF_SERVICE.matcher(name + "=" + byName.get(name)).matches())
         .sorted()
         .map(name -> name + " is set, which nothing reads; did you mean " + nearest(name, known))
         .toList();

@@ -35,6 +35,11 @@ final class LocalRanks {
     return subGroups.computeIfAbsent(key, unused -> new LocalRanks(size));
   }
 
+  /** Forgets a sub-group that closes: a rank that has not opened it yet finds no others. */
+  void forget(Object key) {
+    subGroups.remove(key);
+  }
+
   /**
    * Returns what a rank that is closed has to wait for.
    *

@@ -91,9 +91,12 @@ final class SubGroups {
         new RankGroup(ranks, parent::device, false, parent.generation(), parent.options);
     group.renewable = parent.renewable;
     group.closing.closed().whenComplete((done, failure) -> remove(group));
-    return parent.localRanks == null
-        ? group
-        : group.among(parent.localRanks.subGroup(key, ranks.nRanks()));
+    LocalRanks local = parent.localRanks;
+    if (local == null) {
+      return group;
+    }
+    group.closing.closed().whenComplete((done, failure) -> local.forget(key));
+    return group.among(local.subGroup(key, ranks.nRanks()));
   }
 
   private RankGroup add(RankGroup group) {

@@ -143,6 +143,25 @@ class JoinOptionsTest {
   }
 
   @Test
+  void shouldTakeNoVariableOfAServiceOfKubernetesForATypingError() {
+    Map<String, String> variables = new HashMap<>();
+    for (String service : List.of("FLUXCCL", "FLUXCCL_TRAIN")) {
+      variables.put(service + "_SERVICE_HOST", "10.0.0.11");
+      variables.put(service + "_SERVICE_PORT", "80");
+      variables.put(service + "_SERVICE_PORT_HTTP", "80");
+      variables.put(service + "_PORT", "tcp://10.0.0.11:80");
+      variables.put(service + "_PORT_80_TCP", "tcp://10.0.0.11:80");
+      variables.put(service + "_PORT_80_TCP_PROTO", "tcp");
+      variables.put(service + "_PORT_80_TCP_PORT", "80");
+      variables.put(service + "_PORT_80_TCP_ADDR", "10.0.0.11");
+      variables.put(service + "_PORT_53_UDP", "udp://10.0.0.11:53");
+    }
+    assertThat(new GroupVariables(variables).unknown()).isEmpty();
+    assertThat(new GroupVariables(Map.of("FLUXCCL_PORT", "29500")).unknown()).hasSize(1);
+    assertThat(new GroupVariables(Map.of("FLUXCCL_PORT_RANG", "1-2")).unknown()).hasSize(1);
+  }
+
+  @Test
   void shouldKnowEveryVariableThatTheSourcesRead() throws IOException {
     TreeSet<String> read = new TreeSet<>();
     Pattern variable = Pattern.compile("\"(FLUXCCL_[A-Z_]+[A-Z])\"");

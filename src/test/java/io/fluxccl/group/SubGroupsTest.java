@@ -3,6 +3,7 @@ package io.fluxccl.group;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
@@ -11,6 +12,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.bootstrap.Split;
 import io.fluxccl.device.DeviceBuffer;
+import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -93,6 +95,31 @@ class SubGroupsTest {
     assertThat(pairs.get(3).name()).isEqualTo("chat.tensor");
     assertThat(pairs.get(3).device()).isSameAs(job.get(3).device());
     assertThat(sums(job)).containsExactly(6, 6, 6, 6);
+  }
+
+  @Test
+  void shouldRetainNoSubGroupThatIsClosed() {
+    local(2);
+    List<WeakReference<RankGroup>> closed = new ArrayList<>();
+    for (int i = 0; i < 3; i++) {
+      closed.addAll(closedPair());
+    }
+    await()
+        .atMost(LONG)
+        .untilAsserted(
+            () -> {
+              System.gc();
+              assertThat(closed).extracting(WeakReference::get).containsOnlyNulls();
+            });
+    assertThat(sums(job)).containsExactly(1, 1);
+  }
+
+  /** A method of its own, so that no variable of the test refers to the groups. */
+  private List<WeakReference<RankGroup>> closedPair() {
+    List<RankGroup> pair = pairs(job);
+    assertThat(sums(pair)).containsExactly(1, 1);
+    RankGroup.closeAll(pair);
+    return pair.stream().map(WeakReference::new).toList();
   }
 
   @Test

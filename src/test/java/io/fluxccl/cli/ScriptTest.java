@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.awaitility.Awaitility.await;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** The script {@code fluxccl}, in a tree whose JDK and Maven are scripts of the test. */
+@Tag("multiprocess")
+@Timeout(120)
+class ScriptTest {
+  private static final List<String> UNSHARE =
+      List.of("unshare", "--pid", "--fork", "--mount-proc", "--kill-child");
+
+  /** Prints its arguments, a line each. */
+  private static final String PRINT = "for each; do echo \"$each\"; done";
+
+  /** As a JVM that does not handle signals yet. */
+  private static final String HANG = "touch \"$BEGUN\"; exec sleep 100";
+
+  @TempDir private Path home;
+  private Path begun;
+  private Process process;
+
+  @BeforeEach
+  void make() throws IOException {
+    begun = home.resolve("begun");
+    Files.copy(Path.of("fluxccl"), home.resolve("fluxccl"));
+    script("jdk/bin/java", PRINT);
+    script("jdk/bin/javac", "");
+    script("mvnw", "exit 1");
+    file("jdk/release", "JAVA_VERSION=\"17.0.1\"\n");
+    file("target/classes/io/fluxccl/cli/Main.class", "");
+    file("target/lib/logback-core-1.5.20.jar", "");
+    file("target/lib/netty-common-4.2.18.Final.jar", "");
+    file("pom.xml", "");
+    file("target/fluxccl-built", "");
+  }
+
+  @AfterEach
+  void end() {
+    if (process != null) {
+      process.descendants().forEach(ProcessHandle::destroyForcibly);
+      process.destroyForcibly();
+    }
+  }
+
+  private Path file(String name, String text) throws IOException {
+    Path path = home.resolve(name);
+    Files.createDirectories(path.getParent());
+    return Files.writeString(path, text);
+  }
+
+  private void script(String name, String text) throws IOException {
+    assertThat(file(name, "#!/bin/sh\n" + text + "\n").toFile().setExecutable(true)).isTrue();
+  }
+
+  /** Starts the script behind a command that takes it as its arguments. */
+  private void start(List<String> before, Map<String, String> variables, String... arguments)
+      throws IOException {
+    List<String> command = new ArrayList<>(before);
+    command.add(home.resolve("fluxccl").toString());
+    command.addAll(List.of(arguments));
+    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+    builder.redirectOutput(home.resolve("out").toFile());
+    builder.environment().keySet().removeIf(ScriptTest::isOfScript);
+    builder.environment().put("JAVA_HOME", home.resolve("jdk").toString());
+    builder.environment().put("BEGUN", begun.toString());
+    builder.environment().putAll(variables);
+    process = builder.start();
+  }
+
+  private static boolean isOfScript(String variable) {
+    return variable.startsWith("FLUXCCL_") || variable.contains("JAVA");
+  }
+
+  private String out() throws IOException {
+    return Files.readString(home.resolve("out"));
+  }
+
+  private int code() throws InterruptedException {
+    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
+    return process.exitValue();
+  }
+
+  /** Returns the arguments that the JVM gets. */
+  private List<String> arguments(Map<String, String> variables, String... arguments)
+      throws Exception {
+    start(List.of(), variables, arguments);
+    assertThat(code()).as(out()).isZero();
+    return out().lines().toList();
+  }
+
+  private static String classPathIn(List<String> arguments) {
+    return arguments.get(arguments.indexOf("-cp") + 1);
+  }
+
+  private String ownClassPath() {
+    return home.resolve("target/classes") + ":" + home.resolve("target/lib") + "/*";
+  }
+
+  @Test
+  void shouldChooseTheOptionsOfItsOwnCommands() throws Exception {
+    assertThat(arguments(Map.of("FLUXCCL_CLASSPATH", "app.jar"), "perf", "all-reduce"))
+        .contains(
+            "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+            "-XX:+UseSerialGC",
+            "-Dagrona.disable.bounds.checks=true",
+            "-Dlogback.configurationFile=io/fluxccl/cli/logback-cli.xml")
+        .endsWith("-cp", "app.jar:" + ownClassPath(), "io.fluxccl.cli.Main", "perf", "all-reduce");
+    assertThat(arguments(Map.of(), "exec", "io.fluxccl.samples.Sample", "x"))
+        .contains("-XX:+UseSerialGC", "-Dagrona.disable.bounds.checks=true")
+        .endsWith("-cp", ownClassPath(), "io.fluxccl.samples.Sample", "x");
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"FLUXCCL_JAVA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"})
+  void shouldLeaveTheCollectorToTheUsersOptions(String variable) throws Exception {
+    String collectors = "-Xmx1g -XX:+UseZGC";
+    assertThat(arguments(Map.of(variable, collectors), "perf"))
+        .noneMatch(option -> option.endsWith("UseSerialGC"));
+    assertThat(arguments(Map.of(variable, "-Xmx1g -XX:+UseGCOverheadLimit"), "perf"))
+        .contains("-XX:+UseSerialGC");
+  }
+
+  @Test
+  void shouldStartAJvmWithTheUsersCollector() throws Exception {
+    List<String> arguments = arguments(Map.of("FLUXCCL_JAVA_OPTS", "-XX:+UseZGC"), "--version");
+    List<String> command = new ArrayList<>();
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    command.addAll(arguments.subList(0, arguments.indexOf("-cp")));
+    command.addAll(List.of("-Xmx64m", "-version"));
+    File out = home.resolve("jvm").toFile();
+    process = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(out).start();
+    assertThat(code()).as(Files.readString(out.toPath())).isZero();
+  }
+
+  @Test
+  void shouldSetOnlyWhatTheLibraryNeedsForAnApplication() throws Exception {
+    List<String> arguments =
+        arguments(
+            Map.of("FLUXCCL_CLASSPATH", ".:app.jar", "FLUXCCL_JAVA_OPTS", "-Xmx1g"),
+            "exec",
+            "Hello",
+            "x");
+
+    assertThat(arguments)
+        .containsExactly(
+            "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            "-Xmx1g",
+            "-cp",
+            ".:app.jar:" + ownClassPath() + ":" + home.resolve("src/main/exec"),
+            "Hello",
+            "x");
+    assertThat(Path.of("src/main/exec/logback.xml"))
+        .hasSameTextualContentAs(Path.of("src/main/resources/io/fluxccl/cli/logback-cli.xml"));
+  }
+
+  @Test
+  void shouldAddNothingToAClassPathThatHasTheLibrary() throws Exception {
+    String jar = "io/fluxccl/group/RankGroup.class";
+    file("app/lib/fluxccl-0.1.0.jar", jar);
+    file("app/classes/" + jar, "");
+    file("app/boot.jar", "BOOT-INF/lib/fluxccl-0.1.0.jar");
+    for (String entry :
+        List.of("app/lib/*", "app/lib/fluxccl-0.1.0.jar", "app/classes", "app/boot.jar")) {
+      String classPath = "no-such.jar:" + home.resolve(entry);
+      assertThat(classPathIn(arguments(Map.of("FLUXCCL_CLASSPATH", classPath), "exec", "Hello")))
+          .isEqualTo(classPath);
+    }
+  }
+
+  @Test
+  void shouldAddNoLoggerToAnApplicationThatHasOne() throws Exception {
+    String logger =
+        file("app/logger.jar", "META-INF/services/org.slf4j.spi.SLF4JServiceProvider").toString();
+    for (String classPath : List.of(logger, home.resolve("app") + "/*")) {
+      assertThat(classPathIn(arguments(Map.of("FLUXCCL_CLASSPATH", classPath), "exec", "Hello")))
+          .startsWith(classPath + ":" + home.resolve("target/classes") + ":")
+          .contains("netty-common-4.2.18.Final.jar")
+          .doesNotContain("logback-core", "src/main/exec");
+    }
+  }
+
+  @Test
+  void shouldAddNoConfigurationOfTheLogToAnApplicationThatHasOne() throws Exception {
+    Path jar = file("app/configured.jar", "logback.xml");
+    Path folder = file("app/classes/logback-test.xml", "<configuration/>").getParent();
+    for (Path entry : List.of(jar, folder)) {
+      Map<String, String> variables = Map.of("FLUXCCL_CLASSPATH", entry.toString());
+      assertThat(classPathIn(arguments(variables, "exec", "Hello")))
+          .isEqualTo(entry + ":" + ownClassPath());
+    }
+  }
+
+  private static void requireNamespaces() throws Exception {
+    List<String> command = Stream.concat(UNSHARE.stream(), Stream.of("true")).toList();
+    boolean works;
+    try {
+      works = new ProcessBuilder(command).start().waitFor() == 0;
+    } catch (IOException e) {
+      works = false;
+    }
+    assumeTrue(works, "this user can't make a process namespace: unshare --pid --mount-proc");
+  }
+
+  /** Sends SIGTERM to process 1 of the script's namespace, once what it runs has begun. */
+  private void terminateProcessOne() throws IOException {
+    await().atMost(Duration.ofSeconds(60)).until(() -> Files.exists(begun));
+    process.descendants().filter(ScriptTest::isProcessOne).findFirst().orElseThrow().destroy();
+  }
+
+  private static boolean isProcessOne(ProcessHandle handle) {
+    try {
+      String status = Files.readString(Path.of("/proc", "" + handle.pid(), "status"));
+      return status.matches("(?s).*NSpid:\\s+[0-9]+\\s+1\n.*");
+    } catch (IOException e) {
+      return false; // it has ended
+    }
+  }
+
+  @Test
+  void shouldEndAsProcessOneOnASigtermBeforeTheJvmHandlesIt() throws Exception {
+    requireNamespaces();
+    script("jdk/bin/java", HANG);
+    start(UNSHARE, Map.of(), "launch", "-n", "2", "--", "true");
+    terminateProcessOne();
+    assertThat(code()).isEqualTo(143);
+  }
+
+  @Test
+  void shouldEndAsProcessOneOnASigtermWhileItBuilds() throws Exception {
+    requireNamespaces();
+    script("mvnw", HANG);
+    Files.delete(home.resolve("target/fluxccl-built"));
+    start(UNSHARE, Map.of(), "launch", "-n", "2", "--", "true");
+    terminateProcessOne();
+    assertThat(code()).isEqualTo(143);
+  }
+
+  @Test
+  void shouldLetAJvmEndInItsOwnTimeAsProcessOne() throws Exception {
+    requireNamespaces();
+    script(
+        "jdk/bin/java",
+        "trap 'echo terminated; exit 7' TERM; read line; echo \"$line\"; touch \"$BEGUN\"\n"
+            + "while :; do sleep 0.05; done");
+    List<String> echo = new ArrayList<>(List.of("sh", "-c", "echo input | exec \"$@\"", "sh"));
+    echo.addAll(UNSHARE);
+    start(echo, Map.of(), "launch");
+    terminateProcessOne();
+    assertThat(code()).as(out()).isEqualTo(7);
+    assertThat(out()).isEqualTo("input\nterminated\n");
+  }
+}
