@@ -3,7 +3,7 @@
 // whether it has arrived, so no separate flag is needed. There are three kinds, each in areas of its own:
 //
 //   LL8        32 x (4 bytes of payload, 4 bytes epoch)       the least latency, half of the bytes are lost
-//   LL128      4 x (120 bytes of payload, 8 bytes epoch)      a line of 128 bytes is stored as a whole
+//   LL128      4 x (120 bytes of payload, 8 bytes epoch)      a line of 128 bytes is stored as a whole; NVLink only
 //   sentinel   512 bytes of payload                           slots hold the sentinel while they are empty
 //
 // A sentinel is a word of ones. In floating-point payload it can only be a NaN; such a NaN is sent as a
@@ -84,7 +84,8 @@ struct Ll128Rows {
 };
 
 // For floating-point elements. kElementSize determines the sentinel, because one half of a binary64 may
-// consist of ones.
+// consist of ones. Each word of 4 bytes, or of 8 for a binary64, has a sentinel of its own and is accessed at
+// once, which PTX promises on every link. So words of a row may arrive apart and in any order.
 template <int kElementSize>
 struct SentinelRows {
   using Word = uint4;
@@ -99,10 +100,25 @@ struct SentinelRows {
   static FLUXCCL_DEVICE uint32_t length(uint32_t lane) { return 16; }
 
   static FLUXCCL_DEVICE void send(uint8_t* row, uint32_t lane, const Word& word, uint32_t epoch) {
-    storeRelaxedSys(reinterpret_cast<uint4*>(row) + lane, asSent(word));
+    uint4* const packet = reinterpret_cast<uint4*>(row) + lane;
+    const Word sent = asSent(word);
+    if (kElementSize == 8) {
+      storeWordsRelaxedSys(packet, sent.x | static_cast<uint64_t>(sent.y) << 32,
+                           sent.z | static_cast<uint64_t>(sent.w) << 32);
+    } else {
+      storeRelaxedSys(packet, sent);
+    }
   }
   static FLUXCCL_DEVICE Raw load(const uint8_t* row, uint32_t lane) {
-    return loadRelaxedSys(reinterpret_cast<const uint4*>(row) + lane);
+    const uint4* const packet = reinterpret_cast<const uint4*>(row) + lane;
+    if (kElementSize == 8) {
+      uint64_t low;
+      uint64_t high;
+      loadWordsRelaxedSys(packet, low, high);
+      return make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                        static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32));
+    }
+    return loadRelaxedSys(packet);
   }
   static FLUXCCL_DEVICE bool hasArrived(const Raw& raw, uint32_t lane, uint32_t epoch) {
     if (kElementSize == 8) {

@@ -9,7 +9,7 @@ bool fake_initialized;
 
 static int visible[MAX_DEVICES];
 static int visible_count;
-static bool peers_allowed;
+static bool peers_allowed, over_pcie;
 static FILE *log_file;
 static uint64_t memory_size;
 static struct context *contexts[MAX_DEVICES];
@@ -46,6 +46,8 @@ API CUresult cuInit(unsigned flags) {
     const char *path = getenv("FAKE_CUDA_LOG");
     if (path && *path) log_file = strcmp(path, "-") ? fopen(path, "ae") : stderr;
     peers_allowed = env("FAKE_CUDA_NO_PEER", 0) == 0;
+    const char *link = getenv("FAKE_CUDA_LINK");
+    over_pcie = link && !strcmp(link, "pcie");
     memory_size = (uint64_t)env("FAKE_CUDA_MEMORY", 1l << 30);
     const char *chosen = getenv("CUDA_VISIBLE_DEVICES");
     if (!chosen) {
@@ -169,7 +171,12 @@ API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
 API CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice peer) {
   CHECK_DEVICE(device);
   CHECK_DEVICE(peer);
-  *value = peers_allowed && device != peer && attribute != 4;
+  if (device == peer) return fake_fail(CUDA_ERROR_INVALID_DEVICE, "one device has no link to itself");
+  if (attribute < 1 || attribute > 5) return fake_fail(CUDA_ERROR_INVALID_VALUE, "P2P attribute %d", attribute);
+  // Of an NVLink the rank is 0; all atomics work over it. Over PCIe some do.
+  bool nvlink = peers_allowed && !over_pcie;
+  *value = attribute == 1 ? !nvlink : attribute == 2 || attribute == 4 ? peers_allowed
+           : attribute == 3 ? nvlink : peers_allowed && over_pcie;
   return CUDA_SUCCESS;
 }
 

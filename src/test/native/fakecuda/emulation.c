@@ -65,6 +65,12 @@ struct block {
   struct race_thread *races;            // one for each thread, and one for bulk copies; null: nobody looks for races
 };
 
+// A part of a line that is under way, where lines are torn.
+struct torn {
+  uint64_t *address;
+  uint64_t words[2];
+};
+
 // One launch.
 struct run {
   const struct emulated_kernel *kernel;
@@ -84,6 +90,8 @@ struct run {
   const unsigned char *stacks;
   size_t stacks_size;
   uint32_t slots;                       // the first of all threads'
+  struct torn *torn;
+  size_t torn_count, torn_capacity;
   struct knowledge *known, *result, *caused, *caused_result;
   int gpu;
   char *text;
@@ -95,6 +103,7 @@ __thread struct emulated_thread *emulated_self __attribute__((tls_model("initial
 static const struct emulated_kernel *registered[4096];
 static size_t registered_count;
 static uint64_t seed;
+static bool lines_torn;
 
 void emulation_register(const struct emulated_kernel *kernel) {
   if (registered_count < sizeof registered / sizeof *registered) registered[registered_count++] = kernel;
@@ -108,6 +117,8 @@ bool emulation_is_on(void) {
 static void load(void) {
   const char *chosen = getenv("FAKE_CUDA_SEED");
   seed = chosen ? strtoull(chosen, NULL, 0) : 0;
+  const char *torn = getenv("FAKE_CUDA_TORN_LINES");
+  lines_torn = torn && *torn && strcmp(torn, "0");
   Dl_info here;
   if (!emulation_is_on() || !dladdr((void *)emulation_register, &here)) return;
   const char *slash = strrchr(here.dli_fname, '/');
@@ -186,9 +197,19 @@ static struct race_thread *racer(const struct emulated_thread *thread) {
 
 void emulation_await_launch_before(void) { emulated_self->awaited = true; }
 
+// Where lines are torn, their first halves arrive when the launch ends, or a release or a fence orders them.
+static void deliver_torn(struct run *run) {
+  for (size_t i = 0; i < run->torn_count; i++) {
+    __atomic_store_n(run->torn[i].address, run->torn[i].words[0], __ATOMIC_RELEASE);
+    __atomic_store_n(run->torn[i].address + 1, run->torn[i].words[1], __ATOMIC_RELEASE);
+  }
+  run->torn_count = 0;
+}
+
 void emulation_access(const void *address, uint32_t size, int access, int order, int scope) {
   struct emulated_thread *thread = emulated_self;
   struct run *run = block_of(thread)->run;
+  if (order & EMULATED_RELEASE) deliver_torn(run);
   if ((uintptr_t)address % size) emulation_misaligned();
   if (run->overlaps && !thread->awaited) fail("touched memory before it awaited the launch before");
   run->progress |= access & EMULATED_STORE;
@@ -200,8 +221,9 @@ void emulation_access(const void *address, uint32_t size, int access, int order,
 }
 
 void emulation_fence(int scope) {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
   struct emulated_thread *thread = emulated_self;
+  deliver_torn(block_of(thread)->run);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (block_of(thread)->races) races_fence(racer(thread), scope);
 }
 
@@ -270,10 +292,17 @@ static uint64_t combined(const struct block *block, uint32_t first, uint32_t mas
 }
 
 // A line of 128 bytes is stored in the order of its addresses and loaded against it, without a switch in between: so a
-// flag in its last word tells of the rest, as one access of the whole would.
-static void move_line(struct emulated_exchange *lane, bool store) {
+// flag in its last word tells of the rest, as one access of the whole would. On a link that tears lines, as PCIe may,
+// the first half arrives later.
+static void move_line(struct run *run, struct emulated_exchange *lane, bool store) {
   uint64_t *address = lane->address;
-  if (store) {
+  if (store && lines_torn && (uintptr_t)address % 128 < 64) {
+    if (run->torn_count == run->torn_capacity) {
+      run->torn_capacity = 2 * run->torn_capacity + 64;
+      run->torn = realloc(run->torn, run->torn_capacity * sizeof *run->torn);
+    }
+    run->torn[run->torn_count++] = (struct torn){address, {lane->words[0], lane->words[1]}};
+  } else if (store) {
     __atomic_store_n(address, lane->words[0], __ATOMIC_RELEASE);
     __atomic_store_n(address + 1, lane->words[1], __ATOMIC_RELEASE);
   } else {
@@ -314,13 +343,13 @@ static void exchange(struct block *block, uint32_t warp, uint32_t mask) {
     uint32_t up = i, down = WARP - 1 - i;
     if (lanes >> up & 1) {
       struct emulated_exchange *mine = &thread_of(block, first + up)->exchange;
-      if (mine->operation == EXCHANGE_STORE_LINE) move_line(mine, true);
+      if (mine->operation == EXCHANGE_STORE_LINE) move_line(block->run, mine, true);
       else if (mine->operation != EXCHANGE_LOAD_LINE) mine->words[0] = results[up];
       if (block->states[first + up] == AT_WARP) set_state(block, first + up, READY);
     }
     if (lanes >> down & 1) {
       struct emulated_exchange *mine = &thread_of(block, first + down)->exchange;
-      if (mine->operation == EXCHANGE_LOAD_LINE) move_line(mine, false);
+      if (mine->operation == EXCHANGE_LOAD_LINE) move_line(block->run, mine, false);
     }
   }
 }
@@ -754,6 +783,8 @@ enum emulation_end emulation_run(const struct emulated_kernel *kernel, const uns
     }
     schedule(&run, grid, block, stopped, argument);
   }
+  deliver_torn(&run);
+  free(run.torn);
   if (races) {
     for (uint32_t i = 0; i < racers; i++) races_leave(&races[i], &run.result, &run.caused_result);
     races_merge(&kept->known, run.result);

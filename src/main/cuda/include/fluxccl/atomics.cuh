@@ -147,8 +147,8 @@ FLUXCCL_DEVICE uint4 loadRelaxedSys(const uint4* address) {
 
 // A line of 128 bytes at once, by eight neighbouring lanes of a warp; the first lane is a multiple
 // of 8. All of them call it together, each for its own 16 bytes, in the order of their addresses.
-// So a flag in one of them shows that the others have arrived. PTX does not guarantee this; NVLink
-// keeps lines whole.
+// So a flag in one of them shows that the others have arrived. PTX does not guarantee this: only a
+// word of a store is accessed at once. NVLink keeps lines whole; PCIe may deliver their parts apart.
 FLUXCCL_DEVICE void storeLineRelaxedSys(uint4* mine, uint4 value) { storeRelaxedSys(mine, value); }
 
 FLUXCCL_DEVICE uint4 loadLineRelaxedSys(const uint4* mine) { return loadRelaxedSys(mine); }

@@ -14,8 +14,9 @@ namespace fluxccl {
 // except wait and poll. Offsets and sizes are bytes, below 4 GiB; the host checks them against the
 // memories. What a thread wrote before a put, or synchronised with, is what the put sends.
 //
-// Methods that return a bool return false if the communicator was aborted or, for flushes, if the
-// channel has failed.
+// Methods that return a bool return false if the communicator was aborted, for puts also if a size or
+// an offset is 4 GiB or more, or a memory's id is not below 512 (the channel fails then), and for
+// flushes also if the channel has failed.
 struct ProxyChannel {
   using DeviceHandle = ProxyChannel;
 
@@ -93,7 +94,7 @@ struct ProxyChannel {
   }
 
   // Like putWithSignalAndFlush, but does not wait. Returns the position to wait for with waitFlush;
-  // negative if the communicator was aborted.
+  // negative where put returns false.
   FLUXCCL_DEVICE int64_t putWithSignalAndRequestFlush(uint64_t targetOffset, uint64_t sourceOffset,
                                                       uint64_t size) const {
     return push(kAll, targetId, targetOffset, sourceId, sourceOffset, size);
@@ -134,8 +135,10 @@ struct ProxyChannel {
 
   FLUXCCL_DEVICE int64_t push(uint32_t type, uint32_t target, uint64_t targetOffset,
                               uint32_t source, uint64_t sourceOffset, uint64_t size) const {
-    return fifo.push(ChannelTrigger::first(size, sourceOffset),
-                     ChannelTrigger::second(targetOffset, source, target, type, semaphoreId));
+    const ProxyTrigger trigger = ChannelTrigger::pack(size, sourceOffset, targetOffset, source,
+                                                      target, type, semaphoreId);
+    const int64_t position = fifo.push(trigger);
+    return ChannelTrigger::type(trigger) != 0 ? position : FifoDeviceHandle::kAborted;
   }
 
 #endif  // FLUXCCL_CUDA

@@ -47,21 +47,46 @@ struct ChannelTrigger {
   static constexpr uint32_t kTypeShift = 50;
   static constexpr uint32_t kIdShift = 53;
 
-  // Packs the first word. Bytes.
-  FLUXCCL_HOST_DEVICE static uint64_t first(uint64_t size, uint64_t sourceOffset) {
-    FLUXCCL_REQUIRE(size < kMaxBytes && sourceOffset < kMaxBytes);
-    return sourceOffset << 32 | size;
+  // A trigger of type 0 reports an argument that does not fit. The first word holds the argument, the
+  // low bits of the second word tell which it is. The proxy fails the channel of such a trigger.
+  static constexpr uint64_t kRefusedSize = 1;
+  static constexpr uint64_t kRefusedSourceOffset = 2;
+  static constexpr uint64_t kRefusedDestinationOffset = 3;
+  static constexpr uint64_t kRefusedSourceMemory = 4;
+  static constexpr uint64_t kRefusedDestinationMemory = 5;
+
+  // Packs a request, with the commit bit clear. Size and offsets in bytes; the id is below kMaxIds.
+  // If an argument does not fit, returns a trigger of type 0, with which the proxy fails the channel.
+  FLUXCCL_HOST_DEVICE static ProxyTrigger pack(uint64_t size, uint64_t sourceOffset,
+                                               uint64_t destinationOffset, uint32_t sourceMemory,
+                                               uint32_t destinationMemory, uint32_t type,
+                                               uint32_t id) {
+    const uint64_t channel = static_cast<uint64_t>(id) << kIdShift;
+    if (((size | sourceOffset | destinationOffset) & ~(kMaxBytes - 1)) != 0 ||
+        ((sourceMemory | destinationMemory) & ~(kMaxMemories - 1)) != 0) {
+      if (size >= kMaxBytes) {
+        return {size, channel | kRefusedSize};
+      }
+      if (sourceOffset >= kMaxBytes) {
+        return {sourceOffset, channel | kRefusedSourceOffset};
+      }
+      if (destinationOffset >= kMaxBytes) {
+        return {destinationOffset, channel | kRefusedDestinationOffset};
+      }
+      if (sourceMemory >= kMaxMemories) {
+        return {sourceMemory, channel | kRefusedSourceMemory};
+      }
+      return {destinationMemory, channel | kRefusedDestinationMemory};
+    }
+    return {sourceOffset << 32 | size,
+            destinationOffset | static_cast<uint64_t>(sourceMemory) << kSourceMemoryShift |
+                static_cast<uint64_t>(destinationMemory) << kDestinationMemoryShift |
+                static_cast<uint64_t>(type) << kTypeShift | channel};
   }
 
-  // Packs the second word, with the commit bit clear. Offset in bytes.
-  FLUXCCL_HOST_DEVICE static uint64_t second(uint64_t destinationOffset, uint32_t sourceMemory,
-                                             uint32_t destinationMemory, uint32_t type,
-                                             uint32_t id) {
-    FLUXCCL_REQUIRE(destinationOffset < kMaxBytes && sourceMemory < kMaxMemories &&
-                    destinationMemory < kMaxMemories && id < kMaxIds);
-    return destinationOffset | static_cast<uint64_t>(sourceMemory) << kSourceMemoryShift |
-           static_cast<uint64_t>(destinationMemory) << kDestinationMemoryShift |
-           static_cast<uint64_t>(type) << kTypeShift | static_cast<uint64_t>(id) << kIdShift;
+  // Returns the type of a trigger; 0 if an argument did not fit.
+  FLUXCCL_HOST_DEVICE static uint32_t type(const ProxyTrigger& trigger) {
+    return static_cast<uint32_t>(trigger.second >> kTypeShift) & (kData | kSignal | kFlush);
   }
 };
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.channel;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
+import java.util.concurrent.atomic.AtomicReference;
 import org.agrona.concurrent.AtomicBuffer;
 
 /**
@@ -13,20 +15,23 @@ import org.agrona.concurrent.AtomicBuffer;
  *
  * <p>It keeps two flushes, the current one and the latest after it: those in between are done when
  * the latest is. So memory is bounded and no flush starves. Only the proxy thread uses it, except
- * for {@link #failure()}.
+ * for {@link #failure()} and {@link #retire()}.
  */
 final class FlushTracker {
   private static final long NONE = -1;
+  private static final FluxCclException RETIRED =
+      new Aborted(FluxCclException.NO_RANK, "the semaphore of this channel is closed");
 
   final Host2DeviceSemaphore semaphore;
   final Connection connection;
   private final AtomicBuffer flushWords;
   private final int flushWordIndex;
-  private long currentTicket = NONE;
+  /** NONE if nothing is in flight; volatile for {@link #retire()}. */
+  private volatile long currentTicket = NONE;
   private long currentPosition;
   private long nextTicket = NONE;
   private long nextPosition;
-  private volatile FluxCclException failure;
+  private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
 
   FlushTracker(
       Host2DeviceSemaphore semaphore,
@@ -37,10 +42,11 @@ final class FlushTracker {
     this.connection = connection;
     this.flushWords = flushWords;
     this.flushWordIndex = flushWordIndex;
+    flushWords.putLongRelease(flushWordIndex, 0);
   }
 
   FluxCclException failure() {
-    return failure;
+    return failure.get();
   }
 
   /**
@@ -89,14 +95,26 @@ final class FlushTracker {
    * first failure only.
    */
   boolean fail(FluxCclException reason) {
-    if (failure != null) {
+    if (!failure.compareAndSet(null, reason)) {
       return false;
     }
-    failure = reason;
     currentTicket = NONE;
     nextTicket = NONE;
     // Release: pairs with the acquire of the flush word in ProxyChannelDeviceHandle.
     flushWords.putLongRelease(flushWordIndex, ProxyChannelDescriptor.FAILED);
     return true;
+  }
+
+  /**
+   * Ends this tracker so that another takes its flush word, if the proxy thread does not write that
+   * any more. No trigger of this channel is pushed meanwhile. Called on any thread.
+   */
+  boolean retire() {
+    if (currentTicket != NONE) {
+      return false;
+    }
+    // A failure is set just before its word is written; nothing follows.
+    return failure.compareAndSet(null, RETIRED)
+        || flushWords.getLongVolatile(flushWordIndex) == ProxyChannelDescriptor.FAILED;
   }
 }

@@ -11,6 +11,7 @@ import static io.fluxccl.proxy.ChannelTrigger.DATA;
 import static io.fluxccl.proxy.ChannelTrigger.FLUSH;
 import static io.fluxccl.proxy.ChannelTrigger.SIGNAL;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SpinWait;
 import io.fluxccl.proxy.ChannelTrigger;
@@ -22,7 +23,8 @@ import org.agrona.concurrent.UnsafeBuffer;
  * A ProxyChannel for kernels of the host device: a flyweight over the bytes of {@link
  * ProxyChannelDescriptor}. One thread makes each call. Several threads may make calls at once,
  * except {@code await} and {@code poll}. No method but {@link #wrap} allocates. Offsets and sizes
- * are bytes, below 4 GiB; the host checks them against the memories.
+ * are bytes, below 4 GiB; the host checks them against the memories. A put with a larger size or
+ * offset fails the channel and throws {@link InvalidUsage}.
  *
  * <p>Methods with a boolean result return false when the communicator was aborted or, for flushes,
  * when the channel has failed.
@@ -138,9 +140,28 @@ public final class ProxyChannelDeviceHandle {
   }
 
   private long push(int type, long targetOffset, long sourceOffset, long size) {
+    if ((size | sourceOffset | targetOffset) >>> 32 != 0) {
+      throw refuse(targetOffset, sourceOffset, size);
+    }
     return fifo.push(
         ChannelTrigger.first(size, sourceOffset),
         ChannelTrigger.second(targetOffset, sourceId, targetId, type, semaphoreId));
+  }
+
+  /** Fails the channel, and returns the error for the kernel. */
+  private InvalidUsage refuse(long targetOffset, long sourceOffset, long size) {
+    ChannelTrigger.Argument argument = ChannelTrigger.Argument.DESTINATION_OFFSET;
+    long value = targetOffset;
+    if (size >>> 32 != 0) {
+      argument = ChannelTrigger.Argument.SIZE;
+      value = size;
+    } else if (sourceOffset >>> 32 != 0) {
+      argument = ChannelTrigger.Argument.SOURCE_OFFSET;
+      value = sourceOffset;
+    }
+    long second = ChannelTrigger.refused(argument, semaphoreId);
+    fifo.push(value, second);
+    return ChannelTrigger.refusal(value, second);
   }
 
   /**

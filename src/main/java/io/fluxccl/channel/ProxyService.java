@@ -2,34 +2,24 @@
 package io.fluxccl.channel;
 
 import static io.fluxccl.channel.ProxyChannelDescriptor.FLUSH_WORD_STRIDE;
-import static io.fluxccl.proxy.ChannelTrigger.DATA;
-import static io.fluxccl.proxy.ChannelTrigger.FLUSH;
 import static io.fluxccl.proxy.ChannelTrigger.MAX_IDS;
-import static io.fluxccl.proxy.ChannelTrigger.MAX_MEMORIES;
-import static io.fluxccl.proxy.ChannelTrigger.SIGNAL;
 
-import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
-import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.PinnedBuffer;
-import io.fluxccl.proxy.ChannelTrigger;
 import io.fluxccl.proxy.Fifo;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.proxy.FifoDeviceHandle;
 import io.fluxccl.proxy.Proxy;
-import io.fluxccl.proxy.ProxyDuty;
-import io.fluxccl.proxy.ProxyHandlerResult;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import java.util.function.DoubleSupplier;
-import java.util.stream.IntStream;
 
 /**
  * Builds proxy channels and executes the triggers that kernels push on them. It has one ring, one
@@ -42,25 +32,11 @@ import java.util.stream.IntStream;
  * <p>Semaphores and memories may be added on any thread, before a kernel uses their ids.
  */
 public final class ProxyService implements AutoCloseable {
-  /** The failure of a channel when there is no memory to create a specific one. */
-  private static final FluxCclException OUT_OF_MEMORY =
-      new Aborted(FluxCclException.NO_RANK, "a channel failed for want of memory");
-
   private final Communicator communicator;
   private final Proxy proxy;
   private final FifoDeviceHandle fifoHandle;
   private final PinnedBuffer flushWords;
-  private final ChannelFailureListener failureListener;
-  // Elements are written before a trigger that names them can be pushed; the ring's release and
-  // acquire publish them.
-  private final FlushTracker[] channels = new FlushTracker[MAX_IDS];
-  private final RegisteredMemory[] memories = new RegisteredMemory[MAX_MEMORIES];
-  private volatile int channelCount;
-
-  /** Whether a connection has failed since the proxy last looked. */
-  private volatile boolean connectionFailed;
-
-  private int memoryCount;
+  private final TriggerExecutor executor;
   private boolean startRequested;
   private final Lifecycle lifecycle;
 
@@ -97,7 +73,6 @@ public final class ProxyService implements AutoCloseable {
       ProxyOptions options,
       ChannelFailureListener failureListener) {
     this.communicator = communicator;
-    this.failureListener = failureListener;
     this.lifecycle = new Lifecycle("the proxy service of rank " + communicator.bootstrap().rank());
     Fifo fifo = new Fifo(communicator.device(), fifoSize);
     try {
@@ -113,11 +88,11 @@ public final class ProxyService implements AutoCloseable {
           communicator.device().bindThread();
           options.threadInit().run();
         };
+    this.executor =
+        new TriggerExecutor(communicator, flushWords.buffer(), failureListener, options.name());
     this.proxy =
         new Proxy(
-            fifo,
-            this::handle,
-            options.toBuilder().threadInit(threadInit).duty(new Flushes()).build());
+            fifo, executor, options.toBuilder().threadInit(threadInit).duty(executor).build());
     DoubleSupplier duty = proxy::duty;
     communicator.recorder().addProxy(duty);
     lifecycle.own(() -> communicator.recorder().removeProxy(duty));
@@ -151,36 +126,46 @@ public final class ProxyService implements AutoCloseable {
    */
   synchronized int addSemaphore(Host2DeviceSemaphore semaphore, Connection connection) {
     lifecycle.own(semaphore);
-    int id = channelCount;
-    if (id == MAX_IDS) {
+    int id = executor.freeChannel();
+    if (id < 0) {
       lifecycle.disown(semaphore);
       semaphore.close();
       throw InvalidUsage.of(
-          "this ProxyService holds %s semaphores already; create a second service", MAX_IDS);
+          "this ProxyService holds %s semaphores already; close those that are not used any more,"
+              + " or create a second service",
+          MAX_IDS);
     }
-    channels[id] =
-        new FlushTracker(semaphore, connection, flushWords.buffer(), id * FLUSH_WORD_STRIDE);
-    channelCount = id + 1;
-    // A kernel may wait for the peer while nobody posts here.
-    connection.failed().thenRun(() -> connectionFailed = true);
+    Host2DeviceSemaphore before = executor.add(id, semaphore, connection);
+    if (before != null) {
+      lifecycle.disown(before);
+    }
     startIfNeeded();
     return id;
   }
 
   /**
-   * Adds a memory of this rank or of a peer. The caller remains its owner.
+   * Closes a semaphore. No kernel may use its channels any more, and their triggers must have been
+   * handled; a last flush waits for that. Idempotent.
+   *
+   * <p>Once all ids have been given out, the id is given out again.
+   *
+   * @param semaphoreId a result of {@link #buildAndAddSemaphore}
+   * @throws InvalidUsage if there is no such semaphore
+   */
+  public synchronized void closeSemaphore(int semaphoreId) {
+    executor.channel(semaphoreId).semaphore.close();
+  }
+
+  /**
+   * Adds a memory of this rank or of a peer. The caller remains its owner. Once 512 ids have been
+   * given out, those of memories that were closed are given out again.
    *
    * @return the id
    * @throws InvalidUsage if there are 512 already
    */
   public synchronized int addMemory(RegisteredMemory memory) {
     lifecycle.checkOpen();
-    if (memoryCount == MAX_MEMORIES) {
-      throw InvalidUsage.of(
-          "this ProxyService holds %s memories already; create a second service", MAX_MEMORIES);
-    }
-    memories[memoryCount] = memory;
-    return memoryCount++;
+    return executor.add(memory);
   }
 
   /**
@@ -195,12 +180,9 @@ public final class ProxyService implements AutoCloseable {
    */
   public synchronized ProxyChannel proxyChannel(int semaphoreId, int targetId, int sourceId) {
     lifecycle.checkOpen();
-    if (semaphoreId < 0 || semaphoreId >= channelCount) {
-      throw InvalidUsage.of("semaphore=%s; there are %s", semaphoreId, channelCount);
-    }
-    RegisteredMemory target = memory("target", targetId);
-    RegisteredMemory source = memory("source", sourceId);
-    FlushTracker channel = channels[semaphoreId];
+    FlushTracker channel = executor.channel(semaphoreId);
+    RegisteredMemory target = executor.memory("target", targetId);
+    RegisteredMemory source = executor.memory("source", sourceId);
     int peer = channel.connection.remoteRank();
     if (target.rank() != peer || !source.isLocal()) {
       throw InvalidUsage.of(
@@ -217,13 +199,6 @@ public final class ProxyService implements AutoCloseable {
         sourceId);
   }
 
-  private RegisteredMemory memory(String role, int id) {
-    if (id < 0 || id >= memoryCount) {
-      throw InvalidUsage.of("%s memory=%s; there are %s", role, id, memoryCount);
-    }
-    return memories[id];
-  }
-
   /** Starts the proxy thread, now or with the first semaphore. Idempotent. */
   public synchronized void startProxy() {
     lifecycle.checkOpen();
@@ -232,7 +207,7 @@ public final class ProxyService implements AutoCloseable {
   }
 
   private void startIfNeeded() {
-    if (startRequested && channelCount > 0 && !proxy.isRunning()) {
+    if (startRequested && executor.channelCount() > 0 && !proxy.isRunning()) {
       RankLog.line(communicator.bootstrap().rank(), proxy::start);
     }
   }
@@ -262,116 +237,10 @@ public final class ProxyService implements AutoCloseable {
    *
    * @param semaphoreId the semaphore id of the channel
    * @return the failure, or null while the channel works
+   * @throws InvalidUsage if there is no such semaphore
    */
   public FluxCclException failure(int semaphoreId) {
-    return channels[semaphoreId].failure();
-  }
-
-  private ProxyHandlerResult handle(long first, long second, long position) {
-    int id = ChannelTrigger.id(second);
-    FlushTracker channel = channels[id];
-    if (channel == null) {
-      throw new InvalidUsage("no such semaphore: " + ChannelTrigger.toString(first, second));
-    }
-    int type = ChannelTrigger.type(second);
-    if (channel.failure() == null) {
-      try {
-        execute(channel, type, first, second, position);
-      } catch (RuntimeException | Error e) {
-        // Errors are caught too: later triggers of this channel must not run without this one.
-        fail(id, channel, e);
-      }
-    }
-    return (type & FLUSH) != 0
-        ? ProxyHandlerResult.FLUSH_FIFO_TAIL_AND_CONTINUE
-        : ProxyHandlerResult.CONTINUE;
-  }
-
-  private void execute(FlushTracker channel, int type, long first, long second, long position) {
-    if ((type & DATA) != 0) {
-      RegisteredMemory target = memories[ChannelTrigger.destinationMemory(second)];
-      RegisteredMemory source = memories[ChannelTrigger.sourceMemory(second)];
-      if (target == null || source == null) {
-        throw new InvalidUsage("no such memory: " + ChannelTrigger.toString(first, second));
-      }
-      channel.connection.write(
-          target,
-          ChannelTrigger.destinationOffset(second),
-          source,
-          ChannelTrigger.sourceOffset(first),
-          ChannelTrigger.size(first));
-    }
-    if ((type & SIGNAL) != 0) {
-      channel.semaphore.signal();
-    }
-    if ((type & FLUSH) != 0) {
-      channel.flush(position);
-    }
-  }
-
-  /** Fails the channels whose connections have failed, but for those that were closed here. */
-  private void failWithConnections() {
-    connectionFailed = false;
-    for (int id = 0, n = channelCount; id < n; id++) {
-      if (channels[id].connection.failure() instanceof TransportFailure lost) {
-        fail(id, channels[id], lost);
-      }
-    }
-  }
-
-  /** Polls the flushes that kernels wait for. */
-  private final class Flushes implements ProxyDuty {
-    @Override
-    public int doWork() {
-      int steps = 0;
-      if (connectionFailed) {
-        failWithConnections();
-        steps++;
-      }
-      for (int id = 0, n = channelCount; id < n; id++) {
-        FlushTracker channel = channels[id];
-        if (channel.isFlushing()) {
-          try {
-            steps += channel.poll();
-          } catch (RuntimeException | Error e) {
-            fail(id, channel, e);
-          }
-        }
-      }
-      return steps;
-    }
-
-    /** Returns false once the communicator has failed, because its kernels no longer wait. */
-    @Override
-    public boolean isPending() {
-      return communicator.failure() == null
-          && IntStream.range(0, channelCount).anyMatch(id -> channels[id].isFlushing());
-    }
-
-    @Override
-    public void giveUp() {
-      for (int id = 0; id < channelCount; id++) {
-        if (channels[id].isFlushing()) {
-          int peer = channels[id].connection.remoteRank();
-          String text =
-              "proxy=%s stopped while a flush to rank %s was not done; let kernels wait for their"
-                  + " flushes before the stop";
-          fail(id, channels[id], Timeout.of(peer, text, proxy.roleName(), peer));
-        }
-      }
-    }
-  }
-
-  private void fail(int id, FlushTracker channel, Throwable cause) {
-    FluxCclException reason;
-    try {
-      reason = FluxCclException.from(cause);
-    } catch (Error e) {
-      reason = OUT_OF_MEMORY;
-    }
-    if (channel.fail(reason)) {
-      failureListener.onChannelFailure(id, channel.connection.remoteRank(), reason);
-    }
+    return executor.channel(semaphoreId).failure();
   }
 
   /**

@@ -133,7 +133,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
         .orElse("available" + details);
   }
 
-  /** Returns a line for each GPU, with the GPUs whose memory it reaches. */
+  /** Returns a line for each GPU, with the GPUs whose memory it reaches, and by which link. */
   static List<String> gpus() {
     return IntStream.range(0, CudaDriver.count())
         .mapToObj(index -> "cuda:" + index + ": " + describe(index))
@@ -146,9 +146,9 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
       List<String> peers =
           IntStream.range(0, CudaDriver.count())
               .filter(peer -> peer != index && gpu.canAccessPeer(peer))
-              .mapToObj(peer -> "cuda:" + peer)
+              .mapToObj(peer -> "cuda:" + peer + " by " + CudaDriver.link(index, peer))
               .toList();
-      String reached = peers.isEmpty() ? "no other GPU" : String.join(" ", peers);
+      String reached = peers.isEmpty() ? "no other GPU" : String.join(", ", peers);
       return gpu.description() + node + ", reaches " + reached;
     } catch (FluxCclException e) {
       return "can't be used: " + e.getMessage();

@@ -18,12 +18,18 @@ import java.util.stream.Collectors;
  * The algorithms of a lane: checks a call, chooses its algorithm, and enqueues it. The choice is
  * the algorithm that the user named, if it supports the call; else that of the tuning file; else
  * the one with the least estimate, of those that use copy engines if these are preferred. It is the
- * same on every rank, because all of that is.
+ * same on every rank, because all of that is. An algorithm that needs NVLink is refused where the
+ * GPUs have none.
  *
  * <p>{@link #check} and {@link #enqueue} are for {@link Step}s, under the lane's lock; any thread
  * may call the other methods.
  */
 final class AlgorithmSelector {
+  private static final String SAYING_NVLINK =
+      "; if NVLink connects them, although their processes don't see each other's GPU, set "
+          + DeviceDescription.LINK_VARIABLE
+          + "=nvlink on all ranks";
+
   private final Communicator communicator;
   private final RankTopology topology;
   private final Registrations registrations;
@@ -79,8 +85,13 @@ final class AlgorithmSelector {
 
   private List<CollectiveAlgorithm> exact(boolean ofRoutings) {
     return algorithms.stream()
-        .filter(each -> each.isExact() && each.isRouted() == ofRoutings)
+        .filter(each -> each.isExact() && each.isRouted() == ofRoutings && isSafe(each))
         .toList();
+  }
+
+  /** Returns whether the GPUs' links keep what an algorithm relies on. */
+  private boolean isSafe(CollectiveAlgorithm algorithm) {
+    return topology.hasNvlink() || !algorithm.needsNvlink();
   }
 
   /**
@@ -172,10 +183,17 @@ final class AlgorithmSelector {
   }
 
   private void require(Collective collective, String name, String origin) {
+    CollectiveAlgorithm named = byName(name);
     // A job of one rank has no algorithms, and needs none.
-    if (topology.nRanks() > 1 && byName(name) == null) {
+    if (topology.nRanks() > 1 && named == null) {
       throw InvalidUsage.of(
           "%salgorithm=%s for %s is none of %s", origin, name, collective.label(), names());
+    }
+    if (named != null && !isSafe(named)) {
+      throw InvalidUsage.of(
+          "%salgorithm=%s for %s needs NVLink, which keeps lines of 128 bytes whole: %s. Name"
+              + " another algorithm, or none%s",
+          origin, name, collective.label(), topology.withoutNvlink(), SAYING_NVLINK);
     }
   }
 
@@ -211,7 +229,7 @@ final class AlgorithmSelector {
   List<String> namesFor(CollectiveCall call) {
     BoundCall bound = registrations.bind(call);
     return algorithms.stream()
-        .filter(algorithm -> algorithm.isExact() && supports(algorithm, bound))
+        .filter(each -> each.isExact() && isSafe(each) && supports(each, bound))
         .map(CollectiveAlgorithm::name)
         .toList();
   }
@@ -243,17 +261,24 @@ final class AlgorithmSelector {
     CollectiveAlgorithm best = preferCopyEngines ? fastest(call, true) : null;
     best = best == null ? fastest(call, false) : best;
     if (best == null) {
-      throw InvalidUsage.of(
-          "%s on rank %d: no algorithm supports it; there are %s%s",
-          call.call(),
-          call.rank(),
-          names(),
-          call.call() instanceof RoutedCall
-              ? ". It works within a host only: among 2 to 16 ranks on GPUs, or 2 or more on the"
-                  + " host device, that map each other's memory"
-              : "");
+      throw unsupported(call);
     }
     return best;
+  }
+
+  private InvalidUsage unsupported(BoundCall call) {
+    String limits = "";
+    if (call.call() instanceof RoutedCall) {
+      limits =
+          ". It works within a host only: among 2 to 16 ranks on GPUs with NVLink between them, or 2"
+              + " or more on the host device, that map each other's memory";
+      if (!topology.hasNvlink()) {
+        limits += "; " + topology.withoutNvlink() + SAYING_NVLINK;
+      }
+    }
+    return InvalidUsage.of(
+        "%s on rank %d: no algorithm supports it; there are %s%s",
+        call.call(), call.rank(), names(), limits);
   }
 
   /** Returns the algorithm with the least estimate, or null if none supports the call. */

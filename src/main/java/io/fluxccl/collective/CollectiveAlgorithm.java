@@ -32,6 +32,15 @@ public interface CollectiveAlgorithm {
   }
 
   /**
+   * Returns whether it relies on NVLink: on stores of 128 bytes that arrive whole, as packets with
+   * one flag for 120 bytes do. Other links keep words of 8 bytes whole only, so the selector refuses
+   * such an algorithm unless {@link RankTopology#hasNvlink}, also if it is named.
+   */
+  default boolean needsNvlink() {
+    return false;
+  }
+
+  /**
    * Returns whether it can execute a call. Must be false for collectives that it does not know, for
    * example those of later versions.
    */

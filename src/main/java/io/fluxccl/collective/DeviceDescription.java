@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaDriver;
+import io.fluxccl.device.cuda.GpuLink;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.wire.WireReader;
@@ -14,6 +17,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.stream.IntStream;
 
 /**
  * The device of a rank, as its peers see it.
@@ -23,28 +28,93 @@ import java.util.Optional;
  * @param computeCapability of a GPU, {@code 10 * major + minor}; 0 on the host
  * @param networks transports by which ranks of other hosts can reach its memory
  * @param pciBusId of a GPU, the same in every process that sees it; empty on the host
+ * @param nvlinks PCI bus ids of the GPUs that this rank sees at the other end of an NVLink
+ * @param link the link to all GPUs, as the user says; empty if the driver is to say it
  */
 record DeviceDescription(
     DeviceKind kind,
     int multiprocessors,
     int computeCapability,
     TransportFlags networks,
-    String pciBusId) {
+    String pciBusId,
+    List<String> nvlinks,
+    String link) {
+  static final String LINK_VARIABLE = "FLUXCCL_GPU_LINK";
+  static final String NVLINK = "nvlink";
+  static final String PCIE = "pcie";
+
   private static final int MOST_BUS_ID_BYTES = 64;
+  private static final int MOST_LINKS = 256;
 
   /** Describes a device. */
   static DeviceDescription of(Device device, TransportFlags networks) {
     DeviceKind kind = device.kind();
     if (device instanceof CudaDevice gpu) {
       return new DeviceDescription(
-          kind, gpu.multiprocessors(), gpu.computeCapability(), networks, gpu.pciBusId());
+          kind,
+          gpu.multiprocessors(),
+          gpu.computeCapability(),
+          networks,
+          gpu.pciBusId(),
+          IntStream.range(0, CudaDriver.count())
+              .filter(other -> CudaDriver.link(gpu.index(), other) == GpuLink.NVLINK)
+              .mapToObj(CudaDriver::pciBusId)
+              .toList(),
+          chosenLink(System.getenv(LINK_VARIABLE)));
     }
-    return new DeviceDescription(kind, 0, 0, networks, "");
+    return new DeviceDescription(kind, 0, 0, networks, "", List.of(), "");
+  }
+
+  /** Returns the link that the user says there is, or empty. */
+  static String chosenLink(String value) {
+    String chosen = value == null ? "" : value.trim();
+    if (!Set.of("", NVLINK, PCIE).contains(chosen)) {
+      throw InvalidUsage.of(
+          "%s=%s; allowed are %s, %s, or not set, so that the driver says it",
+          LINK_VARIABLE, chosen, NVLINK, PCIE);
+    }
+    return chosen;
+  }
+
+  /** Returns whether both sides' descriptions say that the GPUs of two ranks have an NVLink. */
+  boolean hasNvlinkTo(DeviceDescription peer) {
+    if (link.equals(PCIE) || peer.link.equals(PCIE)) {
+      return false;
+    }
+    // A process may see its own GPU only.
+    return pciBusId.equals(peer.pciBusId)
+        || nvlinks.contains(peer.pciBusId)
+        || peer.nvlinks.contains(pciBusId)
+        || link.equals(NVLINK)
+        || peer.link.equals(NVLINK);
+  }
+
+  /**
+   * Returns why algorithms that need NVLink can't be used: two GPUs of one host without one.
+   *
+   * @param devices GPUs by rank
+   * @param bootstrap knows which ranks share a host
+   * @return the reason, the same on every rank; empty if there is an NVLink between all
+   */
+  static String withoutNvlinkBecause(List<DeviceDescription> devices, Bootstrap bootstrap) {
+    for (int one = 0; one < devices.size(); one++) {
+      for (int other = 0; other < one; other++) {
+        if (bootstrap.hostHash(one) == bootstrap.hostHash(other)
+            && !devices.get(one).hasNvlinkTo(devices.get(other))) {
+          return String.format(
+              "GPUs %s of rank %d and %s of rank %d are not known to have an NVLink",
+              devices.get(other).pciBusId(), other, devices.get(one).pciBusId(), one);
+        }
+      }
+    }
+    return "";
   }
 
   void write(WireWriter out) {
     out.int32(kind.ordinal()).int32(multiprocessors).int32(computeCapability);
-    out.int32(networks.bits()).string(pciBusId);
+    out.int32(networks.bits()).string(pciBusId).int32(nvlinks.size());
+    nvlinks.forEach(out::string);
+    out.string(link);
   }
 
   static DeviceDescription read(WireReader in) {
@@ -55,7 +125,11 @@ record DeviceDescription(
         in.int32("multiprocessors", 0, Integer.MAX_VALUE),
         in.int32("computeCapability", 0, Integer.MAX_VALUE),
         TransportFlags.ofBits(in.int32("networks", 0, networks)),
-        in.string("pciBusId", MOST_BUS_ID_BYTES));
+        in.string("pciBusId", MOST_BUS_ID_BYTES),
+        IntStream.range(0, in.int32("nvlinks", 0, MOST_LINKS))
+            .mapToObj(i -> in.string("nvlink", MOST_BUS_ID_BYTES))
+            .toList(),
+        in.string("link", MOST_BUS_ID_BYTES));
   }
 
   /**

@@ -19,7 +19,7 @@ import java.util.List;
  */
 record LaneDescription(long lane, int threads, DeviceDescription device, List<String> settings) {
   private static final int MAGIC = 0x464c4c44; // FLLD
-  private static final int VERSION = 1;
+  private static final int VERSION = 2;
   private static final int MOST_SETTINGS = 16;
   private static final int MOST_BYTES = 64 * 1024;
 

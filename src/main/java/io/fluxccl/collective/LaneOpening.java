@@ -27,6 +27,7 @@ import org.slf4j.LoggerFactory;
  */
 final class LaneOpening {
   private static final AtomicBoolean WARNED = new AtomicBoolean();
+  private static final AtomicBoolean WARNED_OF_LINKS = new AtomicBoolean();
 
   private final Communicator communicator;
   private final LaneStream stream;
@@ -143,7 +144,7 @@ final class LaneOpening {
 
   /** Prepares one family after the other, so that set-ups match between ranks. */
   private CompletableFuture<Void> prepareFamilies() {
-    warnOfSharedGpus();
+    warnOfGpus();
     CompletableFuture<Void> done = CompletableFuture.completedFuture(null);
     for (AlgorithmFamily family : families) {
       if (family.supports(peers.topology())) {
@@ -156,11 +157,20 @@ final class LaneOpening {
   }
 
   /** Warns once a process: every lane would say the same. */
-  private void warnOfSharedGpus() {
+  private void warnOfGpus() {
     if (peers.rank() == 0 && peers.topology().kind() == DeviceKind.CUDA) {
       DeviceDescription.sharingWarning(peers.devices(), communicator.bootstrap())
           .filter(warning -> WARNED.compareAndSet(false, true))
           .ifPresent(LoggerFactory.getLogger(Collectives.class)::warn);
+      String withoutNvlink = peers.topology().withoutNvlink();
+      if (!withoutNvlink.isEmpty() && WARNED_OF_LINKS.compareAndSet(false, true)) {
+        LoggerFactory.getLogger(Collectives.class)
+            .warn(
+                "{}, so algorithms that need it are not used; if there is one, set {}=nvlink on all"
+                    + " ranks",
+                withoutNvlink,
+                DeviceDescription.LINK_VARIABLE);
+      }
     }
   }
 

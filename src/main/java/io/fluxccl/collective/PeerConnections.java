@@ -185,7 +185,8 @@ public final class PeerConnections implements AutoCloseable {
         isGpu ? devices.stream().mapToInt(DeviceDescription::multiprocessors).min().orElse(0) : 0,
         options.maxBlocks(),
         isGpu ? devices.stream().mapToInt(DeviceDescription::computeCapability).min().orElse(0) : 0,
-        isGpu ? DeviceDescription.mostRanksPerGpu(devices, bootstrap) : 1);
+        isGpu ? DeviceDescription.mostRanksPerGpu(devices, bootstrap) : 1,
+        isGpu ? DeviceDescription.withoutNvlinkBecause(devices, bootstrap) : "");
   }
 
   /** Returns this rank. */

@@ -19,6 +19,8 @@ import java.util.stream.IntStream;
  * @param maxBlocks the limit that the options set for the blocks of a kernel; 0: none
  * @param computeCapability of the oldest GPU, {@code 10 * major + minor}; 0 on the host device
  * @param ranksPerGpu the most ranks of one process that share a GPU; 1 on the host device
+ * @param withoutNvlink why algorithms that need NVLink can't be used, for example the first two GPUs
+ *     of a host without one; empty if NVLink connects all GPUs of each host, and on the host device
  */
 public record RankTopology(
     int rank,
@@ -29,7 +31,37 @@ public record RankTopology(
     int multiprocessors,
     int maxBlocks,
     int computeCapability,
-    int ranksPerGpu) {
+    int ranksPerGpu,
+    String withoutNvlink) {
+
+  /** Creates the topology of ranks on the host device, or of GPUs that NVLink connects. */
+  public RankTopology(
+      int rank,
+      int nRanks,
+      DeviceKind kind,
+      List<Integer> hostOf,
+      boolean mapped,
+      int multiprocessors,
+      int maxBlocks,
+      int computeCapability,
+      int ranksPerGpu) {
+    this(
+        rank,
+        nRanks,
+        kind,
+        hostOf,
+        mapped,
+        multiprocessors,
+        maxBlocks,
+        computeCapability,
+        ranksPerGpu,
+        "");
+  }
+
+  /** Returns whether NVLink connects all GPUs of each host; true on the host device. */
+  public boolean hasNvlink() {
+    return withoutNvlink.isEmpty();
+  }
 
   /**
    * Returns the most blocks of a kernel of a rank, 1 or more: those that the options allow, and

@@ -37,6 +37,29 @@ public final class ChannelTrigger {
   /** The exclusive limit of sizes and offsets in bytes: 4 GiB. */
   public static final long MAX_BYTES = 1L << 32;
 
+  /** An argument of a kernel's request that does not fit into a trigger. */
+  public enum Argument {
+    /** No argument: the trigger was pushed with type 0. */
+    NONE(""),
+    /** The number of bytes. */
+    SIZE("size"),
+    /** The offset in the source memory. */
+    SOURCE_OFFSET("source offset"),
+    /** The offset in the destination memory. */
+    DESTINATION_OFFSET("destination offset"),
+    /** The id of the source memory. */
+    SOURCE_MEMORY("source memory"),
+    /** The id of the destination memory. */
+    DESTINATION_MEMORY("destination memory");
+
+    private final String text;
+
+    Argument(String text) {
+      this.text = text;
+    }
+  }
+
+  private static final Argument[] ARGUMENTS = Argument.values();
   private static final int ALL_TYPES = DATA | SIGNAL | FLUSH;
   private static final int SOURCE_MEMORY_SHIFT = 32;
   private static final int DESTINATION_MEMORY_SHIFT = 41;
@@ -87,6 +110,36 @@ public final class ChannelTrigger {
         | (long) id << ID_SHIFT;
   }
 
+  /**
+   * Returns the second word of a trigger of type 0, which reports an argument that does not fit; the
+   * first word is the argument. The proxy fails the channel of such a trigger.
+   *
+   * @param argument the argument that does not fit
+   * @param id the id of the channel
+   * @return the word, with the commit bit clear
+   */
+  public static long refused(Argument argument, int id) {
+    return argument.ordinal() | (long) id << ID_SHIFT;
+  }
+
+  /** Returns the error that a trigger of type 0 reports. */
+  public static InvalidUsage refusal(long first, long second) {
+    int index = (int) Math.min(destinationOffset(second), ARGUMENTS.length);
+    if (index < 1 || index == ARGUMENTS.length) {
+      return InvalidUsage.of(
+          "channel %s: a kernel pushed a trigger of type 0 (%s); allowed are types 1 to %s",
+          id(second), toString(first, second), ALL_TYPES);
+    }
+    return InvalidUsage.of(
+        "channel %s: a kernel requested a put with %s=%s; allowed are sizes and offsets of 0 to %s"
+            + " bytes and memories 0 to %s: split the transfer, or register the memory in parts",
+        id(second),
+        ARGUMENTS[index].text,
+        Long.toUnsignedString(first),
+        MAX_BYTES - 1,
+        MAX_MEMORIES - 1);
+  }
+
   /** Returns the number of bytes to write. */
   public static long size(long first) {
     return first & (MAX_BYTES - 1);
@@ -114,7 +167,7 @@ public final class ChannelTrigger {
 
   /**
    * Returns the type, a combination of {@link #DATA}, {@link #SIGNAL} and {@link #FLUSH}; 0 for a
-   * malformed trigger.
+   * trigger that reports an argument that does not fit, see {@link #refused}.
    */
   public static int type(long second) {
     return (int) (second >>> TYPE_SHIFT) & ALL_TYPES;

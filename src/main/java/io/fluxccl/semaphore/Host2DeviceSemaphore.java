@@ -78,6 +78,11 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
     state.writeHandle(target, offset, 0);
   }
 
+  /** Returns whether this semaphore was closed. */
+  public boolean isClosed() {
+    return state.isClosed();
+  }
+
   /** Frees the values. No kernel may use the handle any more. Idempotent. */
   @Override
   public void close() {

@@ -41,6 +41,8 @@ final class SemaphoreState implements AutoCloseable {
   /** Frees what is the semaphore's own. */
   private final AutoCloseable own;
 
+  private volatile boolean closed;
+
   /**
    * Queues the exchange of values of its own.
    *
@@ -121,8 +123,13 @@ final class SemaphoreState implements AutoCloseable {
     return remoteOffset;
   }
 
+  boolean isClosed() {
+    return closed;
+  }
+
   @Override
   public void close() {
+    closed = true;
     Closing.all(own);
   }
 }

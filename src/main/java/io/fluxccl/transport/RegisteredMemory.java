@@ -11,7 +11,8 @@ import java.util.Map;
 /**
  * Memory that transports can access. It belongs to this rank (made by {@code
  * Communicator.registerMemory}) or to a peer (received through {@code recvMemoryOnSetup}). This
- * object does not own the memory; it keeps it mapped until closed. Immutable and thread-safe.
+ * object does not own the memory; it keeps it mapped until closed. Thread-safe. Only
+ * {@link #isClosed()} changes.
  */
 public final class RegisteredMemory implements AutoCloseable {
   private final MemoryOrigin origin;
@@ -19,6 +20,7 @@ public final class RegisteredMemory implements AutoCloseable {
   private final Map<Transport, MemoryHandle> handles;
   private final DeviceBuffer buffer;
   private final long address;
+  private volatile boolean closed;
 
   private RegisteredMemory(
       MemoryOrigin origin,
@@ -172,9 +174,15 @@ public final class RegisteredMemory implements AutoCloseable {
     return RegisteredMemoryCodec.encode(new RegisteredMemoryCodec.Decoded(origin, wires));
   }
 
+  /** Returns whether this memory was closed. */
+  public boolean isClosed() {
+    return closed;
+  }
+
   /** Ends the registrations (owner) or the mappings (peer). Idempotent. */
   @Override
   public void close() {
+    closed = true;
     // Closes every handle even if closing one fails.
     Closing.all(handles.values());
   }

@@ -740,27 +740,138 @@ class ProxyChannelTest {
     }
   }
 
-  @Test
-  void shouldCheckTheLimitsOfATriggerBeforeItIsPushed() {
+  @ParameterizedTest
+  @CsvSource({
+    "4294967296, 0, 0, size=4294967296",
+    "-8, 0, 0, size=18446744073709551608",
+    "8, 4294967296, 0, source offset=4294967296",
+    "8, 0, 4294967312, destination offset=4294967312"
+  })
+  void shouldFailTheChannelIfAPutDoesNotFitIntoATrigger(
+      long size, long sourceOffset, long targetOffset, String text) {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
             Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
-            DeviceBuffer other = rank.device().allocate(64);
-            RegisteredMemory memory =
-                rank.communicator().registerMemory(other, TransportFlags.of(Transport.SHM));
-            try (ProxyService service = new ProxyService(rank.communicator())) {
-              int semaphore = service.buildAndAddSemaphore(rank.communicator(), link.connection);
-              rank.communicator().setup().join();
+            try (ProxyService service = new ProxyService(rank.communicator());
+                AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
               ProxyChannelDeviceHandle channel =
-                  service
-                      .proxyChannel(
-                          semaphore, service.addMemory(link.remote), service.addMemory(memory))
-                      .deviceHandle();
-              assertThatThrownBy(() -> channel.put(0, 0, 1L << 32))
-                  .isInstanceOf(InvalidUsage.class);
-              assertThatThrownBy(() -> channel.put(1L << 32, 0, 8))
-                  .isInstanceOf(InvalidUsage.class);
+                  channelOver(link, link.connection, service).deviceHandle();
+              proxy.start();
+              assertThatThrownBy(() -> channel.put(targetOffset, sourceOffset, size))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining(text);
+              proxy.invoke();
+              assertThat(service.failure(0))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining(text);
+              assertThat(channel.flush()).isFalse();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldFailTheChannelIfATriggerHasType0() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            AtomicReference<Object> told = new AtomicReference<>();
+            ChannelFailureListener listener = (id, peer, why) -> told.set(id + " " + why.code());
+            try (ProxyService service =
+                    new ProxyService(
+                        rank.communicator(), 64, ProxyOptions.defaults(), listener);
+                AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
+              channelOver(link, link.connection, service);
+              proxy.start();
+              service.proxy().fifo().deviceHandle(rank.communicator().abortFlag()).push(0, 0);
+              proxy.invoke();
+              assertThat(told).hasValue("0 INVALID_USAGE");
+              assertThat(service.failure(0)).hasMessageContaining("type 0");
+            }
+          });
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({"-1", "1", "1023", "1024"})
+  void shouldRefuseToTellTheFailureOfAnUnknownSemaphore(int id) {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            try (ProxyService service = new ProxyService(rank.communicator())) {
+              channelOver(link, link.connection, service);
+              assertThatThrownBy(() -> service.failure(id))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("semaphore=" + id);
+              assertThatThrownBy(() -> service.closeSemaphore(id)).isInstanceOf(InvalidUsage.class);
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldGiveIdsOfClosedMemoriesOutAgainOnceAllHaveBeenGivenOut() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            DeviceBuffer buffer = rank.device().allocate(64);
+            try (ProxyService service = new ProxyService(rank.communicator())) {
+              service.addMemory(link.local);
+              for (int i = 1; i < 2 * ChannelTrigger.MAX_MEMORIES; i++) {
+                RegisteredMemory memory =
+                    rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM));
+                // Fresh ids first; then the only one whose memory is closed at that time.
+                int id = i < ChannelTrigger.MAX_MEMORIES ? i : 1;
+                assertThat(service.addMemory(memory)).isEqualTo(id);
+                memory.close();
+              }
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldGiveIdsOfClosedSemaphoresOutAgainWithoutTheirFailure() {
+    try (LocalRanks ranks = LocalRanks.of(1)) {
+      ranks.run(
+          rank -> {
+            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            try (ProxyService service = new ProxyService(rank.communicator());
+                AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
+              for (int i = 0; i < ChannelTrigger.MAX_IDS; i++) {
+                service.addSemaphore(semaphoreOf(link));
+              }
+              rank.communicator().setup().join();
+              int target = service.addMemory(link.remote);
+              int source = service.addMemory(link.local);
+              proxy.start();
+              ProxyChannelDeviceHandle failed =
+                  service.proxyChannel(5, target, source).deviceHandle();
+              failed.put(60, 0, 8);
+              proxy.invoke();
+              assertThat(failed.flush()).isFalse();
+              proxy.invoke();
+
+              service.closeSemaphore(5);
+              assertThat(service.addSemaphore(semaphoreOf(link))).isEqualTo(5);
+              rank.communicator().setup().join();
+              assertThat(service.failure(5)).isNull();
+              ProxyChannelDeviceHandle again =
+                  service.proxyChannel(5, target, source).deviceHandle();
+              long flush = again.putWithSignalAndRequestFlush(0, 32, 8);
+              proxy.invoke();
+              assertThat(again.awaitFlush(flush)).isTrue();
+              assertThat(again.poll()).isTrue();
+              Host2DeviceSemaphore refused = semaphoreOf(link);
+              assertThatThrownBy(() -> service.addSemaphore(refused))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("1024");
+              assertThat(refused.isClosed()).isTrue();
+              rank.communicator().setup().handle((done, failure) -> null).join();
             }
           });
     }

@@ -19,11 +19,9 @@ class LaneDescriptionTest {
   @Test
   void shouldCountTheRanksOfAProcessOnEachGpu() {
     DeviceDescription first =
-        new DeviceDescription(
-            DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:01:00.0");
+        gpu("0000:01:00.0", "", "0000:02:00.0");
     DeviceDescription second =
-        new DeviceDescription(
-            DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:02:00.0");
+        gpu("0000:02:00.0", "");
     List<LocalBootstrap> ranks = LocalBootstrap.group(3);
     try {
       List<DeviceDescription> devices = List.of(first, second, first);
@@ -42,12 +40,57 @@ class LaneDescriptionTest {
   }
 
   private static final DeviceDescription GPU =
-      new DeviceDescription(DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, "0000:3b:00.0");
+      gpu("0000:3b:00.0", "pcie", "0000:3c:00.0", "0000:3d:00.0");
+
+  private static DeviceDescription gpu(String id, String link, String... nvlinks) {
+    return new DeviceDescription(
+        DeviceKind.CUDA, 132, 90, CollectivesOptions.NETWORKS, id, List.of(nvlinks), link);
+  }
+
+  @Test
+  void shouldKnowAnNvlinkIfOneSideSeesItOrTheUserNamesItAndNobodyDeniesIt() {
+    DeviceDescription alone = gpu("0000:02:00.0", "");
+    assertThat(gpu("0000:01:00.0", "", "0000:02:00.0").hasNvlinkTo(alone)).isTrue();
+    assertThat(alone.hasNvlinkTo(gpu("0000:01:00.0", "", "0000:02:00.0"))).isTrue();
+    assertThat(alone.hasNvlinkTo(alone)).isTrue();
+    assertThat(alone.hasNvlinkTo(gpu("0000:01:00.0", "", "0000:03:00.0"))).isFalse();
+    assertThat(alone.hasNvlinkTo(gpu("0000:01:00.0", "nvlink"))).isTrue();
+    assertThat(alone.hasNvlinkTo(gpu("0000:01:00.0", "pcie", "0000:02:00.0"))).isFalse();
+  }
+
+  @Test
+  void shouldNameTheFirstTwoGpusOfAHostWithoutAnNvlink() {
+    List<LocalBootstrap> ranks = LocalBootstrap.group(3);
+    try {
+      DeviceDescription one = gpu("0000:01:00.0", "", "0000:02:00.0", "0000:03:00.0");
+      DeviceDescription two = gpu("0000:02:00.0", "", "0000:01:00.0", "0000:03:00.0");
+      DeviceDescription three = gpu("0000:03:00.0", "");
+      assertThat(DeviceDescription.withoutNvlinkBecause(List.of(one, two, three), ranks.get(0)))
+          .isEmpty();
+      assertThat(
+              DeviceDescription.withoutNvlinkBecause(
+                  List.of(one, gpu("0000:02:00.0", ""), three), ranks.get(1)))
+          .contains("0000:02:00.0 of rank 1", "0000:03:00.0 of rank 2");
+    } finally {
+      ranks.forEach(LocalBootstrap::close);
+    }
+  }
+
+  @Test
+  void shouldRefuseALinkThatDoesNotExist() {
+    assertThat(DeviceDescription.chosenLink(null)).isEmpty();
+    assertThat(DeviceDescription.chosenLink("nvlink")).isEqualTo("nvlink");
+    assertThatThrownBy(() -> DeviceDescription.chosenLink("NVSwitch"))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("FLUXCCL_GPU_LINK=NVSwitch")
+        .hasMessageContaining("nvlink, pcie");
+  }
 
   @Test
   void shouldReadTheDescriptionThatItWrites() {
     assertThat(LaneDescription.decode(of(GPU).encode(), 1)).isEqualTo(of(GPU));
-    DeviceDescription host = new DeviceDescription(DeviceKind.HOST, 0, 0, TransportFlags.NONE, "");
+    DeviceDescription host = new DeviceDescription(
+            DeviceKind.HOST, 0, 0, TransportFlags.NONE, "", List.of(), "");
     assertThat(LaneDescription.decode(of(host).encode(), 1)).isEqualTo(of(host));
   }
 

@@ -30,7 +30,7 @@ class TransportChoiceTest {
       Mockito.when(bootstrap.hostHash(devices.size())).thenReturn((long) host);
       TransportFlags flags =
           networks.isEmpty() ? TransportFlags.NONE : TransportFlags.parse(networks);
-      devices.add(new DeviceDescription(DeviceKind.HOST, 0, 0, flags, ""));
+      devices.add(new DeviceDescription(DeviceKind.HOST, 0, 0, flags, "", List.of(), ""));
       return this;
     }
 
@@ -108,7 +108,7 @@ class TransportChoiceTest {
       Mockito.when(communicator.unusableBecause(Transport.ETHERNET)).thenReturn(Optional.empty());
       TransportFlags usable = CHOICE.usable(communicator);
       assertThat(usable.contains(Transport.IB0)).isEqualTo(rank == 0);
-      job.devices.add(new DeviceDescription(DeviceKind.CUDA, 0, 0, usable, ""));
+      job.devices.add(new DeviceDescription(DeviceKind.CUDA, 0, 0, usable, "", List.of(), ""));
     }
     assertThat(job.between(0, 1)).isEqualTo(Transport.ETHERNET);
   }

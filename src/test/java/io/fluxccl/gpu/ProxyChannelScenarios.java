@@ -198,6 +198,14 @@ final class ProxyChannelScenarios {
     int target = service.addMemory(link.remote);
     int source = service.addMemory(link.local);
     ProxyChannel badChannel = service.proxyChannel(bad, target, source);
+    long limit = 1L << 32;
+    long[][] unfit = {{0, 0, limit}, {limit, 0, 8}, {0, limit + 16, 8}, {0, 0, -8}};
+    ProxyChannel[] unfitChannels = new ProxyChannel[unfit.length];
+    for (int i = 0; i < unfit.length; i++) {
+      int id = service.buildAndAddSemaphore(rank.communicator(), link.connection);
+      unfitChannels[i] = service.proxyChannel(id, target, source);
+    }
+    rank.communicator().setup().join();
     ProxyChannel goodChannel = service.proxyChannel(good, target, source);
     service.startProxy();
     DeviceBuffer done = rank.allocate(WORD);
@@ -215,6 +223,18 @@ final class ProxyChannelScenarios {
     rank.run(put, 1, 1, goodChannel, 0L, 32L, 8L, done);
     assertThat(GpuRank.readInt(done, 0)).isEqualTo(DONE);
     assertThat(service.failure(good)).isNull();
+    for (int i = 0; i < unfit.length; i++) {
+      rank.run(put, 1, 1, unfitChannels[i], unfit[i][0], unfit[i][1], unfit[i][2], done);
+      assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);
+      int id = good + 1 + i;
+      await()
+          .atMost(Duration.ofSeconds(60))
+          .untilAsserted(
+              () ->
+                  assertThat(service.failure(id))
+                      .isInstanceOf(InvalidUsage.class)
+                      .hasMessageContaining("split the transfer"));
+    }
   }
 
   static void signalFromHost(GpuRank rank, Transport transport) throws Exception {

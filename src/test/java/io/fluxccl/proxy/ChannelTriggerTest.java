@@ -82,6 +82,32 @@ class ChannelTriggerTest {
         .hasMessageContaining("0 to 1023");
   }
 
+  @ParameterizedTest
+  @CsvSource({
+    "SIZE, 4294967296, size=4294967296",
+    "SOURCE_OFFSET, -1, source offset=18446744073709551615",
+    "DESTINATION_OFFSET, 4294967296, destination offset=4294967296",
+    "SOURCE_MEMORY, 512, source memory=512",
+    "DESTINATION_MEMORY, 512, destination memory=512"
+  })
+  void shouldNameTheArgumentIfItDoesNotFit(
+      ChannelTrigger.Argument argument, long value, String text) {
+    long second = ChannelTrigger.refused(argument, 1023);
+
+    assertThat(ChannelTrigger.type(second)).isZero();
+    assertThat(ChannelTrigger.id(second)).isEqualTo(1023);
+    assertThat(ChannelTrigger.refusal(value, second))
+        .hasMessageContaining("channel 1023")
+        .hasMessageContaining(text + ";")
+        .hasMessageContaining("split the transfer");
+  }
+
+  @ParameterizedTest
+  @CsvSource({"0", "6", "4294967295"})
+  void shouldNameTheTypeIfATriggerOfType0NamesNoArgument(long word) {
+    assertThat(ChannelTrigger.refusal(0, word)).hasMessageContaining("type 0");
+  }
+
   @Test
   void shouldNameEveryFieldWhenShown() {
     long first = ChannelTrigger.first(1024, 8);

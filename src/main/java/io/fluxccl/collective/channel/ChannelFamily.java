@@ -9,7 +9,10 @@ import io.fluxccl.device.DeviceKind;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The algorithms of ranks some of which can't map each other's memory. */
+/**
+ * The algorithms of ranks some of which can't map each other's memory, or whose GPUs have no NVLink
+ * between them: their pipes rely on nothing but releases and acquires.
+ */
 public final class ChannelFamily implements AlgorithmFamily {
   /** A GPU's block has a thread for each rank. */
   static final int MAX_RANKS = 512;
@@ -25,7 +28,8 @@ public final class ChannelFamily implements AlgorithmFamily {
   @Override
   public List<String> description() {
     return List.of(
-        "all-pairs: every collective, between hosts; each rank with each other rank, in pieces",
+        "all-pairs: every collective, between hosts, or of GPUs without NVLink; each rank with each"
+            + " other rank, in pieces",
         "ring: all-reduce between hosts, each rank with its neighbours",
         "hierarchical: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all"
             + " between hosts of equally many ranks; inside hosts first, then rail by rail",
@@ -37,9 +41,13 @@ public final class ChannelFamily implements AlgorithmFamily {
   public boolean supports(RankTopology topology) {
     return topology.nRanks() > 1
         && topology.nRanks() <= MAX_RANKS
-        // Or too many ranks for the kernels that use mapped memory alone.
         && (!topology.allMapped()
-            || topology.kind() == DeviceKind.CUDA && topology.nRanks() > MOST_MAPPED_GPUS);
+            || topology.kind() == DeviceKind.CUDA && !areCoveredByOthers(topology));
+  }
+
+  /** Returns whether the kernels that use mapped memory alone do all calls of these GPUs. */
+  private static boolean areCoveredByOthers(RankTopology topology) {
+    return topology.nRanks() <= MOST_MAPPED_GPUS && topology.hasNvlink();
   }
 
   @Override

@@ -33,6 +33,11 @@ final class ExpertCombine implements CollectiveAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return true;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     return call.call() instanceof Combine;
   }

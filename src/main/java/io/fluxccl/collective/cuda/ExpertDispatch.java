@@ -32,6 +32,11 @@ final class ExpertDispatch implements CollectiveAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return true;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     return call.call() instanceof Dispatch;
   }

@@ -22,6 +22,11 @@ final class OneShot extends ReduceAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return area.kind() == PacketArea.Kind.LL128;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     Collective what = call.call().collective();
     return (what == Collective.ALL_REDUCE || what == Collective.REDUCE)

@@ -42,6 +42,11 @@ final class PacketExchange extends ExchangeAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return ring == set.ll128;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     Collective what = call.call().collective();
     if (what.reduces() || what == Collective.FUSED_ALL_REDUCE) {

@@ -46,6 +46,11 @@ final class QuantizedAllReduce implements CollectiveAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return true;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     return call.call().collective() == Collective.ALL_REDUCE
         && call.call().op() == ReduceOp.SUM

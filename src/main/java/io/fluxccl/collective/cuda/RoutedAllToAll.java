@@ -34,6 +34,11 @@ final class RoutedAllToAll implements CollectiveAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return true;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     return call.call() instanceof DeviceAllToAllV;
   }

@@ -22,6 +22,11 @@ final class SpreadBroadcast extends ExchangeAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return true;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     return call.call().collective() == Collective.BROADCAST && call.nRanks() > 2;
   }

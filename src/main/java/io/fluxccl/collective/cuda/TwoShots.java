@@ -29,6 +29,11 @@ final class TwoShots extends ReduceAlgorithm {
   }
 
   @Override
+  public boolean needsNvlink() {
+    return area.kind() == PacketArea.Kind.LL128;
+  }
+
+  @Override
   public boolean supports(BoundCall call) {
     return call.call().collective().reduces()
         && hasKernel(call)

@@ -20,6 +20,13 @@ public final class CudaDriver {
   private static final String CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS";
   private static final int ENOUGH_CONNECTIONS = 8;
   private static final String TEMPORARY_DIRECTORY = "java.io.tmpdir";
+
+  /**
+   * CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: all of CUDA's atomic operations work over the
+   * link. They do over NVLink; PCIe has three of them at most.
+   */
+  private static final int ALL_ATOMICS_ARE_NATIVE = 3;
+
   private static final String UNAVAILABLE;
   private static final int COUNT;
 
@@ -134,6 +141,30 @@ public final class CudaDriver {
         from,
         "cuDeviceCanAccessPeer");
     return can[0] != 0;
+  }
+
+  /**
+   * Returns how kernels of one GPU reach memory of another. Looked up without opening them.
+   *
+   * @param from the index of a GPU
+   * @param to the index of another GPU
+   * @return the link
+   * @throws DeviceFailure if there is no such GPU
+   */
+  public static GpuLink link(int from, int to) {
+    if (!canReach(from, to)) {
+      return GpuLink.NONE;
+    }
+    if (from == to) {
+      return GpuLink.NVLINK;
+    }
+    int[] atomics = new int[1];
+    CudaError.check(
+        JCudaDriver.cuDeviceGetP2PAttribute(
+            atomics, ALL_ATOMICS_ARE_NATIVE, device(from), device(to)),
+        from,
+        "cuDeviceGetP2PAttribute");
+    return atomics[0] != 0 ? GpuLink.NVLINK : GpuLink.PCIE;
   }
 
   /**

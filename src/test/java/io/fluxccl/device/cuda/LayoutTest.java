@@ -9,6 +9,7 @@ import io.fluxccl.channel.ProxyChannelDescriptor;
 import io.fluxccl.channel.SmChannelDescriptor;
 import io.fluxccl.device.AbortFlagDescriptor;
 import io.fluxccl.proxy.ChannelTrigger;
+import io.fluxccl.proxy.ChannelTrigger.Argument;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.proxy.ProxyTrigger;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
@@ -103,15 +104,31 @@ class LayoutTest {
   /** What layout.cpp packs, and the commit bit along three laps of a ring of 16. */
   private static Map<String, Long> packedWords() {
     Map<String, Long> values = new LinkedHashMap<>();
-    values.put("first", ChannelTrigger.first(0xfedcba98L, 0x89abcdefL));
-    values.put(
-        "second",
-        ChannelTrigger.second(
-            0x87654321L, 511, 256, ChannelTrigger.DATA | ChannelTrigger.FLUSH, 1023));
+    int type = ChannelTrigger.DATA | ChannelTrigger.FLUSH;
+    putTrigger(
+        values,
+        "trigger",
+        ChannelTrigger.first(0xfedcba98L, 0x89abcdefL),
+        ChannelTrigger.second(0x87654321L, 511, 256, type, 1023));
+    putRefused(values, "size", 1L << 32, Argument.SIZE);
+    putRefused(values, "sourceOffset", (1L << 32) + 16, Argument.SOURCE_OFFSET);
+    putRefused(values, "destinationOffset", -1, Argument.DESTINATION_OFFSET);
+    putRefused(values, "sourceMemory", 512, Argument.SOURCE_MEMORY);
+    putRefused(values, "destinationMemory", 513, Argument.DESTINATION_MEMORY);
     for (long position = 0; position < 40; position += 8) {
       values.put("commit" + position, ProxyTrigger.commit(-1L, position / RING));
     }
     return values;
+  }
+
+  private static void putRefused(
+      Map<String, Long> values, String name, long value, Argument argument) {
+    putTrigger(values, name, value, ChannelTrigger.refused(argument, 1023));
+  }
+
+  private static void putTrigger(Map<String, Long> values, String name, long first, long second) {
+    values.put(name + ".first", first);
+    values.put(name + ".second", second);
   }
 
   private static void put(Map<String, Long> values, String name, int value) {
