@@ -176,7 +176,7 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
   }
 
   private String values() {
-    return "%s=%s of %s=%s".formatted(rankName, rank, sizeName, nRanks);
+    return rankName + "=" + rank + " of " + sizeName + "=" + nRanks;
   }
 
   private String names() {

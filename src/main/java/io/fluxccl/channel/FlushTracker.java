@@ -26,8 +26,10 @@ final class FlushTracker {
   final Connection connection;
   private final AtomicBuffer flushWords;
   private final int flushWordIndex;
+
   /** NONE if nothing is in flight; volatile for {@link #retire()}. */
   private volatile long currentTicket = NONE;
+
   private long currentPosition;
   private long nextTicket = NONE;
   private long nextPosition;

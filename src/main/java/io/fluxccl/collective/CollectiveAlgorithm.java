@@ -33,8 +33,8 @@ public interface CollectiveAlgorithm {
 
   /**
    * Returns whether it relies on NVLink: on stores of 128 bytes that arrive whole, as packets with
-   * one flag for 120 bytes do. Other links keep words of 8 bytes whole only, so the selector refuses
-   * such an algorithm unless {@link RankTopology#hasNvlink}, also if it is named.
+   * one flag for 120 bytes do. Other links keep words of 8 bytes whole only, so the selector
+   * refuses such an algorithm unless {@link RankTopology#hasNvlink}, also if it is named.
    */
   default boolean needsNvlink() {
     return false;

@@ -101,7 +101,7 @@ record DeviceDescription(
       for (int other = 0; other < one; other++) {
         if (bootstrap.hostHash(one) == bootstrap.hostHash(other)
             && !devices.get(one).hasNvlinkTo(devices.get(other))) {
-          return String.format(
+          return Text.of(
               "GPUs %s of rank %d and %s of rank %d are not known to have an NVLink",
               devices.get(other).pciBusId(), other, devices.get(one).pciBusId(), one);
         }

@@ -19,8 +19,9 @@ import java.util.stream.IntStream;
  * @param maxBlocks the limit that the options set for the blocks of a kernel; 0: none
  * @param computeCapability of the oldest GPU, {@code 10 * major + minor}; 0 on the host device
  * @param ranksPerGpu the most ranks of one process that share a GPU; 1 on the host device
- * @param withoutNvlink why algorithms that need NVLink can't be used, for example the first two GPUs
- *     of a host without one; empty if NVLink connects all GPUs of each host, and on the host device
+ * @param withoutNvlink why algorithms that need NVLink can't be used, for example the first two
+ *     GPUs of a host without one; empty if NVLink connects all GPUs of each host, and on the host
+ *     device
  */
 public record RankTopology(
     int rank,

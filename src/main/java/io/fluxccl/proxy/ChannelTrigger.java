@@ -111,8 +111,8 @@ public final class ChannelTrigger {
   }
 
   /**
-   * Returns the second word of a trigger of type 0, which reports an argument that does not fit; the
-   * first word is the argument. The proxy fails the channel of such a trigger.
+   * Returns the second word of a trigger of type 0, which reports an argument that does not fit;
+   * the first word is the argument. The proxy fails the channel of such a trigger.
    *
    * @param argument the argument that does not fit
    * @param id the id of the channel

@@ -11,8 +11,8 @@ import java.util.Map;
 /**
  * Memory that transports can access. It belongs to this rank (made by {@code
  * Communicator.registerMemory}) or to a peer (received through {@code recvMemoryOnSetup}). This
- * object does not own the memory; it keeps it mapped until closed. Thread-safe. Only
- * {@link #isClosed()} changes.
+ * object does not own the memory; it keeps it mapped until closed. Thread-safe. Only {@link
+ * #isClosed()} changes.
  */
 public final class RegisteredMemory implements AutoCloseable {
   private final MemoryOrigin origin;

@@ -12,9 +12,8 @@ import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
 import net.jqwik.api.constraints.Size;
-import org.junit.jupiter.api.Tag;
 
-@Tag("jdk")
+@net.jqwik.api.Tag("jdk")
 class UniqueIdTest {
   private static UniqueId id(byte[] ip, int port, byte[] secret) {
     return UniqueId.of(new InetSocketAddress(UniqueId.addressOf(ip, 0), port), secret);

@@ -780,8 +780,7 @@ class ProxyChannelTest {
             AtomicReference<Object> told = new AtomicReference<>();
             ChannelFailureListener listener = (id, peer, why) -> told.set(id + " " + why.code());
             try (ProxyService service =
-                    new ProxyService(
-                        rank.communicator(), 64, ProxyOptions.defaults(), listener);
+                    new ProxyService(rank.communicator(), 64, ProxyOptions.defaults(), listener);
                 AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
               channelOver(link, link.connection, service);
               proxy.start();

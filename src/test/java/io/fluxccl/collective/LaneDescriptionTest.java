@@ -18,10 +18,8 @@ import org.junit.jupiter.api.Test;
 class LaneDescriptionTest {
   @Test
   void shouldCountTheRanksOfAProcessOnEachGpu() {
-    DeviceDescription first =
-        gpu("0000:01:00.0", "", "0000:02:00.0");
-    DeviceDescription second =
-        gpu("0000:02:00.0", "");
+    DeviceDescription first = gpu("0000:01:00.0", "", "0000:02:00.0");
+    DeviceDescription second = gpu("0000:02:00.0", "");
     List<LocalBootstrap> ranks = LocalBootstrap.group(3);
     try {
       List<DeviceDescription> devices = List.of(first, second, first);
@@ -89,8 +87,8 @@ class LaneDescriptionTest {
   @Test
   void shouldReadTheDescriptionThatItWrites() {
     assertThat(LaneDescription.decode(of(GPU).encode(), 1)).isEqualTo(of(GPU));
-    DeviceDescription host = new DeviceDescription(
-            DeviceKind.HOST, 0, 0, TransportFlags.NONE, "", List.of(), "");
+    DeviceDescription host =
+        new DeviceDescription(DeviceKind.HOST, 0, 0, TransportFlags.NONE, "", List.of(), "");
     assertThat(LaneDescription.decode(of(host).encode(), 1)).isEqualTo(of(host));
   }
 

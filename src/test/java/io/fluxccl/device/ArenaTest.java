@@ -14,10 +14,9 @@ import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.LongRange;
 import net.jqwik.api.constraints.Size;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-@Tag("jdk")
+@net.jqwik.api.Tag("jdk")
 class ArenaTest {
   private static final long LENGTH = 4096;
 

@@ -13,9 +13,8 @@ import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
 import net.jqwik.api.constraints.LongRange;
 import net.jqwik.api.constraints.Size;
-import org.junit.jupiter.api.Tag;
 
-@Tag("jdk")
+@net.jqwik.api.Tag("jdk")
 class RegisteredMemoryCodecTest {
   private static final int RANK = 3;
 

@@ -33,8 +33,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * Algorithms on links that deliver a line of 128 bytes in two halves, as PCIe may. Each test runs in
- * a process of its own, whose driver is told which links it has.
+ * Algorithms on links that deliver a line of 128 bytes in two halves, as PCIe may. Each test runs
+ * in a process of its own, whose driver is told which links it has.
  */
 @EmulatedGpus
 class LinksEmulatedTest {
@@ -97,7 +97,8 @@ class LinksEmulatedTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"one-shot-ll8", "two-shots-ll8", "two-shots-sentinel", "staggered-staged"})
+  @ValueSource(
+      strings = {"one-shot-ll8", "two-shots-ll8", "two-shots-sentinel", "staggered-staged"})
   void shouldBeRightOnALinkThatTearsLinesIfEachWordHasItsFlag(String algorithm) {
     try (ProcessRank torn = start(Named.class, "pcie", "1", algorithm)) {
       assertThat(torn.readLine()).isEqualTo("right");
@@ -182,7 +183,9 @@ class LinksEmulatedTest {
   static final class Refused {
     public static void main(String[] args) throws Exception {
       Path tuning = Files.createTempFile("tuning", ".properties");
-      Files.writeString(tuning, "fluxccl-tuning=2\nall-reduce.cuda.2.1.unregistered.half=1048576 two-shots-ll128\n");
+      Files.writeString(
+          tuning,
+          "fluxccl-tuning=2\nall-reduce.cuda.2.1.unregistered.half=1048576 two-shots-ll128\n");
       try (LocalRanks ranks = LocalRanks.onGpus(2)) {
         ranks.run(
             LONG,
@@ -206,8 +209,7 @@ class LinksEmulatedTest {
                       () -> {
                         try (Collectives collectives =
                             Collectives.create(rank.communicator(), options.withTag(78)).join()) {
-                          collectives.prefer(
-                              Collective.BROADCAST, Optional.of("exchange-ll128"));
+                          collectives.prefer(Collective.BROADCAST, Optional.of("exchange-ll128"));
                         }
                       });
               if (rank.rank() == 0) {

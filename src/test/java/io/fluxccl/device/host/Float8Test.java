@@ -14,14 +14,13 @@ import java.util.stream.Stream;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import org.agrona.BufferUtil;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-@Tag("jdk")
+@net.jqwik.api.Tag("jdk")
 class Float8Test {
   private static final MathContext DIGITS = new MathContext(60);
   private static final int VALUES = 256;

@@ -12,10 +12,9 @@ import java.nio.ByteOrder;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import org.agrona.BufferUtil;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-@Tag("jdk")
+@net.jqwik.api.Tag("jdk")
 class HalfFloatTest {
   @Test
   void shouldGiveTheExactValueOfEveryFloat16() {

@@ -24,11 +24,10 @@ import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
 import net.jqwik.api.constraints.LongRange;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-@Tag("jdk")
+@net.jqwik.api.Tag("jdk")
 class SharedSegmentTest {
   @Test
   void shouldBeZeroedSharedAndGoneWithItsLastUser() throws Exception {
