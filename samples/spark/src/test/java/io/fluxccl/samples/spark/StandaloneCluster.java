@@ -107,7 +107,7 @@ final class StandaloneCluster implements AutoCloseable {
     try {
       new ProcessBuilder("kill", "-9", Long.toString(pid)).start().waitFor();
       // An executor ends soon after its worker.
-      new CountDownLatch(1).await(60, TimeUnit.SECONDS);
+      new CountDownLatch(1).await(300, TimeUnit.SECONDS);
     } catch (IOException | InterruptedException e) {
       throw new IllegalStateException(e);
     }
@@ -124,7 +124,7 @@ final class StandaloneCluster implements AutoCloseable {
     all.forEach(Process::destroy);
     for (Process each : all) {
       try {
-        if (!each.waitFor(20, TimeUnit.SECONDS)) {
+        if (!each.waitFor(120, TimeUnit.SECONDS)) {
           each.destroyForcibly().waitFor();
         }
       } catch (InterruptedException e) {

@@ -46,7 +46,7 @@ class StandaloneTest extends BarrierStageContract {
     super.disconnect();
     cluster.close();
     for (ProcessHandle executor : executors) {
-      executor.onExit().orTimeout(20, TimeUnit.SECONDS).join();
+      executor.onExit().orTimeout(120, TimeUnit.SECONDS).join();
     }
     cluster.delete();
   }
@@ -121,7 +121,7 @@ class StandaloneTest extends BarrierStageContract {
             .redirectOutput(printed.toFile())
             .start();
     try {
-      assertThat(submit.waitFor(100, TimeUnit.SECONDS)).isTrue();
+      assertThat(submit.waitFor(400, TimeUnit.SECONDS)).isTrue();
     } finally {
       submit.destroyForcibly().waitFor();
       connect();
