@@ -44,12 +44,15 @@ public final class Deadline {
   private Deadline(long timeoutNanos) {
     this.timeoutNanos = timeoutNanos;
     Scheduler timers = Schedulers.single();
-    this.virtual = timers == real || isReal(timers) ? null : timers;
+    this.virtual = isReal(timers) ? null : timers;
     this.virtualStartNanos = virtual == null ? 0 : virtual.now(TimeUnit.NANOSECONDS);
   }
 
   /** Returns whether a scheduler's time is not virtual: that begins in 1970. */
   public static boolean isReal(Scheduler timers) {
+    if (timers == real) {
+      return true;
+    }
     long aheadMs = timers.now(TimeUnit.MILLISECONDS) - System.currentTimeMillis();
     if (Math.abs(aheadMs) > TOLERANCE_MS) {
       return false;

@@ -6,6 +6,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.Text;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Timers;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -15,6 +16,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import org.agrona.concurrent.NanoClock;
+import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Disposable;
 import reactor.core.Disposables;
 import reactor.core.scheduler.Scheduler;
@@ -44,6 +46,11 @@ final class InFlightTracker {
 
   /** When the timer looks next, or {@link #NONE}. Written under this object's lock. */
   private volatile long nextLook = NONE;
+
+  /** Creates the tracker of one lane, in real time or in a test's virtual time. */
+  InFlightTracker(Consumer<Run> late) {
+    this(late, SystemNanoClock.INSTANCE, Timers::current);
+  }
 
   /**
    * Creates the tracker of one lane.

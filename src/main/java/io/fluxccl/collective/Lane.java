@@ -18,7 +18,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
-import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -82,7 +81,7 @@ final class Lane implements AutoCloseable {
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
     this.algorithms = new AlgorithmSelector(peers, registrations, sets, options, tuning);
     this.limitNs = Deadline.after(options.timeout()).timeout().toNanos();
-    this.inFlight = new InFlightTracker(this::late, SystemNanoClock.INSTANCE, Schedulers::single);
+    this.inFlight = new InFlightTracker(this::late);
     this.consistency = new ConsistencyCheck(communicator, registrations, options.tag());
     this.leaveNotices = leaveNotices;
     this.calls = new CallLog(this);
