@@ -36,6 +36,23 @@ extern "C" __global__ void mscclppPutByThreads(mscclpp::SmChannelDeviceHandle* s
   __syncthreads();
 }
 
+// A block gets the peer's data, which is there after the first signal, and was read before the second one.
+extern "C" __global__ void mscclppGet(mscclpp::MemoryChannelDeviceHandle* smChannels, int peer, int bytes) {
+  mscclpp::MemoryChannelDeviceHandle& channel = smChannels[peer];
+  if (threadIdx.x == 0) {
+    channel.signal();
+    channel.wait();
+  }
+  __syncthreads();
+  channel.get<16, true>(/*remoteOffset=*/0, /*localOffset=*/bytes, bytes, threadIdx.x, blockDim.x);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    channel.relaxedSignal();
+    while (!channel.poll()) {
+    }
+  }
+}
+
 // Packets arrive in the second half of the peer's memory, twice as long as their payload, and their
 // payload is written behind what was sent: with type the default one, or 8 or 16 bytes.
 extern "C" __global__ void mscclppPackets(DeviceHandle<mscclpp::MemoryChannel>* smChannels, int peer,

@@ -6,9 +6,13 @@ import java.util.Locale;
 import java.util.stream.Collectors;
 
 /**
- * How a reduction combines the ranks' values. Integers wrap around; floating-point sums are taken
- * in rank order. A NaN result is NaN on every rank, but on the host device its sign and payload may
- * differ between ranks.
+ * How a reduction combines the ranks' values. Integers wrap around. A NaN result is NaN on every
+ * rank, but on the host device its sign and payload may differ between ranks.
+ *
+ * <p>Floating-point values are combined in rank order and rounded once, within a host by all
+ * algorithms but the quantized ones, and between hosts by {@code all-pairs}. The algorithms {@code
+ * ring}, {@code hierarchical} and {@code collnet} combine in other orders; {@code
+ * CollectivesOptions.withReproducible} excludes them.
  */
 public enum ReduceOp {
   /** Their sum. */

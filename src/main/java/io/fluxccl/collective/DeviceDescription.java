@@ -57,6 +57,7 @@ record DeviceDescription(
           networks,
           gpu.pciBusId(),
           IntStream.range(0, CudaDriver.count())
+              .filter(other -> other != gpu.index())
               .filter(other -> CudaDriver.link(gpu.index(), other) == GpuLink.NVLINK)
               .mapToObj(CudaDriver::pciBusId)
               .toList(),

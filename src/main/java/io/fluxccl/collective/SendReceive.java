@@ -16,12 +16,18 @@ public record SendReceive(
     int source,
     DataType type)
     implements CollectiveCall {
-  /** Refuses no type, counts below 0 and counts that are too large. */
+  /** Refuses no type, counts below 0, counts that are too large, and a count without a peer. */
   public SendReceive {
     InvalidUsage.requireNonNull(type, Collective.SEND_RECEIVE.label(), "type");
     if (sendCount < 0 || receiveCount < 0) {
       throw InvalidUsage.of(
           "send-receive sendCount=%d receiveCount=%d; give 0 or more", sendCount, receiveCount);
+    }
+    if (sendCount > 0 && destination == NO_PEER || receiveCount > 0 && source == NO_PEER) {
+      throw InvalidUsage.of(
+          "send-receive sendCount=%d destination=%d receiveCount=%d source=%d: a count needs a peer;"
+              + " give a rank, or the count 0 to leave that side out",
+          sendCount, destination, receiveCount, source);
     }
     CallChecks.multiply(Collective.SEND_RECEIVE, Math.max(sendCount, receiveCount), type.size());
   }

@@ -48,17 +48,19 @@ public final class SpinPolicy {
       throw InvalidUsage.of("processesOnHost=%s; give 1 or more, this process included", processes);
     }
     processesOnHost = processes;
-    update(THREADS.get());
+    update();
   }
 
   /** Counts the calling thread among those that may wait. */
   public static void enter() {
-    update(THREADS.incrementAndGet());
+    THREADS.incrementAndGet();
+    update();
   }
 
   /** Takes the calling thread away from those that may wait. */
   public static void exit() {
-    update(THREADS.decrementAndGet());
+    THREADS.decrementAndGet();
+    update();
   }
 
   /** Returns whether more threads may wait than there are cores. */
@@ -79,14 +81,29 @@ public final class SpinPolicy {
     }
   }
 
-  private static void update(int threads) {
-    crowded = (long) Math.max(1, threads) * processesOnHost > CORES;
-    setPolls();
+  /**
+   * Stores what follows from the current counts. Threads may store at the same time; each then
+   * looks whether the counts have changed, so that the last value stored is not a stale one.
+   */
+  private static void update() {
+    boolean now;
+    do {
+      now = computeCrowded();
+      crowded = now;
+      setPolls();
+    } while (now != computeCrowded());
+  }
+
+  private static boolean computeCrowded() {
+    return (long) Math.max(1, THREADS.get()) * processesOnHost > CORES;
+  }
+
+  private static int computePolls() {
+    return crowded ? CROWDED_POLLS : longSpins ? LONG_POLLS : BRIEF_POLLS;
   }
 
   private static void setPolls() {
-    int polls = crowded ? CROWDED_POLLS : longSpins ? LONG_POLLS : BRIEF_POLLS;
-    if (polls != pollsBeforeYield) {
+    for (int polls = computePolls(); polls != pollsBeforeYield; polls = computePolls()) {
       pollsBeforeYield = polls;
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.proxy;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 
@@ -38,6 +39,7 @@ public final class ChannelTrigger {
   public static final long MAX_BYTES = 1L << 32;
 
   /** An argument of a kernel's request that does not fit into a trigger. */
+  @Experimental
   public enum Argument {
     /** No argument: the trigger was pushed with type 0. */
     NONE(""),
@@ -118,11 +120,13 @@ public final class ChannelTrigger {
    * @param id the id of the channel
    * @return the word, with the commit bit clear
    */
+  @Experimental
   public static long refused(Argument argument, int id) {
     return argument.ordinal() | (long) id << ID_SHIFT;
   }
 
   /** Returns the error that a trigger of type 0 reports. */
+  @Experimental
   public static InvalidUsage refusal(long first, long second) {
     int index = (int) Math.min(destinationOffset(second), ARGUMENTS.length);
     if (index < 1 || index == ARGUMENTS.length) {

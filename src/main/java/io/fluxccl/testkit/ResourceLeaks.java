@@ -5,6 +5,7 @@ import io.fluxccl.Experimental;
 import io.fluxccl.device.cuda.CudaAllocation;
 import io.fluxccl.device.host.SegmentDirectory;
 import java.io.IOException;
+import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -35,6 +36,9 @@ public final class ResourceLeaks {
   private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
   private static final Path MAPPINGS = Path.of("/proc/self/maps");
 
+  /** A segment's name; the library's own native code has another, and stays loaded. */
+  private static final Pattern SEGMENT = Pattern.compile("/fluxccl-\\d+-");
+
   private final Map<String, String> before;
 
   private ResourceLeaks(Map<String, String> before) {
@@ -43,7 +47,17 @@ public final class ResourceLeaks {
 
   /** Notes what is held now. */
   public static ResourceLeaks snapshot() {
+    openChannel();
     return new ResourceLeaks(held());
+  }
+
+  /** Opens and closes a channel: with its first one, the JVM opens a socket that it keeps. */
+  private static void openChannel() {
+    try {
+      SocketChannel.open().close();
+    } catch (IOException e) {
+      return; // the snapshot finds out what there is
+    }
   }
 
   /** Returns what is held now and was not at the snapshot, one description each. */
@@ -140,7 +154,7 @@ public final class ResourceLeaks {
   public static List<String> mappings() {
     try (Stream<String> lines = Files.lines(MAPPINGS)) {
       return lines
-          .filter(line -> line.contains("/fluxccl-"))
+          .filter(line -> SEGMENT.matcher(line).find())
           .map(line -> line.substring(0, line.indexOf(' ') + 1) + line.substring(line.indexOf('/')))
           .toList();
     } catch (IOException e) {

@@ -47,6 +47,18 @@ class CollectiveCallTest {
   }
 
   @Test
+  void shouldRefuseASendReceiveWithACountAndNoPeer() {
+    int none = CollectiveCall.NO_PEER;
+    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 5, none, null, 0, none, F64))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("sendCount=5 destination=-1");
+    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 5, 1, null, 3, none, F64))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("receiveCount=3 source=-1");
+    assertThat(CollectiveCall.sendReceive(null, 0, none, null, 0, none, F64).count()).isZero();
+  }
+
+  @Test
   void shouldRefuseCountsWhoseSumNoNumberTells() {
     for (long n : new long[] {1L << 61, 1L << 62, (1L << 62) + 1, Long.MAX_VALUE}) {
       long[] large = {n, n, n, n};

@@ -73,7 +73,7 @@ final class FusedRows {
   void check(LocalRank rank, CollectivesOptions options, int hidden, int... rowCounts) {
     int most = Arrays.stream(rowCounts).max().orElseThrow();
     try (Collectives collectives =
-            Collectives.create(rank.communicator(), options.withTimeout(LONG)).join();
+            NearWrap.of(Collectives.create(rank.communicator(), options.withTimeout(LONG)).join());
         Buffers buffers = Buffers.of(rank.device(), most, hidden)) {
       int turn = 0;
       for (DataType type : FusedAllReduce.TYPES) {

@@ -46,7 +46,8 @@ abstract class RoutedContract {
       ranks.run(
           LONG,
           rank -> {
-            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
+            try (Collectives collectives =
+                NearWrap.of(Collectives.create(rank.communicator()).join())) {
               body.run(rank, collectives);
             }
           });

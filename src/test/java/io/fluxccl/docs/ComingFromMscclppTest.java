@@ -124,6 +124,19 @@ class ComingFromMscclppTest {
   }
 
   @Test
+  void shouldGetByThreads() {
+    run(
+        1,
+        2 * COUNT,
+        rank -> {
+          fill(rank, COUNT);
+          int peer = partner(rank);
+          launch(rank, "mscclppGet", 1, THREADS, rank.smChannels, peer, BYTES);
+          check(rank, COUNT, COUNT, i -> value(peer, i));
+        });
+  }
+
+  @Test
   void shouldExchangePacketsOfEitherTypeAndOfTheDefault() {
     run(
         1,

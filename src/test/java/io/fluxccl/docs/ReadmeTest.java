@@ -30,6 +30,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
@@ -86,16 +87,43 @@ class ReadmeTest {
 
   private Mono<Void> serve(RankGroup group) {
     runs.incrementAndGet();
-    return group.collectives().barrier().then(Mono.fromFuture(group::closeAsync));
+    return group.collectives().barrier();
   }
 
   @Test
   void shouldServeGenerations() {
     RankGroup.generations(JoinOptions.fromEnvironment().withLeastRanks(1))
         .switchMap(
-            group -> serve(group).onErrorResume(FluxCclException.class, failure -> Mono.empty()))
+            group ->
+                serve(group)
+                    .then(Mono.fromFuture(group::closeAsync))
+                    .onErrorResume(FluxCclException.class, failure -> Mono.empty()))
         .blockLast();
     assertThat(runs).hasValue(1);
+  }
+
+  @Test
+  void shouldEndOnEveryRankWhenServingHasEnded() throws Exception {
+    String address = "127.0.0.1:" + Ports.free();
+    JobSecret secret = JobSecret.random();
+    List<CompletableFuture<?>> ranks = new ArrayList<>();
+    for (int rank = 0; rank < 2; rank++) {
+      JoinOptions options = JoinOptions.of(rank, 2).withDevice(DeviceChoice.HOST).withLeastRanks(1);
+      Flux<RankGroup> generations =
+          RankGroup.generations(options.withAddress(address).withSecret(secret));
+      ranks.add(
+          generations
+              .switchMap(
+                  group ->
+                      serve(group)
+                          .then(Mono.fromFuture(group::closeAsync))
+                          .onErrorResume(FluxCclException.class, failure -> Mono.empty()))
+              .then()
+              .toFuture());
+    }
+    CompletableFuture.allOf(ranks.toArray(CompletableFuture<?>[]::new))
+        .get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+    assertThat(runs).hasValueGreaterThanOrEqualTo(2);
   }
 
   @Test

@@ -45,7 +45,11 @@ final class GpuAlgorithms implements AutoCloseable {
     try {
       PipeTable.write(pipes, table);
       addExchange();
-      addRing();
+      // Beside the kernels that use mapped memory alone, within a host: all of these keep rank
+      // order.
+      if (!topology.allMapped() || topology.hasNvlink()) {
+        addRing();
+      }
       if (Hierarchy.isPossible(topology)) {
         hierarchy = new GpuHierarchy(this, gpu, topology);
         algorithms.add(hierarchy.algorithm());

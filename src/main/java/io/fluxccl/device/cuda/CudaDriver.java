@@ -11,6 +11,7 @@ import java.util.Locale;
 import java.util.Optional;
 import jcuda.NativePointerObject;
 import jcuda.driver.CUdevice;
+import jcuda.driver.CUdevice_P2PAttribute;
 import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 import org.slf4j.LoggerFactory;
@@ -20,13 +21,6 @@ public final class CudaDriver {
   private static final String CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS";
   private static final int ENOUGH_CONNECTIONS = 8;
   private static final String TEMPORARY_DIRECTORY = "java.io.tmpdir";
-
-  /**
-   * CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: all of CUDA's atomic operations work over the
-   * link. They do over NVLink; PCIe has three of them at most.
-   */
-  private static final int ALL_ATOMICS_ARE_NATIVE = 3;
-
   private static final String UNAVAILABLE;
   private static final int COUNT;
 
@@ -155,13 +149,14 @@ public final class CudaDriver {
     if (!canReach(from, to)) {
       return GpuLink.NONE;
     }
-    if (from == to) {
-      return GpuLink.NVLINK;
-    }
+    // All of CUDA's atomic operations work over NVLink. PCIe has three of them at most.
     int[] atomics = new int[1];
     CudaError.check(
         JCudaDriver.cuDeviceGetP2PAttribute(
-            atomics, ALL_ATOMICS_ARE_NATIVE, device(from), device(to)),
+            atomics,
+            CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+            device(from),
+            device(to)),
         from,
         "cuDeviceGetP2PAttribute");
     return atomics[0] != 0 ? GpuLink.NVLINK : GpuLink.PCIE;

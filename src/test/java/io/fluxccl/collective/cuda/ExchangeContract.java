@@ -9,6 +9,7 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.NearWrap;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
@@ -212,10 +213,11 @@ abstract class ExchangeContract {
 
   private static Collectives create(
       LocalRank rank, CollectivesOptions options, Collective what, String algorithm) {
-    return Collectives.create(
-            rank.communicator(),
-            algorithm == null ? options : options.withAlgorithm(what, algorithm))
-        .join();
+    return NearWrap.of(
+        Collectives.create(
+                rank.communicator(),
+                algorithm == null ? options : options.withAlgorithm(what, algorithm))
+            .join());
   }
 
   static Shape shape(Collective what, long count, int root) {
@@ -337,7 +339,7 @@ abstract class ExchangeContract {
           rank -> {
             Random random = new Random(7);
             try (Collectives collectives =
-                Collectives.create(rank.communicator(), options()).join()) {
+                NearWrap.of(Collectives.create(rank.communicator(), options()).join())) {
               for (int round = 0; round < 12; round++) {
                 long[][] counts = new long[nRanks][nRanks];
                 for (long[] row : counts) {
@@ -380,7 +382,7 @@ abstract class ExchangeContract {
           LONG,
           rank -> {
             try (Collectives collectives =
-                Collectives.create(rank.communicator(), options()).join()) {
+                NearWrap.of(Collectives.create(rank.communicator(), options()).join())) {
               long[] sizes = new long[nRanks];
               // Where these are few, the last is just around the size of large messages.
               long[] around = {1, 1000, 70_000, (4 << 20) - 13, 5 << 20};
@@ -413,7 +415,7 @@ abstract class ExchangeContract {
             int behind = (me + nRanks - 1) % nRanks;
             byte[][] inputs = memories(nRanks, size, 1);
             try (Collectives collectives =
-                    Collectives.create(rank.communicator(), options()).join();
+                    NearWrap.of(Collectives.create(rank.communicator(), options()).join());
                 DeviceBuffer input = rank.device().allocate(size);
                 DeviceBuffer registered = rank.device().allocate(size + 8);
                 DeviceBuffer other = rank.device().allocate(size)) {
@@ -444,7 +446,7 @@ abstract class ExchangeContract {
           rank -> {
             int me = rank.rank();
             try (Collectives collectives =
-                    Collectives.create(rank.communicator(), options()).join();
+                    NearWrap.of(Collectives.create(rank.communicator(), options()).join());
                 DeviceBuffer input = rank.device().allocate(size);
                 DeviceBuffer output = rank.device().allocate(size)) {
               if (me == 0) {
@@ -481,7 +483,7 @@ abstract class ExchangeContract {
             int most = 1 << 20;
             byte[] sent = memories(nRanks, most, 3)[0];
             try (Collectives collectives =
-                    Collectives.create(rank.communicator(), options()).join();
+                    NearWrap.of(Collectives.create(rank.communicator(), options()).join());
                 DeviceBuffer memory = rank.device().allocate(most)) {
               for (int size : new int[] {1, 4096, 100_001, most}) {
                 // Between the first and the last only; the others come to the all-gather meanwhile.
@@ -514,7 +516,7 @@ abstract class ExchangeContract {
           LONG,
           rank -> {
             try (Collectives collectives =
-                Collectives.create(rank.communicator(), options()).join()) {
+                NearWrap.of(Collectives.create(rank.communicator(), options()).join())) {
               for (int round = 0; round < 5; round++) {
                 collectives.barrier().block(LONG);
               }
@@ -568,7 +570,8 @@ abstract class ExchangeContract {
       ranks.run(
           LONG,
           rank -> {
-            try (Collectives one = Collectives.create(rank.communicator(), options()).join();
+            try (Collectives one =
+                    NearWrap.of(Collectives.create(rank.communicator(), options()).join());
                 Collectives other = one.lane("other").join();
                 DeviceBuffer input = rank.device().allocate(4000);
                 DeviceBuffer a = rank.device().allocate(4000L * nRanks);

@@ -10,6 +10,7 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.NearWrap;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -114,7 +115,7 @@ abstract class QuantizedContract {
   private static byte[] reduce(LocalRank rank, String algorithm, float[] input, DataType type) {
     int bytes = input.length * type.size();
     try (Collectives collectives =
-            Collectives.create(rank.communicator(), options(algorithm)).join();
+            NearWrap.of(Collectives.create(rank.communicator(), options(algorithm)).join());
         DeviceBuffer buffer = rank.device().allocate(bytes);
         DeviceBuffer output = rank.device().allocate(bytes)) {
       buffer.upload(0, encode(input, type));

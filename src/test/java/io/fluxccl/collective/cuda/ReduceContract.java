@@ -9,6 +9,7 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.NearWrap;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaBuffer;
@@ -78,7 +79,8 @@ final class ReduceContract {
     }
     int n = rank.communicator().bootstrap().nRanks();
     int most = counts.stream().mapToInt(i -> i).max().orElse(0) * 8 + 4 * MARGIN;
-    try (Collectives collectives = Collectives.create(rank.communicator(), options).join();
+    try (Collectives collectives =
+            NearWrap.of(Collectives.create(rank.communicator(), options).join());
         DeviceBuffer input = rank.device().allocate((long) most * n);
         DeviceBuffer output = rank.device().allocate((long) most * n)) {
       List<Registration> registrations = new ArrayList<>();

@@ -15,8 +15,11 @@ import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.IntView;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.Ranks;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportProvider;
 import io.netty.util.Version;
@@ -95,6 +98,18 @@ class AllReduceTest {
             .flatMap(provider -> provider.unavailableBecause(Transport.IB0))
             .orElse("available");
     assertTrue(reason.contains("com.ibm.disni:disni:"), reason);
+  }
+
+  @Test
+  @Ranks(4)
+  void shouldCountTheRanks(LocalRank rank, Collectives collectives) {
+    try (IntView one = rank.device().allocateInts(1)) {
+      one.put(0, 1);
+      StepVerifier.create(collectives.allReduce(one, ReduceOp.SUM))
+          .expectComplete()
+          .verify(Duration.ofSeconds(30));
+      assertEquals(4, one.get(0));
+    }
   }
 
   private static ByteBuffer littleEndian() {
