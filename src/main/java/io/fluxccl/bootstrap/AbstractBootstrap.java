@@ -340,8 +340,12 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   @Override
   public final void close() {
+    boolean mayWait = !loop.inEventLoop();
+    if (mayWait && !closed.isDone()) {
+      Closing.requireBlockingThread(describe());
+    }
     CompletableFuture<Void> done = closeAsync();
-    if (!loop.inEventLoop()) {
+    if (mayWait) {
       Closing.await(
           done,
           CLOSE_SECONDS,

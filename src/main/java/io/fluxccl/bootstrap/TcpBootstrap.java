@@ -326,8 +326,9 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     // Sockets still in their handshake need no goodbye.
     channels.close(channel -> channel.pipeline().get(Handshake.class) != null);
     CompletableFuture<Void> closed = NonblockingFuture.create();
+    long graceMillis = FrameSession.graceMillis(silentRanks());
     ScheduledFuture<?> grace =
-        loop.schedule(() -> channels.close(), GRACE_MILLIS, TimeUnit.MILLISECONDS);
+        loop.schedule(() -> channels.close(), graceMillis, TimeUnit.MILLISECONDS);
     channels
         .newCloseFuture()
         .addListener(

@@ -84,14 +84,17 @@ class ReadmeTest {
 
   private Mono<Void> serve(RankGroup group) {
     runs.incrementAndGet();
-    return group.collectives().barrier().then(Mono.fromFuture(group::closeAsync));
+    return group.collectives().barrier();
   }
 
   @Test
   void shouldServeGenerations() {
     RankGroup.generations(JoinOptions.fromEnvironment().withLeastRanks(1))
         .switchMap(
-            group -> serve(group).onErrorResume(FluxCclException.class, failure -> Mono.empty()))
+            group ->
+                group
+                    .run(serve(group))
+                    .onErrorResume(FluxCclException.class, failure -> Mono.empty()))
         .blockLast();
     assertThat(runs).hasValue(1);
   }

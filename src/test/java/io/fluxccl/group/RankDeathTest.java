@@ -22,6 +22,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Real processes, really killed. {@code -Dfluxccl.kill.rounds=50} for the long version. */
 @Tag("multiprocess")
@@ -140,6 +141,24 @@ class RankDeathTest {
       assertThat(left.get(1).awaitLine("closed")).isEqualTo("closed, left: []");
       assertThat(left.get(1).end()).isZero();
       assertNothingLeft(ranks);
+    }
+  }
+
+  @Tag("timed")
+  @ParameterizedTest
+  @ValueSource(ints = {0, 2})
+  void shouldCloseAllGroupsWithinThreeSecondsIfARankIsStopped(int stopped) {
+    try (ProcessRanks ranks = TestJvms.of(RANKS, ClosingRank.class).start()) {
+      ranks.all().forEach(rank -> rank.awaitLine("joined"));
+      ranks.get(stopped).stop();
+      List<ProcessRank> left = others(ranks, List.of(stopped));
+      left.forEach(rank -> rank.tell("close"));
+      for (ProcessRank rank : left) {
+        String closed = rank.awaitLine("closed after ");
+        long millis = Long.parseLong(closed.substring(closed.lastIndexOf(' ') + 1));
+        assertThat(millis).as(about(rank)).isLessThan(3_000);
+        assertThat(rank.end()).as(about(rank)).isZero();
+      }
     }
   }
 
