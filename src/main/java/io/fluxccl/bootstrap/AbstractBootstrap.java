@@ -268,7 +268,9 @@ abstract class AbstractBootstrap implements Bootstrap {
     if (!lifecycle.fail(reason)) {
       return;
     }
-    RankLog.line(rank, () -> LOG.debug("{}: the job has failed", describe(), reason));
+    if (job() == this) {
+      reports.logFailure(reason);
+    }
     // The other ranks first: what completes below may close this bootstrap.
     relay(reason);
     subGroups.fail(reason);

@@ -46,7 +46,7 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 6;
+  static final int VERSION = 7;
 
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
@@ -65,6 +65,9 @@ final class BootstrapFrameCodec {
   static final int MAX_REASON_BYTES = 4096;
 
   private static final int MIN_MEMBER_BYTES = 27;
+
+  /** The longest description of a process: its id and a host name of Linux. */
+  private static final int MAX_PROCESS_BYTES = 128;
 
   /** How the frames of one type are written, behind the type's number, and read. */
   private record Form<F extends BootstrapFrame>(
@@ -93,7 +96,9 @@ final class BootstrapFrameCodec {
                       in.raw("mac", MAC_BYTES))),
           new Form<>(
               Register.class,
-              (frame, out) -> writeMember(frame.member(), out.bool(frame.hostsRoot())),
+              (frame, out) ->
+                  writeMember(
+                      frame.member(), out.bool(frame.hostsRoot()).string(frame.process())),
               BootstrapFrameCodec::readRegister),
           empty(Pong.class, new Pong()),
           ofRanks(Waiting.class, Waiting::missing, Waiting::new),
@@ -227,23 +232,26 @@ final class BootstrapFrameCodec {
 
   private static Register readRegister(WireReader in) {
     boolean hostsRoot = in.bool("hostsRoot");
-    return new Register(readMember(in), hostsRoot);
+    String process = in.string("process", MAX_PROCESS_BYTES);
+    return new Register(readMember(in), hostsRoot, process);
   }
 
   private static void writePeers(Peers peers, WireWriter out) {
-    out.raw(peers.jobId()).int32(peers.rootHost()).int32(peers.members().size());
+    out.raw(peers.jobId()).int32(peers.rootHost()).string(peers.rootProcess());
+    out.int32(peers.members().size());
     peers.members().forEach(member -> writeMember(member, out));
   }
 
   private static Peers readPeers(WireReader in) {
     byte[] jobId = in.raw("jobId", JOB_ID_BYTES);
     int rootHost = in.int32("rootHost");
+    String rootProcess = in.string("rootProcess", MAX_PROCESS_BYTES);
     List<Member> members = readList(in, 1, MIN_MEMBER_BYTES, BootstrapFrameCodec::readMember);
     in.check(
         rootHost >= -1 && rootHost < members.size(),
         "rootHost",
         rootHost + " of " + members.size());
-    return new Peers(jobId, rootHost, members);
+    return new Peers(jobId, rootHost, rootProcess, members);
   }
 
   private static void writeAttend(Attend attend, WireWriter out) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.ErrorCode;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
@@ -280,7 +279,8 @@ final class BootstrapRoot extends Gate {
       return;
     }
     List<Member> members = sessions.values().stream().map(each -> each.register.member()).toList();
-    peers = new Peers(jobId, rootHost, members);
+    String rootProcess = rootHost < 0 ? "" : sessions.get(rootHost).register.process();
+    peers = new Peers(jobId, rootHost, rootProcess, members);
     TcpBootstrap host = hosts.get(rootHost);
     if (host != null) {
       host.control.formed(peers); // first: messages for it may come from now on
@@ -320,15 +320,14 @@ final class BootstrapRoot extends Gate {
     if (peers == null) {
       waitingChanged = true;
       if (!session.receivedGoodbye() && !leaving) {
-        loop.schedule(() -> requireReturn(rank), Patience.RETURN_MILLIS, TimeUnit.MILLISECONDS);
+        loop.schedule(() -> requireReturn(session), Patience.RETURN_MILLIS, TimeUnit.MILLISECONDS);
       }
     } else if (session.receivedGoodbye()) {
       departed.set(rank);
       // Many leave at once as a rule: one frame names all of them.
       loop.execute(this::sendDeparted);
     } else if (!leaving && !departed.get(rank)) {
-      String death = "rank %s died: its connection with the root ended without a goodbye";
-      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
+      failed(session.death(""));
     }
     if (sessions.isEmpty() && (leaving || (peers != null && users == 0))) {
       finish();
@@ -347,11 +346,9 @@ final class BootstrapRoot extends Gate {
   }
 
   /** Ends the set-up if a rank whose connection was lost has not come again. */
-  private void requireReturn(int rank) {
-    if (peers == null && !leaving && !sessions.containsKey(rank)) {
-      String death =
-          "rank %s died during initialize: its connection with the root ended without a goodbye";
-      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death.formatted(rank)));
+  private void requireReturn(RootSession lost) {
+    if (peers == null && !leaving && !sessions.containsKey(lost.rank)) {
+      failed(lost.death(" during initialize"));
     }
   }
 

@@ -51,6 +51,7 @@ final class ControlConnection implements Handshake.Outcome {
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
   private int rootHost = FluxCclException.NO_RANK;
+  private String rootProcess = "";
   private ScheduledFuture<?> ticks;
   private List<Integer> silent = List.of();
 
@@ -243,6 +244,11 @@ final class ControlConnection implements Handshake.Outcome {
     return rootHost;
   }
 
+  /** Returns the process of that rank, for messages. */
+  String rootProcess() {
+    return rootProcess;
+  }
+
   private void receivedPeers(ChannelHandlerContext ctx, Peers peers) {
     if (formed || peers.members().size() != bootstrap.nRanks()) {
       ctx.close();
@@ -259,6 +265,7 @@ final class ControlConnection implements Handshake.Outcome {
     formed = true;
     missing = List.of();
     rootHost = peers.rootHost();
+    rootProcess = peers.rootProcess();
     long nanos = clock.intervalNanos();
     ticks = bootstrap.loop.scheduleAtFixedRate(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
     bootstrap.formed(peers);

@@ -314,9 +314,9 @@ final class PeerLinks extends Gate {
       bootstrap.fail(
           RemoteFailure.of(
               peer,
-              "%s lost rank %s: its connection ended without a goodbye",
-              bootstrap.describe(),
-              peer));
+              "rank %s died: its connection with %s ended without a goodbye",
+              peer,
+              bootstrap.describe()));
     }
     bootstrap.streamMayHaveEnded(peer);
     queueDrained();

@@ -353,7 +353,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     return links
         .listen(local)
         .thenApply(address -> new Member(address, identity.hostHash(), identity.processHash()))
-        .thenApply(member -> new Register(member, localRoot != null));
+        .thenApply(member -> new Register(member, localRoot != null, HostIdentity.process()));
   }
 
   /** Completes the set-up: all ranks have registered. */
@@ -383,14 +383,14 @@ public final class TcpBootstrap extends CollectiveBootstrap {
       fail(
           RemoteFailure.of(
               rootHost,
-              "%s lost rank %s, which hosts the root: its connection ended without a goodbye",
-              describe(),
-              rootHost));
+              "rank %s (%s), which hosts the root, died: its connection ended without a goodbye",
+              rootHost,
+              control.rootProcess()));
       return;
     }
     if (!orderly) {
       String gone = "{}: the root is gone; the ranks watch each other from now on";
-      RankLog.line(rank(), () -> LOG.warn(gone, describe()));
+      RankLog.line(rank(), () -> LOG.info(gone, describe()));
     }
     links.replaceRoot(orderly);
   }

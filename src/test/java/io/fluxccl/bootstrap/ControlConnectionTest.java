@@ -86,7 +86,7 @@ class ControlConnectionTest {
           registered.complete(null);
         } else if (frame instanceof Goodbye) {
           byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
-          ctx.channel().writeAndFlush(new Peers(jobId, -1, List.of(MEMBER, MEMBER)));
+          ctx.channel().writeAndFlush(new Peers(jobId, -1, "", List.of(MEMBER, MEMBER)));
           ctx.close();
         }
       }
