@@ -18,6 +18,9 @@ sealed interface BootstrapFrame {
   /** The acceptor's first frame. */
   record Greeting(byte[] nonce) implements BootstrapFrame {}
 
+  /** The connector's first frame: it shows the acceptor which version the connector has. */
+  record Hello() implements BootstrapFrame {}
+
   /**
    * The connector's answer: its rank, and the proof that it knows the secret.
    *

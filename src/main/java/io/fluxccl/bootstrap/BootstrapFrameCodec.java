@@ -14,6 +14,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
@@ -83,7 +84,7 @@ final class BootstrapFrameCodec {
           new Form<>(
               Greeting.class,
               (frame, out) -> out.header(MAGIC, VERSION).raw(frame.nonce()),
-              in -> new Greeting(in.header(MAGIC, VERSION).raw("nonce", NONCE_BYTES))),
+              in -> new Greeting(readVersion(in).raw("nonce", NONCE_BYTES))),
           new Form<>(Proof.class, BootstrapFrameCodec::writeProof, BootstrapFrameCodec::readProof),
           new Form<>(
               Verdict.class,
@@ -97,8 +98,7 @@ final class BootstrapFrameCodec {
           new Form<>(
               Register.class,
               (frame, out) ->
-                  writeMember(
-                      frame.member(), out.bool(frame.hostsRoot()).string(frame.process())),
+                  writeMember(frame.member(), out.bool(frame.hostsRoot()).string(frame.process())),
               BootstrapFrameCodec::readRegister),
           empty(Pong.class, new Pong()),
           ofRanks(Waiting.class, Waiting::missing, Waiting::new),
@@ -136,7 +136,14 @@ final class BootstrapFrameCodec {
           new Form<>(
               Report.class,
               (frame, out) -> out.bytes(frame.content()),
-              in -> new Report(in.bytes("content", CONTROL_LIMIT))));
+              in -> new Report(in.bytes("content", CONTROL_LIMIT))),
+          new Form<>(
+              Hello.class,
+              (frame, out) -> out.header(MAGIC, VERSION),
+              in -> {
+                readVersion(in);
+                return new Hello();
+              }));
 
   private BootstrapFrameCodec() {}
 
@@ -188,6 +195,21 @@ final class BootstrapFrameCodec {
     BootstrapFrame frame = FORMS.get(readOrdinal(in, "type", FORMS.size())).reader().apply(in);
     in.end();
     return frame;
+  }
+
+  private static WireReader readVersion(WireReader in) {
+    int magic = in.int32("magic");
+    in.check(magic == MAGIC, "magic", Integer.toHexString(magic));
+    int version = in.uint16("version");
+    if (version != VERSION) {
+      throw TransportFailure.of(
+          TransportFailure.NO_RANK,
+          "it has version %s of the bootstrap's protocol and this rank version %s; run the same"
+              + " version of FluxCCL on all ranks",
+          version,
+          VERSION);
+    }
+    return in;
   }
 
   private static void writeProof(Proof proof, WireWriter out) {

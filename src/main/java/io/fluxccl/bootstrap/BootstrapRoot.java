@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.ErrorCode;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
@@ -38,7 +39,6 @@ import org.slf4j.LoggerFactory;
  */
 final class BootstrapRoot extends Gate {
   private static final Logger LOG = LoggerFactory.getLogger(BootstrapRoot.class);
-  private static final long GRACE_MILLIS = 1000;
   private static final Duration UNUSED = Duration.ofMinutes(10);
 
   private final SharedEventLoop thread = SharedEventLoop.acquire();
@@ -74,9 +74,7 @@ final class BootstrapRoot extends Gate {
     this(key, nRanks, options, UNUSED);
   }
 
-  /**
-   * @param patience how long it stays while no rank is connected
-   */
+  /** Creates a root that closes after a time without a connected rank. */
   BootstrapRoot(SessionKey key, int nRanks, BootstrapOptions options, Duration patience) {
     this.key = CompletableFuture.completedFuture(key);
     this.patience = patience;
@@ -109,16 +107,14 @@ final class BootstrapRoot extends Gate {
     if (unused != null) {
       unused.cancel(false);
     }
-    unused =
-        loop.schedule(
-            () -> {
-              if (isUnused()) {
-                LOG.warn("no rank connects to the root at {}; it closes", listener.localAddress());
-                finish();
-              }
-            },
-            patience.toNanos(),
-            TimeUnit.NANOSECONDS);
+    unused = loop.schedule(this::closeUnused, patience.toNanos(), TimeUnit.NANOSECONDS);
+  }
+
+  private void closeUnused() {
+    if (isUnused()) {
+      LOG.warn("no rank connects to the root at {}; it closes", listener.localAddress());
+      finish();
+    }
   }
 
   private boolean isUnused() {
@@ -162,7 +158,7 @@ final class BootstrapRoot extends Gate {
     if (sessions.isEmpty()) {
       finish();
     } else {
-      loop.schedule(this::finish, GRACE_MILLIS, TimeUnit.MILLISECONDS);
+      loop.schedule(this::finish, FrameSession.graceMillis(silent), TimeUnit.MILLISECONDS);
     }
     return ended;
   }
@@ -193,7 +189,6 @@ final class BootstrapRoot extends Gate {
 
   /** Closes at once and sends nothing, as if the process had died. */
   void kill() {
-    leaving = true;
     finish();
   }
 
@@ -251,6 +246,14 @@ final class BootstrapRoot extends Gate {
   }
 
   @Override
+  void ranOut(String why) {
+    if (peers == null) {
+      String text = "the root can't accept ranks: " + why;
+      failed(new Failed(ErrorCode.TRANSPORT_FAILURE, rootHost, text));
+    }
+  }
+
+  @Override
   void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
     if (proof.kind() == LinkKind.RESUME) {
       ResumingSession.accept(channel, acceptor, sessions.get(proof.rank()));
@@ -287,7 +290,6 @@ final class BootstrapRoot extends Gate {
       sessions.values().forEach(each -> each.raiseLimit(host.links.frameLimit));
     }
     sendAllBut(rootHost, peers);
-    LOG.debug("all {} ranks have registered at {}", nRanks, listener.localAddress());
   }
 
   // Those that never registered come first: they are to blame, not those that gave up waiting.

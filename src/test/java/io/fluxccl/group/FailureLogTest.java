@@ -148,8 +148,7 @@ class FailureLogTest {
 
   @Test
   void shouldWarnOnceOfAnAbortAlsoInAJobWithSubGroups() {
-    List<RankGroup> groups =
-        RankGroup.local(2, JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST));
+    List<RankGroup> groups = RankGroup.local(2, JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST));
     groups.stream()
         .map(group -> group.split("part", 0, 0))
         .toList()
