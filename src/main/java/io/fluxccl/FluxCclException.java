@@ -126,10 +126,11 @@ public abstract class FluxCclException extends RuntimeException {
 
   /**
    * Returns the given failure as one of this tree: unwrapped from {@code CompletionException} and
-   * {@code ExecutionException}; any other exception becomes the cause of an {@link Aborted}.
+   * {@code ExecutionException}; any other exception becomes the cause of an {@link Aborted}, or of
+   * a {@link TransportFailure} if this process has no file descriptor left.
    *
    * @param failure any throwable
-   * @return the failure itself when it is a FluxCclException, otherwise an Aborted around it
+   * @return the failure itself when it is a FluxCclException, otherwise one around it
    */
   public static FluxCclException from(Throwable failure) {
     Throwable inner = failure;
@@ -141,6 +142,8 @@ public abstract class FluxCclException extends RuntimeException {
     if (inner instanceof FluxCclException) {
       return (FluxCclException) inner;
     }
-    return new Aborted(NO_RANK, "failed with " + inner, inner);
+    return OpenFiles.ranOut(inner)
+        ? new TransportFailure(NO_RANK, OpenFiles.explain(inner, "") + " (" + inner + ")", inner)
+        : new Aborted(NO_RANK, "failed with " + inner, inner);
   }
 }

@@ -10,6 +10,7 @@ import java.util.regex.Pattern;
 /** How many files and sockets this process may have open ({@code ulimit -n}). Stateless. */
 @Experimental
 public final class OpenFiles {
+  private static final String TOO_MANY = "too many open files";
   private static final Pattern LINE = Pattern.compile("Max open files\\s+(\\d{1,9})\\s");
   private static final int SHARE = 16;
   private static final int FEWEST_PENDING = 16;
@@ -51,13 +52,27 @@ public final class OpenFiles {
    * @return the limit and what to do if it was reached, or {@code otherwise}
    */
   public static String explain(Throwable cause, String otherwise) {
-    for (Throwable each = cause; each != null; each = each.getCause()) {
-      if (each.getMessage() != null && each.getMessage().contains("Too many open files")) {
-        return "too many open files (limit "
-            + (LIMIT == 0 ? "unknown" : LIMIT)
-            + "); raise it with ulimit -n";
+    return ranOut(cause)
+        ? TOO_MANY + " (limit " + (LIMIT == 0 ? "unknown" : LIMIT) + "); raise it with ulimit -n"
+        : otherwise;
+  }
+
+  /**
+   * Returns whether something failed because this process has no descriptor left.
+   *
+   * @param failure what was thrown. A class that can't be loaded does not tell why: if its file is
+   *     there, the process could not open it
+   */
+  public static boolean ranOut(Throwable failure) {
+    for (Throwable each = failure; each != null; each = each.getCause()) {
+      String message = String.valueOf(each.getMessage());
+      if (message.contains("Too many open files") || message.contains(TOO_MANY)) {
+        return true;
+      }
+      if (each instanceof NoClassDefFoundError) {
+        return OpenFiles.class.getResource("/" + message + ".class") != null;
       }
     }
-    return otherwise;
+    return false;
   }
 }

@@ -257,7 +257,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     if (reason == null) {
       throw new InvalidUsage("reason=null; say why the job ends");
     }
-    onLoop(() -> fail(reason));
+    operations.onLoop(() -> fail(reason));
   }
 
   @Override
@@ -271,7 +271,9 @@ abstract class AbstractBootstrap implements Bootstrap {
     if (!lifecycle.fail(reason)) {
       return;
     }
-    RankLog.line(rank, () -> LOG.debug("{}: the job has failed", describe(), reason));
+    if (job() == this) {
+      reports.logFailure(reason);
+    }
     // The other ranks first: what completes below may close this bootstrap.
     relay(reason);
     subGroups.fail(reason);
@@ -343,8 +345,12 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   @Override
   public final void close() {
+    boolean mayWait = !loop.inEventLoop();
+    if (mayWait && !closed.isDone()) {
+      Closing.requireBlockingThread(describe());
+    }
     CompletableFuture<Void> done = closeAsync();
-    if (!loop.inEventLoop()) {
+    if (mayWait) {
       Closing.await(
           done,
           CLOSE_SECONDS,
@@ -373,10 +379,6 @@ abstract class AbstractBootstrap implements Bootstrap {
   final FluxCclException refusal() {
     FluxCclException ended = lifecycle.failure();
     return ended == null && members == null ? notInitialized() : ended;
-  }
-
-  final void onLoop(Runnable task) {
-    operations.onLoop(task);
   }
 
   final void checkPeer(int peer) {

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import reactor.core.publisher.Flux;
@@ -118,6 +119,14 @@ public interface Bootstrap extends AutoCloseable {
 
   /** Returns a future that completes when every rank has called this. */
   CompletableFuture<Void> barrier(Deadline deadline);
+
+  /**
+   * {@link #barrier(Deadline)}, with news of the ranks that are late.
+   *
+   * @param missing called on the bootstrap's thread with the ranks that have not called this, as
+   *     far as this rank knows, after some 50 ms and whenever that changes
+   */
+  CompletableFuture<Void> barrier(Deadline deadline, Consumer<List<Integer>> missing);
 
   /**
    * Waits for some ranks.

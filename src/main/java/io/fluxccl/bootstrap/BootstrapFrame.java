@@ -18,6 +18,9 @@ sealed interface BootstrapFrame {
   /** The acceptor's first frame. */
   record Greeting(byte[] nonce) implements BootstrapFrame {}
 
+  /** The connector's first frame: it shows the acceptor which version the connector has. */
+  record Hello() implements BootstrapFrame {}
+
   /**
    * The connector's answer: its rank, and the proof that it knows the secret.
    *
@@ -40,8 +43,12 @@ sealed interface BootstrapFrame {
 
   // ---- a rank to its root ----
 
-  /** A rank registers: where it listens, and on which host and in which process it is. */
-  record Register(Member member, boolean hostsRoot) implements BootstrapFrame {}
+  /**
+   * A rank registers: where it listens, and on which host and in which process it is.
+   *
+   * @param process for people: the process id and the host's name
+   */
+  record Register(Member member, boolean hostsRoot, String process) implements BootstrapFrame {}
 
   /** The answer to {@link Ping}, and the sign of life of a rank that has joined. */
   record Pong() implements BootstrapFrame {}
@@ -56,9 +63,11 @@ sealed interface BootstrapFrame {
    *
    * @param jobId random; the key of the connections between ranks is derived from it
    * @param rootHost the rank whose process hosts the root, or -1
+   * @param rootProcess the process of that rank, as in {@link Register}, or empty
    * @param members by rank
    */
-  record Peers(byte[] jobId, int rootHost, List<Member> members) implements BootstrapFrame {}
+  record Peers(byte[] jobId, int rootHost, String rootProcess, List<Member> members)
+      implements BootstrapFrame {}
 
   /** Asks a rank for a {@link Pong}. */
   record Ping() implements BootstrapFrame {}

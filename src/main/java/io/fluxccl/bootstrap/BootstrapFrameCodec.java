@@ -14,6 +14,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
@@ -46,7 +47,7 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 6;
+  static final int VERSION = 7;
 
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
@@ -66,6 +67,9 @@ final class BootstrapFrameCodec {
 
   private static final int MIN_MEMBER_BYTES = 27;
 
+  /** The longest description of a process: its id and a host name of Linux. */
+  private static final int MAX_PROCESS_BYTES = 128;
+
   /** How the frames of one type are written, behind the type's number, and read. */
   private record Form<F extends BootstrapFrame>(
       Class<F> type, BiConsumer<F, WireWriter> writer, Function<WireReader, F> reader) {
@@ -80,7 +84,7 @@ final class BootstrapFrameCodec {
           new Form<>(
               Greeting.class,
               (frame, out) -> out.header(MAGIC, VERSION).raw(frame.nonce()),
-              in -> new Greeting(in.header(MAGIC, VERSION).raw("nonce", NONCE_BYTES))),
+              in -> new Greeting(readVersion(in).raw("nonce", NONCE_BYTES))),
           new Form<>(Proof.class, BootstrapFrameCodec::writeProof, BootstrapFrameCodec::readProof),
           new Form<>(
               Verdict.class,
@@ -93,7 +97,8 @@ final class BootstrapFrameCodec {
                       in.raw("mac", MAC_BYTES))),
           new Form<>(
               Register.class,
-              (frame, out) -> writeMember(frame.member(), out.bool(frame.hostsRoot())),
+              (frame, out) ->
+                  writeMember(frame.member(), out.bool(frame.hostsRoot()).string(frame.process())),
               BootstrapFrameCodec::readRegister),
           empty(Pong.class, new Pong()),
           ofRanks(Waiting.class, Waiting::missing, Waiting::new),
@@ -131,7 +136,14 @@ final class BootstrapFrameCodec {
           new Form<>(
               Report.class,
               (frame, out) -> out.bytes(frame.content()),
-              in -> new Report(in.bytes("content", CONTROL_LIMIT))));
+              in -> new Report(in.bytes("content", CONTROL_LIMIT))),
+          new Form<>(
+              Hello.class,
+              (frame, out) -> out.header(MAGIC, VERSION),
+              in -> {
+                readVersion(in);
+                return new Hello();
+              }));
 
   private BootstrapFrameCodec() {}
 
@@ -185,6 +197,21 @@ final class BootstrapFrameCodec {
     return frame;
   }
 
+  private static WireReader readVersion(WireReader in) {
+    int magic = in.int32("magic");
+    in.check(magic == MAGIC, "magic", Integer.toHexString(magic));
+    int version = in.uint16("version");
+    if (version != VERSION) {
+      throw TransportFailure.of(
+          TransportFailure.NO_RANK,
+          "it has version %s of the bootstrap's protocol and this rank version %s; run the same"
+              + " version of FluxCCL on all ranks",
+          version,
+          VERSION);
+    }
+    return in;
+  }
+
   private static void writeProof(Proof proof, WireWriter out) {
     writeEnum(out, proof.kind()).int32(proof.rank()).int32(proof.nRanks()).int32(proof.target());
     out.raw(proof.nonce()).raw(proof.mac());
@@ -227,23 +254,26 @@ final class BootstrapFrameCodec {
 
   private static Register readRegister(WireReader in) {
     boolean hostsRoot = in.bool("hostsRoot");
-    return new Register(readMember(in), hostsRoot);
+    String process = in.string("process", MAX_PROCESS_BYTES);
+    return new Register(readMember(in), hostsRoot, process);
   }
 
   private static void writePeers(Peers peers, WireWriter out) {
-    out.raw(peers.jobId()).int32(peers.rootHost()).int32(peers.members().size());
+    out.raw(peers.jobId()).int32(peers.rootHost()).string(peers.rootProcess());
+    out.int32(peers.members().size());
     peers.members().forEach(member -> writeMember(member, out));
   }
 
   private static Peers readPeers(WireReader in) {
     byte[] jobId = in.raw("jobId", JOB_ID_BYTES);
     int rootHost = in.int32("rootHost");
+    String rootProcess = in.string("rootProcess", MAX_PROCESS_BYTES);
     List<Member> members = readList(in, 1, MIN_MEMBER_BYTES, BootstrapFrameCodec::readMember);
     in.check(
         rootHost >= -1 && rootHost < members.size(),
         "rootHost",
         rootHost + " of " + members.size());
-    return new Peers(jobId, rootHost, members);
+    return new Peers(jobId, rootHost, rootProcess, members);
   }
 
   private static void writeAttend(Attend attend, WireWriter out) {

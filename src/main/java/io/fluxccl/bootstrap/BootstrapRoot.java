@@ -39,7 +39,6 @@ import org.slf4j.LoggerFactory;
  */
 final class BootstrapRoot extends Gate {
   private static final Logger LOG = LoggerFactory.getLogger(BootstrapRoot.class);
-  private static final long GRACE_MILLIS = 1000;
   private static final Duration UNUSED = Duration.ofMinutes(10);
 
   private final SharedEventLoop thread = SharedEventLoop.acquire();
@@ -75,9 +74,7 @@ final class BootstrapRoot extends Gate {
     this(key, nRanks, options, UNUSED);
   }
 
-  /**
-   * @param patience how long it stays while no rank is connected
-   */
+  /** Creates a root that closes after a time without a connected rank. */
   BootstrapRoot(SessionKey key, int nRanks, BootstrapOptions options, Duration patience) {
     this.key = CompletableFuture.completedFuture(key);
     this.patience = patience;
@@ -110,16 +107,14 @@ final class BootstrapRoot extends Gate {
     if (unused != null) {
       unused.cancel(false);
     }
-    unused =
-        loop.schedule(
-            () -> {
-              if (isUnused()) {
-                LOG.warn("no rank connects to the root at {}; it closes", listener.localAddress());
-                finish();
-              }
-            },
-            patience.toNanos(),
-            TimeUnit.NANOSECONDS);
+    unused = loop.schedule(this::closeUnused, patience.toNanos(), TimeUnit.NANOSECONDS);
+  }
+
+  private void closeUnused() {
+    if (isUnused()) {
+      LOG.warn("no rank connects to the root at {}; it closes", listener.localAddress());
+      finish();
+    }
   }
 
   private boolean isUnused() {
@@ -163,7 +158,7 @@ final class BootstrapRoot extends Gate {
     if (sessions.isEmpty()) {
       finish();
     } else {
-      loop.schedule(this::finish, GRACE_MILLIS, TimeUnit.MILLISECONDS);
+      loop.schedule(this::finish, FrameSession.graceMillis(silent), TimeUnit.MILLISECONDS);
     }
     return ended;
   }
@@ -194,7 +189,6 @@ final class BootstrapRoot extends Gate {
 
   /** Closes at once and sends nothing, as if the process had died. */
   void kill() {
-    leaving = true;
     finish();
   }
 
@@ -252,6 +246,14 @@ final class BootstrapRoot extends Gate {
   }
 
   @Override
+  void ranOut(String why) {
+    if (peers == null) {
+      String text = "the root can't accept ranks: " + why;
+      failed(new Failed(ErrorCode.TRANSPORT_FAILURE, rootHost, text));
+    }
+  }
+
+  @Override
   void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
     if (proof.kind() == LinkKind.RESUME) {
       ResumingSession.accept(channel, acceptor, sessions.get(proof.rank()));
@@ -280,14 +282,14 @@ final class BootstrapRoot extends Gate {
       return;
     }
     List<Member> members = sessions.values().stream().map(each -> each.register.member()).toList();
-    peers = new Peers(jobId, rootHost, members);
+    String rootProcess = rootHost < 0 ? "" : sessions.get(rootHost).register.process();
+    peers = new Peers(jobId, rootHost, rootProcess, members);
     TcpBootstrap host = hosts.get(rootHost);
     if (host != null) {
       host.control.formed(peers); // first: messages for it may come from now on
       sessions.values().forEach(each -> each.raiseLimit(host.links.frameLimit));
     }
     sendAllBut(rootHost, peers);
-    LOG.debug("all {} ranks have registered at {}", nRanks, listener.localAddress());
   }
 
   // Those that never registered come first: they are to blame, not those that gave up waiting.
@@ -320,15 +322,14 @@ final class BootstrapRoot extends Gate {
     if (peers == null) {
       waitingChanged = true;
       if (!session.receivedGoodbye() && !leaving) {
-        loop.schedule(() -> requireReturn(rank), Patience.RETURN_MILLIS, TimeUnit.MILLISECONDS);
+        loop.schedule(() -> requireReturn(session), Patience.RETURN_MILLIS, TimeUnit.MILLISECONDS);
       }
     } else if (session.receivedGoodbye()) {
       departed.set(rank);
       // Many leave at once as a rule: one frame names all of them.
       loop.execute(this::sendDeparted);
     } else if (!leaving && !departed.get(rank)) {
-      String death = "rank " + rank + " died: its connection with the root ended without a goodbye";
-      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, death));
+      failed(session.death(""));
     }
     if (sessions.isEmpty() && (leaving || (peers != null && users == 0))) {
       finish();
@@ -347,11 +348,9 @@ final class BootstrapRoot extends Gate {
   }
 
   /** Ends the set-up if a rank whose connection was lost has not come again. */
-  private void requireReturn(int rank) {
-    if (peers == null && !leaving && !sessions.containsKey(rank)) {
-      String death =
-          " died during initialize: its connection with the root ended without a goodbye";
-      failed(new Failed(ErrorCode.REMOTE_FAILURE, rank, "rank " + rank + death));
+  private void requireReturn(RootSession lost) {
+    if (peers == null && !leaving && !sessions.containsKey(lost.rank)) {
+      failed(lost.death(" during initialize"));
     }
   }
 

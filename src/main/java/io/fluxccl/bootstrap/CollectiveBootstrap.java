@@ -65,7 +65,13 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
 
   @Override
   public final CompletableFuture<Void> barrier(Deadline deadline) {
-    return gather("barrier", this::nextOfAll, Message.NO_BYTES, deadline).thenApply(all -> null);
+    return barrier(deadline, Gather.UNREPORTED);
+  }
+
+  @Override
+  public final CompletableFuture<Void> barrier(Deadline deadline, Consumer<List<Integer>> missing) {
+    return gather("barrier", this::nextOfAll, Message.NO_BYTES, deadline, missing)
+        .thenApply(all -> null);
   }
 
   @Override
@@ -104,6 +110,15 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
 
   private CompletableFuture<List<byte[]>> gather(
       String operation, Supplier<Gather.Turn> next, byte[] mine, Deadline deadline) {
+    return gather(operation, next, mine, deadline, Gather.UNREPORTED);
+  }
+
+  private CompletableFuture<List<byte[]>> gather(
+      String operation,
+      Supplier<Gather.Turn> next,
+      byte[] mine,
+      Deadline deadline,
+      Consumer<List<Integer>> missing) {
     CompletableFuture<List<byte[]>> result = NonblockingFuture.create();
     submit(
         result,
@@ -117,6 +132,7 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
             throw refused;
           }
           pipe(gather.done, result);
+          gather.whenMissing(missing);
           gather.start(operation, mine.clone(), deadline);
         });
     return result;

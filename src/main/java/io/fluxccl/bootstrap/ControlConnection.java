@@ -5,6 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
@@ -51,6 +52,7 @@ final class ControlConnection implements Handshake.Outcome {
   private List<Integer> missing = List.of();
   private String trouble = "no answer yet";
   private int rootHost = FluxCclException.NO_RANK;
+  private String rootProcess = "";
   private ScheduledFuture<?> ticks;
   private List<Integer> silent = List.of();
 
@@ -121,31 +123,36 @@ final class ControlConnection implements Handshake.Outcome {
   }
 
   @Override
-  public void foreign(String why) {
-    patience.begins();
-    if (!patience.isOver()) {
-      again(why + "; is another service at this port?");
-      return;
-    }
+  public void ranOut(String why) {
     stop();
-    bootstrap.failSetup(
-        InvalidUsage.of(
-            "%s: initialize found another service at the root's address %s: %s; choose a free port",
-            bootstrap.describe(), rendezvous.root(), why));
+    String text = bootstrap.describe() + ": initialize can't connect to the root: " + why;
+    bootstrap.failSetup(new TransportFailure(bootstrap.rank(), text));
+  }
+
+  @Override
+  public void foreign(String why) {
+    String where = bootstrap.describe() + ": initialize: no root of this job is at ";
+    refused(where + rendezvous.root() + ": " + why, why);
+  }
+
+  /** Logs a refusal at once, and fails the set-up if there is nothing but refusals for a while. */
+  private void refused(String text, String why) {
+    if (patience.begins()) {
+      RankLog.line(bootstrap.rank(), () -> LOG.warn("{}", text));
+    }
+    if (patience.isOver()) {
+      stop();
+      bootstrap.failSetup(new InvalidUsage(text));
+    } else {
+      again(why);
+    }
   }
 
   @Override
   public void mistrusted() {
-    String where = bootstrap.describe() + ": initialize reached the root at " + rendezvous.root();
-    if (patience.begins()) {
-      RankLog.line(bootstrap.rank(), () -> LOG.warn("{}: {}", where, Handshake.SECRETS_DIFFER));
-    }
-    if (!patience.isOver()) {
-      again(Handshake.SECRETS_DIFFER);
-      return;
-    }
-    stop();
-    bootstrap.failSetup(new InvalidUsage(where + ": " + Handshake.SECRETS_DIFFER));
+    String where = bootstrap.describe() + ": initialize reached the root at ";
+    String why = Handshake.SECRETS_DIFFER;
+    refused(where + rendezvous.root() + ": " + why, why);
   }
 
   /** Ends the set-up if the root that was lost has not come again. */
@@ -243,6 +250,11 @@ final class ControlConnection implements Handshake.Outcome {
     return rootHost;
   }
 
+  /** Returns the process of that rank, for messages. */
+  String rootProcess() {
+    return rootProcess;
+  }
+
   private void receivedPeers(ChannelHandlerContext ctx, Peers peers) {
     if (formed || peers.members().size() != bootstrap.nRanks()) {
       ctx.close();
@@ -259,6 +271,7 @@ final class ControlConnection implements Handshake.Outcome {
     formed = true;
     missing = List.of();
     rootHost = peers.rootHost();
+    rootProcess = peers.rootProcess();
     long nanos = clock.intervalNanos();
     ticks = bootstrap.loop.scheduleAtFixedRate(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
     bootstrap.formed(peers);

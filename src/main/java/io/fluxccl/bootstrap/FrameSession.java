@@ -10,6 +10,7 @@ import io.netty.channel.ChannelHandler;
 import io.netty.channel.ChannelHandler.Sharable;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.SimpleChannelInboundHandler;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -21,10 +22,17 @@ import java.util.concurrent.CompletableFuture;
  */
 @Sharable // a session that resumes goes from one channel to the next
 abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> {
+  private static final long GRACE_MILLIS = 1000;
+
   private Channel channel;
   private boolean receivedGoodbye;
   private boolean sentGoodbye;
   private long excusedNanos = System.nanoTime();
+
+  /** Returns how long a side that leaves waits until the others close; silent ones never do. */
+  static long graceMillis(List<Integer> silent) {
+    return silent.isEmpty() ? GRACE_MILLIS : GRACE_MILLIS / 2;
+  }
 
   FrameSession(Channel channel) {
     super(BootstrapFrame.class);

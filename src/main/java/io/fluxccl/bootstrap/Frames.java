@@ -35,6 +35,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
+import javax.net.ssl.SSLException;
+import javax.net.ssl.SSLHandshakeException;
 import org.slf4j.LoggerFactory;
 
 /** Sockets that carry {@link BootstrapFrame}s, each behind its length in 4 bytes, big endian. */
@@ -83,7 +85,7 @@ final class Frames {
         .addListener(
             (ChannelFuture bound) -> {
               if (bound.isSuccess()) {
-                bound.channel().pipeline().addLast(new AcceptTrouble());
+                bound.channel().pipeline().addLast(new AcceptTrouble(gate));
                 listening.complete(bound.channel());
                 return;
               }
@@ -221,8 +223,18 @@ final class Frames {
   static String describe(Throwable cause) {
     Throwable inner =
         cause instanceof DecoderException && cause.getCause() != null ? cause.getCause() : cause;
-    return OpenFiles.explain(
-        inner, inner.getMessage() == null ? inner.toString() : inner.getMessage());
+    String text = inner.getMessage() == null ? inner.toString() : inner.getMessage();
+    if (inner.getClass().getSimpleName().equals("NotSslRecordException")) {
+      return TlsChannels.NO_TLS; // of Netty, whose handler of TLS may be missing
+    }
+    return inner instanceof SSLHandshakeException
+        ? text + "; set the same FLUXCCL_TLS_AUTHORITIES, with certificates of these, for all ranks"
+        : OpenFiles.explain(inner, text);
+  }
+
+  /** Whether two sides can't understand each other: their versions, TLS or certificates differ. */
+  static boolean isMismatch(Throwable cause) {
+    return cause instanceof DecoderException || cause instanceof SSLException;
   }
 
   /** Reports that a listener can't accept; Netty tries again after a second. */
@@ -230,9 +242,18 @@ final class Frames {
     private static final RecurringWarning WARNING =
         new RecurringWarning(LoggerFactory.getLogger(Frames.class));
 
+    private final Gate gate;
+
+    AcceptTrouble(Gate gate) {
+      this.gate = gate;
+    }
+
     @Override
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
       WARNING.warn("no connection accepted at " + ctx.channel() + ": " + describe(cause));
+      if (OpenFiles.ranOut(cause)) {
+        gate.ranOut(describe(cause));
+      }
     }
   }
 
@@ -244,20 +265,24 @@ final class Frames {
     /** How a record of TLS begins that opens a connection. */
     private static final int TLS_HANDSHAKE = 0x1603;
 
+    /** How one begins that ends it. */
+    private static final int TLS_ALERT = 0x1503;
+
     private static final int MAX_SHOWN_HEX = 8;
 
     ForeignBytes(ByteBuf sent) {
       super(
           new TransportFailure(
               TransportFailure.NO_RANK,
-              Text.of("it does not speak FluxCCL's protocol (it sent %s)", show(sent))
-                  + (isTls(sent)
-                      ? "; it uses TLS and this rank not: give FLUXCCL_TLS to all"
-                      : "")));
+              isTls(sent)
+                  ? "it uses TLS and this rank does not; set FLUXCCL_TLS for all ranks or for none"
+                  : Text.of("it does not speak FluxCCL's protocol (it sent %s)", show(sent))
+                      + "; another service has this port"));
     }
 
     private static boolean isTls(ByteBuf sent) {
-      return sent.readableBytes() > 1 && sent.getUnsignedShort(sent.readerIndex()) == TLS_HANDSHAKE;
+      int type = sent.readableBytes() > 1 ? sent.getUnsignedShort(sent.readerIndex()) : 0;
+      return type == TLS_HANDSHAKE || type == TLS_ALERT;
     }
 
     /** Returns the first line as a text, or the first bytes as hex digits if it is none. */

@@ -6,6 +6,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandlerContext;
 import java.util.Iterator;
@@ -13,9 +14,17 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Decides which connectors a listener admits. Only on the event loop. */
 abstract class Gate {
+  private static final Logger LOG = LoggerFactory.getLogger(Gate.class);
+  private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
+
+  /** Apart from strangers, so that a flood of these does not hide why a rank can't join. */
+  private static final RecurringWarning MISMATCHES = new RecurringWarning(LOG);
+
   /** The sockets that have not proved themselves, the oldest first. */
   private final Set<ChannelHandlerContext> unproven = new LinkedHashSet<>();
 
@@ -70,6 +79,18 @@ abstract class Gate {
     unproven.add(socket);
     return oldest;
   }
+
+  /** Closes a socket, and logs why. */
+  static void refuse(ChannelHandlerContext socket, String why, boolean isMismatch) {
+    if (socket.channel().isOpen()) {
+      RecurringWarning warning = isMismatch ? MISMATCHES : STRANGERS;
+      warning.warn("closed a connection from " + socket.channel().remoteAddress() + ": " + why);
+      socket.close();
+    }
+  }
+
+  /** Learns that no connection can be accepted, because this process has no descriptor for it. */
+  void ranOut(String why) {}
 
   /** Learns that a socket has proved itself, or is closed. */
   final void ends(ChannelHandlerContext socket) {

@@ -17,6 +17,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 
 /**
  * Gathers one block of each of some ranks at each of them. The first of the ranks leads: the others
@@ -25,6 +26,11 @@ import java.util.concurrent.TimeUnit;
  * the event loop.
  */
 abstract class Gather {
+  private static final long REPORT_MILLIS = 50;
+
+  /** The listener of a gather whose caller does not ask for the ranks that are late. */
+  static final Consumer<List<Integer>> UNREPORTED = missing -> {};
+
   // Not the caller's future: a leader whose caller cancels still serves the others.
   final CompletableFuture<List<byte[]>> done = NonblockingFuture.create();
 
@@ -32,6 +38,7 @@ abstract class Gather {
   final List<Integer> ranks;
   final StreamKey key;
   final byte[][] blocks;
+  private Consumer<List<Integer>> onMissing = UNREPORTED;
 
   /** A gather's place in the order of those that must match on the ranks that take part. */
   record Turn(List<Integer> ranks, StreamKey key) {}
@@ -48,6 +55,11 @@ abstract class Gather {
     return turn.ranks().get(0) == bootstrap.rank()
         ? new Leader(bootstrap, turn)
         : new Follower(bootstrap, turn);
+  }
+
+  /** Calls a listener with the ranks that are late, whenever this rank learns of them. */
+  final void whenMissing(Consumer<List<Integer>> listener) {
+    onMissing = listener;
   }
 
   final void start(String operation, byte[] mine, Deadline deadline) {
@@ -68,6 +80,16 @@ abstract class Gather {
   /** Returns the ranks for which this one waits, as far as it knows; not empty. */
   abstract List<Integer> missing();
 
+  final boolean isReported() {
+    return onMissing != UNREPORTED;
+  }
+
+  final void reportMissing() {
+    if (!done.isDone()) {
+      onMissing.accept(missing());
+    }
+  }
+
   /** Ends it here; messages that still come for it are dropped. */
   abstract void drop();
 
@@ -86,7 +108,6 @@ abstract class Gather {
 
   /** Collects the blocks. */
   private static final class Leader extends Gather {
-    private static final long REPORT_MILLIS = 50;
     private static final int REPORTED_RANKS_PER_MILLI = 4;
 
     private final List<Part> parts = new ArrayList<>();
@@ -132,6 +153,7 @@ abstract class Gather {
           send(ranks.get(i), news);
         }
       }
+      reportMissing();
     }
 
     private void stopReports() {
@@ -227,6 +249,10 @@ abstract class Gather {
     void begin(byte[] mine) {
       send(leader, Message.of(mine));
       bootstrap.receive(inbound, this);
+      if (isReported()) {
+        // The leader may be missing itself; if it is not, it has reported by then.
+        bootstrap.loop.schedule(this::reportMissing, 2 * REPORT_MILLIS, TimeUnit.MILLISECONDS);
+      }
     }
 
     @Override
@@ -255,6 +281,7 @@ abstract class Gather {
       GatherAnswer answer = GatherAnswer.of(message, leader, blocks.length - received);
       if (answer instanceof Missing news) {
         missing = news.ranks();
+        reportMissing();
       } else if (answer instanceof GaveUp news) {
         throw new Timeout(news.rank(), news.reason());
       } else if (answer instanceof Blocks some) {

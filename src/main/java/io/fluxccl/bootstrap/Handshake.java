@@ -2,13 +2,14 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
-import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFutureListener;
 import io.netty.channel.ChannelHandlerContext;
@@ -47,7 +48,6 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       "its process belongs to another user; ranks of several users need the same FLUXCCL_SECRET";
 
   private static final Logger LOG = LoggerFactory.getLogger(Handshake.class);
-  private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
 
   final byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
   private ScheduledFuture<?> deadline;
@@ -122,20 +122,22 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     /** There is no connection, or no handshake. */
     void lost(String why);
 
+    /** This process has no descriptor for a socket. */
+    default void ranOut(String why) {
+      lost(why);
+    }
+
     /** Nobody listens there. */
     default void absent(String why) {
       lost(why);
     }
 
-    /** The other side sent bytes that are not FluxCCL's, or is another user's process. */
+    /** The other side is another service, of another user or version, or TLS does not fit. */
     default void foreign(String why) {
       lost(why);
     }
 
-    /**
-     * The acceptor says that this side's secret is wrong. Nothing proves that it is the job's own
-     * acceptor: it shares no secret with this side.
-     */
+    /** The acceptor refuses this side's secret; nothing proves that it is the job's own. */
     default void mistrusted() {
       lost(SECRETS_DIFFER);
     }
@@ -168,6 +170,9 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     @Override
     protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+      if (frame instanceof Hello && !proofReceived) {
+        return; // of the right version
+      }
       if (!(frame instanceof Proof proof) || proofReceived) {
         refuse(ctx, "unexpected " + frame.getClass().getSimpleName());
         return;
@@ -215,22 +220,19 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         ctx.channel().writeAndFlush(verdict);
         Frames.sign(ctx.channel(), key.frames(false, proof, nonce, certificate));
       } else {
-        LOG.debug("refused rank {} from {}: {}", proof.rank(), remote(ctx), admission);
+        LOG.debug("refused rank {} from {}: {}", proof.rank(), ctx.channel(), admission);
         ctx.channel().writeAndFlush(verdict).addListener(ChannelFutureListener.CLOSE);
       }
     }
 
     @Override
     void refuse(ChannelHandlerContext ctx, String why) {
-      if (!ctx.channel().isOpen()) {
-        return;
-      }
-      STRANGERS.warn("closed a connection from " + remote(ctx) + ": " + why);
-      ctx.close();
+      Gate.refuse(ctx, why, false);
     }
 
-    private static Object remote(ChannelHandlerContext ctx) {
-      return ctx.channel().remoteAddress();
+    @Override
+    public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+      Gate.refuse(ctx, Frames.describe(cause), Frames.isMismatch(cause));
     }
 
     private void done(ChannelHandlerContext ctx) {
@@ -282,6 +284,8 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
                   String why = Frames.describe(done.cause());
                   if (Frames.isRefused(done.cause())) {
                     outcome.absent(why);
+                  } else if (OpenFiles.ranOut(done.cause())) {
+                    outcome.ranOut(why);
                   } else {
                     outcome.lost(why);
                   }
@@ -293,6 +297,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     public void channelActive(ChannelHandlerContext ctx) {
       connected = true;
       begin(ctx);
+      ctx.channel().writeAndFlush(new Hello());
     }
 
     /** Whether there is a connection on which the other side has sent no greeting yet. */
@@ -368,7 +373,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     @Override
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-      if (cause instanceof Frames.ForeignBytes && isUnanswered()) {
+      if (Frames.isMismatch(cause) && isUnanswered()) {
         decided = true;
         ctx.close();
         outcome.foreign(Frames.describe(cause));
@@ -377,17 +382,13 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       }
     }
 
-    private void lose(String why) {
-      if (!decided) {
-        decided = true;
-        outcome.lost(why);
-      }
-    }
-
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
       stopDeadline();
-      lose(trouble == null ? closedBecause() : trouble);
+      if (!decided) {
+        decided = true;
+        outcome.lost(trouble == null ? closedBecause() : trouble);
+      }
     }
 
     private String closedBecause() {

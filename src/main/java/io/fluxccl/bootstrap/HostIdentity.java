@@ -51,12 +51,22 @@ public record HostIdentity(long hostHash, long processHash) {
     return Text.of("HostIdentity(host=%016x, process=%016x)", hostHash, processHash);
   }
 
-  private static String describeHost() {
+  /** Returns the host's name, or an empty text. */
+  static String hostName() {
     // The kernel's name for this host needs no name server, which might not answer for seconds.
     String name = textOf(() -> Files.readString(Path.of("/proc/sys/kernel/hostname")));
+    return name.isEmpty() ? textOf(() -> InetAddress.getLocalHost().getHostName()) : name;
+  }
+
+  /** Returns this process for people, for example {@code pid 4711 on host-b}. */
+  static String process() {
+    return "pid " + ProcessHandle.current().pid() + " on " + hostName();
+  }
+
+  private static String describeHost() {
     return String.join(
         "|",
-        name.isEmpty() ? textOf(() -> InetAddress.getLocalHost().getHostName()) : name,
+        hostName(),
         textOf(() -> Files.readString(Path.of("/proc/sys/kernel/random/boot_id"))),
         textOf(() -> Files.readSymbolicLink(Path.of("/proc/self/ns/pid"))),
         textOf(() -> new TreeMap<>(Files.readAttributes(Path.of("/dev/shm"), "unix:dev,ino"))));

@@ -116,7 +116,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
     Deadline noticed = Deadline.after(SILENCE);
     Deadline over =
         livenessTimeout.isZero() ? Deadline.never() : Deadline.after(SILENCE.plus(livenessTimeout));
-    onLoop(
+    operations.onLoop(
         () -> {
           if (gone) {
             return;
@@ -131,7 +131,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
 
   /** Lets this rank answer heartbeats again. */
   public void answerAgain() {
-    onLoop(
+    operations.onLoop(
         () -> {
           silencing.dispose();
           tellOthers(false);
@@ -201,6 +201,6 @@ public final class LocalBootstrap extends CollectiveBootstrap {
           }
           return JobDump.of(nRanks(), answers);
         },
-        this::onLoop);
+        operations::onLoop);
   }
 }

@@ -229,6 +229,14 @@ final class PeerLink extends ResumingSession {
       again();
     }
 
+    @Override
+    public void ranOut(String why) {
+      TcpBootstrap bootstrap = links.bootstrap;
+      String text = bootstrap.describe() + " can't connect to rank " + peer + ": " + why;
+      bootstrap.fail(new TransportFailure(bootstrap.rank(), text));
+      again();
+    }
+
     private void again() {
       boolean late = links.isFlushing() || System.nanoTime() - keepTryingUntil >= 0;
       if (shut || (late && nothingToSend())) {

@@ -199,10 +199,16 @@ final class PeerLinks extends Gate {
   /** Learns that a connection has no queue any more. */
   void queueDrained() {
     if (flushed != null
-        && !bootstrap.control.isResuming()
-        && outgoing.values().stream().allMatch(PeerLink.Outgoing::idle)) {
+        && !(bootstrap.control.isResuming() && answers(bootstrap.control.rootHost()))
+        && outgoing.entrySet().stream()
+            .allMatch(each -> each.getValue().idle() || !answers(each.getKey()))) {
       flushed.complete(null);
     }
+  }
+
+  /** Whether leaving waits for the connection with a rank: a silent one would take too long. */
+  private boolean answers(int peer) {
+    return !bootstrap.silentRanks().contains(peer);
   }
 
   /** Sends a goodbye on every connection; the other sides close them. */
@@ -308,9 +314,9 @@ final class PeerLinks extends Gate {
       bootstrap.fail(
           RemoteFailure.of(
               peer,
-              "%s lost rank %s: its connection ended without a goodbye",
-              bootstrap.describe(),
-              peer));
+              "rank %s died: its connection with %s ended without a goodbye",
+              peer,
+              bootstrap.describe()));
     }
     bootstrap.streamMayHaveEnded(peer);
     queueDrained();

@@ -124,7 +124,7 @@ record Rendezvous(
       return resolve(false)
           .thenApplyAsync(
               ip -> checkTrusted(ip, address, key, options, bootstrap.describe()),
-              bootstrap::onLoop)
+              bootstrap.operations::onLoop)
           .thenCompose(this::reach);
     }
 
@@ -144,7 +144,7 @@ record Rendezvous(
                 }
                 return after(RESOLVE_RETRY_MILLIS).thenCompose(now -> resolve(true));
               },
-              bootstrap::onLoop);
+              bootstrap.operations::onLoop);
     }
 
     private CompletableFuture<Rendezvous> reach(InetAddress ip) {

@@ -5,12 +5,10 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Report;
+import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.RankReport;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -19,10 +17,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** What one rank answers when it is asked what it does: a part for each of its communicators. */
 final class Reports {
-  private static final String HOST = host();
+  private static final Logger LOG = LoggerFactory.getLogger(Reports.class);
+  private static final String HOST = HostIdentity.hostName();
   // Longer than a busy machine stops a thread.
   private static final long GRACE_MILLIS = 5000;
   private static final int MOST_BYTES = BootstrapFrameCodec.CONTROL_LIMIT - 64;
@@ -32,15 +34,6 @@ final class Reports {
 
   Reports(AbstractBootstrap bootstrap) {
     this.bootstrap = bootstrap;
-  }
-
-  // The kernel's name for this host needs no name server, which might not answer for seconds.
-  private static String host() {
-    try {
-      return Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
-    } catch (IOException e) {
-      return "this host";
-    }
   }
 
   /** {@link Bootstrap#report}. */
@@ -57,7 +50,7 @@ final class Reports {
           InvalidUsage.of("dump: %s has not joined its job", bootstrap.describe()));
     }
     CompletableFuture<JobDump> asked =
-        CompletableFuture.supplyAsync(() -> links.inquire(all, limit), bootstrap::onLoop)
+        CompletableFuture.supplyAsync(() -> links.inquire(all, limit), bootstrap.operations::onLoop)
             .thenCompose(Function.identity());
     // The bootstrap's thread keeps the limit itself, unless it has ended or is stuck.
     return asked
@@ -88,6 +81,25 @@ final class Reports {
         System.nanoTime(),
         bootstrap.silentNanos(),
         groups);
+  }
+
+  /**
+   * Logs that the job has failed: why, and in which calls of this rank. The only warning of a
+   * failure. On the event loop.
+   */
+  void logFailure(FluxCclException reason) {
+    String calls =
+        parts.stream()
+            .map(part -> part.get().callsInFlight())
+            .filter(text -> !text.isEmpty())
+            .collect(Collectors.joining(", "));
+    String place = calls.isEmpty() ? "" : "; " + bootstrap.describe() + " was in " + calls;
+    RankLog.line(
+        bootstrap.rank(),
+        () -> {
+          LOG.warn("{}{}", reason.getMessage(), place);
+          LOG.debug("{}: the job has failed", bootstrap.describe(), reason);
+        });
   }
 
   /** Returns the answer to somebody who asks; without all calls if it were too long. */

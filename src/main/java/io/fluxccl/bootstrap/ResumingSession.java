@@ -7,6 +7,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
+import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelHandler;
@@ -29,6 +30,7 @@ import org.slf4j.LoggerFactory;
  */
 abstract class ResumingSession extends FrameSession implements Handshake.Outcome {
   private static final Logger LOG = LoggerFactory.getLogger(ResumingSession.class);
+  private static final RecurringWarning REPLACED = new RecurringWarning(LOG);
   private static final int CONFIRM_FRAMES = 64;
   private static final int CONFIRM_BYTES = 256 << 10;
   private static final int FRAME_OVERHEAD = 64;
@@ -195,7 +197,8 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
       lastReceivedNanos = super.lastReceivedNanos();
       resuming = true;
       backoffMillis = MIN_BACKOFF_MILLIS;
-      LOG.warn("a connection of the bootstrap was reset: {}; it is replaced", ctx.channel());
+      // No warning yet: a process that ends may reset its connections, too.
+      LOG.debug("a connection of the bootstrap was reset: {}", ctx.channel());
       tryAgain();
     } else {
       ended();
@@ -236,6 +239,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     confirmedFrames = received;
     unconfirmedBytes = 0;
     kept.forEach(this::writeNow);
+    REPLACED.warn("a connection of the bootstrap was reset and is replaced: " + next);
     resumed();
   }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.ErrorCode;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
@@ -18,6 +20,13 @@ final class RootSession extends ResumingSession {
     super(id, channel);
     this.root = root;
     this.rank = rank;
+  }
+
+  /** Returns the failure of a job whose rank has died. */
+  Failed death(String when) {
+    String process = register == null ? "" : " (" + register.process() + ")";
+    String text = "rank %s%s died%s: its connection with the root ended without a goodbye";
+    return new Failed(ErrorCode.REMOTE_FAILURE, rank, Text.of(text, rank, process, when));
   }
 
   @Override

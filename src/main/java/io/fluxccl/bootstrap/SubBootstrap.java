@@ -231,7 +231,9 @@ final class SubBootstrap extends CollectiveBootstrap {
         CompletableFuture<Void> done = NonblockingFuture.create();
         StreamKey key = new StreamKey(rank(), Space.LEFT, 0, 0);
         transmit(peer, key, Message.of(Message.NO_BYTES), done);
-        sent.add(done);
+        if (!silentRanks().contains(peer)) {
+          sent.add(done);
+        }
       }
     }
     forgetIfAllHaveLeft();

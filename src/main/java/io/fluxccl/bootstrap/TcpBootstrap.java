@@ -141,7 +141,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
    * @return as {@link #initialize(UniqueId)}; fails as soon as another member is known to be dead
    */
   public CompletableFuture<Void> initialize(Membership membership) {
-    membership.broken().thenAccept(reason -> onLoop(() -> failSetup(reason)));
+    membership.broken().thenAccept(reason -> operations.onLoop(() -> failSetup(reason)));
     return begin(() -> join(membership.rendezvous()));
   }
 
@@ -161,7 +161,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
       return CompletableFuture.failedFuture(
           InvalidUsage.of("%s: initialize was called before; create another one", describe()));
     }
-    onLoop(() -> begin(start, deadline));
+    operations.onLoop(() -> begin(start, deadline));
     return ready.copy();
   }
 
@@ -326,8 +326,9 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     // Sockets still in their handshake need no goodbye.
     channels.close(channel -> channel.pipeline().get(Handshake.class) != null);
     CompletableFuture<Void> closed = NonblockingFuture.create();
+    long graceMillis = FrameSession.graceMillis(silentRanks());
     ScheduledFuture<?> grace =
-        loop.schedule(() -> channels.close(), GRACE_MILLIS, TimeUnit.MILLISECONDS);
+        loop.schedule(() -> channels.close(), graceMillis, TimeUnit.MILLISECONDS);
     channels
         .newCloseFuture()
         .addListener(
@@ -352,7 +353,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     return links
         .listen(local)
         .thenApply(address -> new Member(address, identity.hostHash(), identity.processHash()))
-        .thenApply(member -> new Register(member, localRoot != null));
+        .thenApply(member -> new Register(member, localRoot != null, HostIdentity.process()));
   }
 
   /** Completes the set-up: all ranks have registered. */
@@ -382,14 +383,14 @@ public final class TcpBootstrap extends CollectiveBootstrap {
       fail(
           RemoteFailure.of(
               rootHost,
-              "%s lost rank %s, which hosts the root: its connection ended without a goodbye",
-              describe(),
-              rootHost));
+              "rank %s (%s), which hosts the root, died: its connection ended without a goodbye",
+              rootHost,
+              control.rootProcess()));
       return;
     }
     if (!orderly) {
       String gone = "{}: the root is gone; the ranks watch each other from now on";
-      RankLog.line(rank(), () -> LOG.warn(gone, describe()));
+      RankLog.line(rank(), () -> LOG.info(gone, describe()));
     }
     links.replaceRoot(orderly);
   }

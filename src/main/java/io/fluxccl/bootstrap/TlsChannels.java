@@ -4,7 +4,11 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.OptionalLibrary;
 import io.fluxccl.tls.Tls;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.Unpooled;
 import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.handler.ssl.SslHandler;
 import java.util.Optional;
 import javax.net.ssl.SSLException;
@@ -15,6 +19,8 @@ import javax.net.ssl.SSLException;
  * a certificate of its own makes the proofs differ.
  */
 final class TlsChannels {
+  static final String NO_TLS =
+      "it does not use TLS and this rank does; set FLUXCCL_TLS for all ranks or for none";
   private static final byte[] NONE = {};
 
   private TlsChannels() {}
@@ -39,7 +45,33 @@ final class TlsChannels {
               SslHandler handler = new SslHandler(connects ? tls.connecting() : tls.accepting());
               handler.setHandshakeTimeoutMillis(Handshake.LIMIT_MILLIS);
               channel.pipeline().addFirst(handler);
+              if (!connects) {
+                channel.pipeline().addFirst(new PlaintextGuard());
+              }
             });
+  }
+
+  /**
+   * Sends a connector without TLS an alert, from which it learns at once that this side uses TLS.
+   */
+  private static final class PlaintextGuard extends ChannelInboundHandlerAdapter {
+    private static final int HANDSHAKE_RECORD = 0x16;
+
+    /** The fatal alert protocol_version, in a record of TLS 1.2. */
+    private static final byte[] ALERT = {0x15, 3, 3, 0, 2, 2, 70};
+
+    @Override
+    public void channelRead(ChannelHandlerContext ctx, Object first) {
+      ByteBuf bytes = (ByteBuf) first;
+      if (bytes.getUnsignedByte(bytes.readerIndex()) == HANDSHAKE_RECORD) {
+        ctx.pipeline().remove(this);
+        ctx.fireChannelRead(first);
+      } else {
+        bytes.release();
+        ctx.writeAndFlush(Unpooled.wrappedBuffer(ALERT));
+        ctx.fireExceptionCaught(new SSLException(NO_TLS));
+      }
+    }
   }
 
   /** Returns the fingerprint of the accepting side's certificate; nothing without TLS. */

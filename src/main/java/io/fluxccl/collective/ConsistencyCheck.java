@@ -35,8 +35,8 @@ final class ConsistencyCheck {
   private final int nRanks;
   private final int tag;
 
-  // Runs are compared one after the other; guarded by the lane's lock.
-  private CompletableFuture<Void> last = CompletableFuture.completedFuture(null);
+  // Runs are compared one after the other; written under the lane's lock.
+  private volatile CompletableFuture<Void> last = CompletableFuture.completedFuture(null);
   private long runs;
 
   ConsistencyCheck(Communicator communicator, Registrations registrations, int tag) {
@@ -52,6 +52,11 @@ final class ConsistencyCheck {
     Turn turn = new Turn(++runs, last, new CompletableFuture<>());
     last = turn.done();
     return turn;
+  }
+
+  /** Returns whether no run is being compared: all have been enqueued, or refused. */
+  boolean isIdle() {
+    return last.isDone();
   }
 
   /** The place of a run among those that are compared. */

@@ -58,8 +58,8 @@ final class Lane implements AutoCloseable {
   /** The last run of another lane that has a collective of this one. */
   final AtomicReference<OtherLanes.Use> use = new AtomicReference<>(OtherLanes.Use.NONE);
 
-  // How many collectives of all ranks were enqueued; guarded by enqueueing.
-  long rounds;
+  // How many collectives of all ranks were enqueued; written under enqueueing.
+  volatile long rounds;
 
   // How many of them are done. Threads that complete runs may arrive in another order.
   final AtomicLong roundsDone = new AtomicLong();
@@ -90,7 +90,7 @@ final class Lane implements AutoCloseable {
 
   /** Listens to the peers. A failure closes this lane, unless its stream is another owner's. */
   Lane live(boolean isStreamOwn) {
-    leaveNotices.listen(this::left);
+    leaveNotices.listen(this::left, () -> consistency.isIdle() ? rounds : Long.MAX_VALUE);
     communicator
         .inFlight(lifetime)
         .exceptionally(
@@ -381,8 +381,8 @@ final class Lane implements AutoCloseable {
   }
 
   /**
-   * Closes connections and frees what the families prepared, after the runs already enqueued have
-   * ended. Waits for nothing. Idempotent.
+   * Closes connections and frees what the families prepared, after the runs enqueued have ended.
+   * Waits for nothing. Idempotent.
    */
   @Override
   public void close() {

@@ -11,6 +11,7 @@ import io.fluxccl.wire.WireWriter;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.IntConsumer;
+import java.util.function.LongSupplier;
 import java.util.stream.IntStream;
 
 /**
@@ -35,6 +36,7 @@ final class LeaveNotices {
   // Guarded by this, as is writing to left.
   private final CompletableFuture<?>[] listening;
   private boolean stopped;
+  private Runnable endOfListening = () -> {};
   private volatile Left left = new Left(-1, Long.MAX_VALUE);
 
   /**
@@ -62,9 +64,12 @@ final class LeaveNotices {
    *
    * @param onLeave called, on any thread, with a peer that has left; {@link #missing} takes that
    *     peer into account by then
+   * @param rounds returns how many collectives of all ranks this rank has enqueued, to notify a
+   *     peer when this rank's group begins to leave; the largest number if it may enqueue more
    */
-  void listen(IntConsumer onLeave) {
+  void listen(IntConsumer onLeave, LongSupplier rounds) {
     peers().forEach(peer -> listen(peer, onLeave));
+    endOfListening = communicator.whenLeaving(peer -> send(peer, notice(rounds.getAsLong())));
   }
 
   private void listen(int peer, IntConsumer onLeave) {
@@ -118,6 +123,7 @@ final class LeaveNotices {
   /** Stops listening: this lane has nothing in flight and gets no more. */
   synchronized void stop() {
     stopped = true;
+    endOfListening.run();
     for (CompletableFuture<?> notice : listening) {
       if (notice != null) {
         notice.cancel(false);
@@ -136,8 +142,16 @@ final class LeaveNotices {
     if (communicator.endsTogether()) {
       return;
     }
-    byte[] notice = new WireWriter().int64(lanes[rank()]).int64(rounds).toBytes();
-    peers().forEach(peer -> communicator.sendNotice(peer, tag, notice, Deadline.after(SOON)));
+    byte[] notice = notice(rounds);
+    peers().forEach(peer -> send(peer, notice));
+  }
+
+  private byte[] notice(long rounds) {
+    return new WireWriter().int64(lanes[rank()]).int64(rounds).toBytes();
+  }
+
+  private void send(int peer, byte[] notice) {
+    communicator.sendNotice(peer, tag, notice, Deadline.after(SOON));
   }
 
   /**

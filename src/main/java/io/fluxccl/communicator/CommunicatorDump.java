@@ -118,8 +118,8 @@ final class CommunicatorDump implements AutoCloseable {
   private void write(FluxCclException reason) {
     FlightEvents.failure(bootstrap.rank(), reason);
     DumpFile dump = new DumpFile(bootstrap.rank(), bootstrap.nRanks(), report(), reason);
-    LOG.info("{}", dump.summary());
-    dump.write().ifPresent(path -> LOG.warn("the calls of this rank are in {}", path));
+    LOG.debug("{}", dump.summary());
+    dump.write().ifPresent(path -> LOG.info("the calls of this rank are in {}", path));
   }
 
   /** Takes this communicator out of the rank's reports. */

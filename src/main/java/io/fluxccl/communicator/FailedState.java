@@ -4,6 +4,7 @@ package io.fluxccl.communicator;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
+import io.fluxccl.OpenFiles;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.BlockingTasks;
@@ -44,7 +45,12 @@ final class FailedState {
   }
 
   /** {@link Communicator#abort}. */
-  void abort(FluxCclException reason) {
+  void abort(FluxCclException failure) {
+    // A rank without descriptors fails by itself, whichever peer it needed one for.
+    FluxCclException reason =
+        OpenFiles.ranOut(failure)
+            ? failure.withRank(bootstrap.rank(), failure.getMessage())
+            : failure;
     if (isSuspicion(reason)) {
       suspicion.compareAndSet(null, reason);
     }
@@ -64,8 +70,10 @@ final class FailedState {
             BlockingTasks.EXECUTOR);
   }
 
-  private static boolean isSuspicion(FluxCclException reason) {
-    return reason instanceof TransportFailure && reason.rank() != FluxCclException.NO_RANK;
+  private boolean isSuspicion(FluxCclException reason) {
+    return reason instanceof TransportFailure
+        && reason.rank() != FluxCclException.NO_RANK
+        && reason.rank() != bootstrap.rank();
   }
 
   private void abortNow(FluxCclException reason) {

@@ -6,9 +6,12 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.communicator.SetupMessages.Kind;
 import io.fluxccl.device.Device;
 import io.fluxccl.transport.RegisteredMemory;
+import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntConsumer;
 import java.util.function.Supplier;
 
 /**
@@ -18,6 +21,7 @@ import java.util.function.Supplier;
 abstract class PeerMessages {
   final SetupMessages messages;
   private volatile boolean endsTogether;
+  private final List<IntConsumer> leaving = new CopyOnWriteArrayList<>();
 
   PeerMessages(SetupMessages messages) {
     this.messages = messages;
@@ -134,6 +138,22 @@ abstract class PeerMessages {
    */
   public final void endTogether() {
     endsTogether = true;
+  }
+
+  /**
+   * Adds an action that notifies one peer that this rank leaves.
+   *
+   * @param notify called with the peer, on any thread
+   * @return removes the action
+   */
+  public final Runnable whenLeaving(IntConsumer notify) {
+    leaving.add(notify);
+    return () -> leaving.remove(notify);
+  }
+
+  /** Notifies peers that this rank leaves: they may wait for calls that it will not make. */
+  public final void leaving(Collection<Integer> peers) {
+    peers.forEach(peer -> leaving.forEach(notify -> notify.accept(peer)));
   }
 
   /** Returns whether {@link #endTogether} was called. */

@@ -2,6 +2,7 @@
 package io.fluxccl.concurrent;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.concurrent.CompletableFuture;
@@ -9,6 +10,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.agrona.LangUtil;
+import reactor.core.scheduler.Schedulers;
 
 /**
  * Closes several things, each of them whatever the others throw: an exception, an error, or the
@@ -57,6 +59,21 @@ public final class Closing {
       closed.complete(null);
     } else {
       closed.completeExceptionally(FluxCclException.from(failure));
+    }
+  }
+
+  /**
+   * Refuses a close that would wait on a thread that runs completions, before anything is closed:
+   * the close may need that thread.
+   *
+   * @param what the owner, for the message
+   * @throws InvalidUsage on a thread on which Reactor's {@code block()} is refused, too
+   */
+  public static void requireBlockingThread(String what) {
+    if (Schedulers.isInNonBlockingThread()) {
+      throw InvalidUsage.of(
+          "%s: close() waits, and must not on thread %s, which runs completions; call closeAsync()",
+          what, Thread.currentThread().getName());
     }
   }
 

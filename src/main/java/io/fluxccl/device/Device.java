@@ -135,6 +135,14 @@ public interface Device extends AutoCloseable {
     return false;
   }
 
+  /**
+   * Returns whether work of this device sees what a network device has written to its memory, if
+   * the work is enqueued after the host has seen a later write of that network device.
+   */
+  default boolean ordersRemoteWrites() {
+    return true;
+  }
+
   /** Closes the streams and refuses new work. Idempotent. */
   @Override
   void close();

@@ -138,7 +138,7 @@ final class Generations {
     if (last == null) {
       return; // this subscription closes it
     }
-    boolean closedHere = last.communicator().isClosed();
+    boolean closedHere = last.communicator().isClosed() || last.closing.hasLeft(reason);
     CompletableFuture<Void> closing = last.closeAsync().exceptionally(Generations::logged);
     synchronized (this) {
       closed = CompletableFuture.allOf(closed, closing);

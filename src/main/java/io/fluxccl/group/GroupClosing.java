@@ -1,20 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
+import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
+import java.util.OptionalInt;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 import org.agrona.CloseHelper;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import reactor.core.publisher.Mono;
 
 /** What a group owns, and how it leaves its job and closes that. Thread-safe. */
 final class GroupClosing {
-  static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
+  private static final Logger LOG = LoggerFactory.getLogger(GroupClosing.class);
+  private static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
+  private static final long CLOSE_SECONDS = 2 * LEAVE_LIMIT.toSeconds();
 
   private final RankGroup group;
 
@@ -23,6 +36,10 @@ final class GroupClosing {
 
   private final CompletableFuture<Void> closed = NonblockingFuture.create();
   private final CompletableFuture<Void> parentCloses = new CompletableFuture<>();
+
+  /** The ranks of this group that were notified that this rank leaves. */
+  private final Set<Integer> notified = ConcurrentHashMap.newKeySet();
+
   private volatile boolean ownsDevice;
 
   private final Duration stepLimit;
@@ -59,14 +76,89 @@ final class GroupClosing {
     return lifecycle.isClosed();
   }
 
+  /** Returns whether the job has failed because other ranks needed this one, which closes. */
+  boolean hasLeft(FluxCclException failure) {
+    return hasBegun() && failure instanceof RemoteFailure && failure.rank() == group.rank();
+  }
+
   /** Returns a new future that completes when all is closed. */
   CompletableFuture<Void> closed() {
     return closed.copy();
   }
 
   /** Waits no longer for the other ranks: the group of which this is a sub-group closes. */
-  void parentCloses() {
+  void parentCloses(RankGroup parent) {
+    if (parent.communicator().endsTogether()) {
+      group.communicator().endTogether();
+    }
     parentCloses.complete(null);
+  }
+
+  /** {@link RankGroup#run(GroupBody)}. */
+  <E extends Exception> void run(GroupBody<E> body) throws E {
+    Closing.requireBlockingThread(toString());
+    try (group) {
+      try {
+        body.run(group);
+      } catch (Throwable e) {
+        abort(e);
+        throw e;
+      }
+    }
+  }
+
+  /** {@link RankGroup#run(Mono)}. */
+  <T> Mono<T> run(Mono<T> body) {
+    return Mono.usingWhen(
+        Mono.just(this),
+        self -> body,
+        GroupClosing::close,
+        (self, failure) -> {
+          abort(failure);
+          return self.close();
+        },
+        GroupClosing::close);
+  }
+
+  private Mono<Void> close() {
+    return Mono.fromFuture(group.closeAsync());
+  }
+
+  private void abort(Throwable failure) {
+    int rank = group.rank();
+    group
+        .communicator()
+        .abort(
+            failure instanceof FluxCclException known
+                ? known
+                : new Aborted(rank, "rank " + rank + " failed in run: " + failure, failure));
+  }
+
+  /** {@link RankGroup#close}. */
+  void closeAndWait() {
+    if (!closed.isDone()) {
+      Closing.requireBlockingThread(toString());
+    }
+    CompletableFuture<Void> own = group.closeAsync();
+    String late = "{}: closing takes over {} s and goes on";
+    Closing.await(
+        group.localRanks == null ? own : group.localRanks.closed(),
+        CLOSE_SECONDS,
+        () -> LOG.warn(late, this, CLOSE_SECONDS));
+  }
+
+  /** {@link RankGroup#closeAll}. */
+  static void closeAll(Collection<RankGroup> groups) {
+    String what = groups.size() + " groups";
+    Closing.requireBlockingThread(what);
+    String late = "{}: closing takes over {} s and goes on";
+    Closing.await(
+        SubGroups.close(groups), CLOSE_SECONDS, () -> LOG.warn(late, what, CLOSE_SECONDS));
+  }
+
+  @Override
+  public String toString() {
+    return "rank " + group.rank() + " of " + group.nRanks();
   }
 
   /** {@link RankGroup#closeAsync}. */
@@ -121,10 +213,29 @@ final class GroupClosing {
     if (group.communicator().failure() != null) {
       return CompletableFuture.completedFuture(null);
     }
-    Deadline deadline = Deadline.after(LEAVE_LIMIT);
-    return CompletableFuture.anyOf(
-            group.communicator().inFlight(group.bootstrap().barrier(deadline)), parentCloses)
-        .thenRun(() -> group.communicator().endTogether());
+    CompletableFuture<Void> all =
+        group
+            .bootstrap()
+            .barrier(Deadline.after(LEAVE_LIMIT), this::notifyLate)
+            .thenRun(() -> group.communicator().endTogether());
+    CompletableFuture<OptionalInt> silent =
+        group.bootstrap().silence().filter(OptionalInt::isPresent).next().toFuture();
+    return CompletableFuture.anyOf(group.communicator().inFlight(all), silent, parentCloses)
+        .whenComplete((done, failure) -> silent.cancel(false));
+  }
+
+  /** Notifies ranks that do not close yet: they may wait for calls that this rank won't make. */
+  private void notifyLate(List<Integer> ranks) {
+    List<Integer> news = ranks.stream().filter(notified::add).toList();
+    group.communicator().leaving(news);
+    group.subGroups.notifyLate(news);
+  }
+
+  /** Notifies those ranks of this sub-group that are among some ranks of the job. */
+  void notifyLateOfJob(Collection<Integer> jobRanks) {
+    List<Integer> own = group.bootstrap().jobRanks();
+    notifyLate(
+        IntStream.range(0, own.size()).filter(i -> jobRanks.contains(own.get(i))).boxed().toList());
   }
 
   /** Closes all it owns, then the bootstrap. Throws nothing: a failure is the result's. */

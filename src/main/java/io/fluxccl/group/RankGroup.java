@@ -10,7 +10,6 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.concurrent.BlockingTasks;
-import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.trace.JobDump;
 import java.time.Duration;
@@ -22,8 +21,6 @@ import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -40,16 +37,13 @@ import reactor.core.scheduler.Schedulers;
  * }</pre>
  */
 public final class RankGroup implements Rank, AutoCloseable {
-  private static final Logger LOG = LoggerFactory.getLogger(RankGroup.class);
   private static final Duration DUMP_LIMIT = Duration.ofMillis(500);
-  private static final long CLOSE_SECONDS = 2 * GroupClosing.LEAVE_LIMIT.toSeconds();
 
   private final Bootstrap bootstrap;
   private final Generation generation;
   final JoinOptions options;
   private final Device device;
   private final Communicator communicator;
-
   final GroupClosing closing;
 
   /** Completed when processes wait that this generation has room for. */
@@ -60,18 +54,18 @@ public final class RankGroup implements Rank, AutoCloseable {
   /** Counts the step loops. */
   final AtomicInteger loops = new AtomicInteger();
 
-  // Set once, before a caller gets the group.
+  // The rest is set before a caller gets the group.
   private Collectives collectives;
 
-  // Set before a caller gets the group; null unless all ranks are in this JVM.
+  // Null unless all ranks are in this JVM.
   LocalRanks localRanks;
 
-  // Set before a caller gets the group: whether another generation follows it.
+  // Whether another generation follows it.
   boolean renewable;
 
   private final Shrinking shrinking;
 
-  /** Creates a group with a bootstrap, which it owns from now on, and a device that it may own. */
+  /** Creates a group that owns the bootstrap, and its device if {@code ownsDevice}. */
   RankGroup(
       Bootstrap bootstrap,
       Supplier<Device> device,
@@ -204,8 +198,8 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Returns a signal that processes wait for the next generation, and that this one has fewer ranks
-   * than it may: call {@link #renew} between two steps of yours to let them in.
+   * Returns a signal that processes wait for the next generation while this one has fewer ranks
+   * than it may: call {@link #renew} between two of your steps to admit them.
    *
    * @return completes then, on a thread that may block; never in a full or in the only generation
    */
@@ -350,9 +344,9 @@ public final class RankGroup implements Rank, AutoCloseable {
 
   /**
    * Leaves the job: waits for the operations in flight, within their time limit, those that were
-   * cancelled as well; then, a few seconds at most, until the other ranks close too, so that no
-   * rank is cut off; then closes everything but buffers, which are their owner's. Does not wait
-   * when the job has failed.
+   * cancelled as well; then, a few seconds at most, until the other ranks close too; then closes
+   * everything but buffers, which are their owner's. Does not wait if the job has failed or a rank
+   * is silent. A rank that waits for a collective that this one has not enqueued fails at once.
    *
    * @return completes when all is closed; fails if something could not be closed, when all the rest
    *     is
@@ -363,30 +357,44 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Closes groups at the same time, and waits some seconds at most for all.
+   * Runs code with this group and then closes it. If the code throws, this group aborts with that
+   * exception first, so that the other ranks fail at once with its message instead of waiting.
    *
-   * @param groups of this process
-   * @throws FluxCclException if something could not be closed; all the rest is
+   * @throws E what the code throws
+   * @throws InvalidUsage as {@link #close()}; the code does not run then
    */
-  public static void closeAll(Collection<RankGroup> groups) {
-    String late = "closing {} groups takes over {} s and goes on";
-    Closing.await(
-        SubGroups.close(groups), CLOSE_SECONDS, () -> LOG.warn(late, groups.size(), CLOSE_SECONDS));
+  public <E extends Exception> void run(GroupBody<E> body) throws E {
+    closing.run(body);
   }
 
   /**
-   * {@link #closeAsync()}, waiting some seconds at most for it. Of {@link #local} ranks, only the
-   * last one waits, for all of them: so a plain loop closes them. Idempotent.
+   * Runs a Mono as {@link #run(GroupBody)} runs code; cancelling closes this group.
+   *
+   * @return its result after the close, cold
+   */
+  public <T> Mono<T> run(Mono<T> body) {
+    return closing.run(body);
+  }
+
+  /**
+   * Closes groups at the same time, and waits some seconds at most for all.
    *
    * @throws FluxCclException if something could not be closed; all the rest is
+   * @throws InvalidUsage as {@link #close()}
+   */
+  public static void closeAll(Collection<RankGroup> groups) {
+    GroupClosing.closeAll(groups);
+  }
+
+  /**
+   * {@link #closeAsync()}, waiting some seconds at most. Of {@link #local} ranks, only the last one
+   * waits, for all of them: so a plain loop closes them. Idempotent.
+   *
+   * @throws FluxCclException if something could not be closed; all the rest is
+   * @throws InvalidUsage on a thread that runs completions; nothing is closed then
    */
   @Override
   public void close() {
-    String late = "rank {} of {}: closing takes over {} s and goes on";
-    CompletableFuture<Void> own = closeAsync();
-    Closing.await(
-        localRanks == null ? own : localRanks.closed(),
-        CLOSE_SECONDS,
-        () -> LOG.warn(late, rank(), nRanks(), CLOSE_SECONDS));
+    closing.closeAndWait();
   }
 }

@@ -128,6 +128,17 @@ final class SubGroups {
     return done.thenApply(all -> groups);
   }
 
+  /** Notifies ranks of the parent, in each sub-group that they share with this rank. */
+  void notifyLate(List<Integer> ranks) {
+    List<RankGroup> shared;
+    synchronized (this) {
+      shared = List.copyOf(open);
+    }
+    List<Integer> known = parent.bootstrap().jobRanks();
+    List<Integer> ofJob = known.isEmpty() ? ranks : ranks.stream().map(known::get).toList();
+    shared.forEach(group -> group.closing.notifyLateOfJob(ofJob));
+  }
+
   /** Closes them without waiting for their other ranks. A failure is theirs. */
   CompletableFuture<Void> close() {
     List<RankGroup> last;
@@ -135,7 +146,7 @@ final class SubGroups {
       closing = true;
       last = List.copyOf(open);
     }
-    last.forEach(group -> group.closing.parentCloses());
+    last.forEach(group -> group.closing.parentCloses(parent));
     return close(last).exceptionally(failure -> null);
   }
 

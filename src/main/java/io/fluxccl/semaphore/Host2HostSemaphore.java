@@ -15,6 +15,8 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.EnumSet;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.IdleStrategy;
 import reactor.core.publisher.Mono;
@@ -22,11 +24,13 @@ import reactor.core.publisher.Mono;
 /**
  * From host to host: the host signals through the connection, behind everything it posted there
  * before; the peer's host waits. Its values are in memory of the host, also where the
- * communicator's device is a GPU. Over SHM, ETHERNET, NET and IB0 to IB7; CUDA_IPC reaches no
- * memory of the host. Build one at both ends of the connection, then call {@code setup()}. Signals
- * by one thread at a time, waits by one thread at a time.
+ * communicator's device is a GPU. Over SHM, ETHERNET, NET and IB0 to IB7, the latter not with a GPU
+ * that does not order writes of RDMA devices; CUDA_IPC reaches no memory of the host. Build one at
+ * both ends of the connection, then call {@code setup()}. Signals by one thread at a time, waits by
+ * one thread at a time.
  */
 public final class Host2HostSemaphore implements AutoCloseable {
+  private static final Set<Transport> RDMA = EnumSet.range(Transport.IB0, Transport.IB7);
   private static final Duration POLL_INTERVAL = Duration.ofMillis(1);
   private static final long SPIN_MICROS = 2;
   private static final long YIELD_MICROS = 100;
@@ -47,7 +51,8 @@ public final class Host2HostSemaphore implements AutoCloseable {
    *
    * @param communicator whose {@code setup()} completes it
    * @param connection one of its connections
-   * @throws InvalidUsage if the connection's transport reaches no memory of the host
+   * @throws InvalidUsage if the connection's transport reaches no memory of the host, or is RDMA
+   *     and the GPU does not order its writes
    */
   public Host2HostSemaphore(Communicator communicator, Connection connection) {
     if (connection.transport() == Transport.CUDA_IPC) {
@@ -55,6 +60,19 @@ public final class Host2HostSemaphore implements AutoCloseable {
           "Host2HostSemaphore over %s: CUDA_IPC reaches no memory of the host; connect the ranks by"
               + " SHM, ETHERNET, NET or RDMA, too",
           connection);
+    }
+    // The words are in memory of the host, and data may be in that of a GPU. A reliable queue pair
+    // executes its writes in order, and PCIe keeps the order of posted writes only on one path: so
+    // a word may be visible to the host before the data is to the GPU. A GPU that orders remote
+    // writes for its own work needs no flush; for another one the host would have to flush after
+    // each word (cuFlushGPUDirectRDMAWrites, or a read by the network device as in NCCL's iflush).
+    // The acquire in poll() orders the host's reads only.
+    if (RDMA.contains(connection.transport()) && !communicator.device().ordersRemoteWrites()) {
+      throw InvalidUsage.of(
+          "Host2HostSemaphore over %s: %s does not order writes of RDMA devices"
+              + " (GPU_DIRECT_RDMA_WRITES_ORDERING), so its kernels could read old data; connect"
+              + " by ETHERNET, or use a communicator of the host device for memory of the host",
+          connection, communicator.device().description());
     }
     this.state = new SemaphoreState(communicator, connection, communicator.hostDevice());
     this.lifecycle = new Lifecycle("semaphore to rank " + state.peer());

@@ -6,6 +6,7 @@ import io.fluxccl.wire.WireWriter;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
+import java.util.stream.Collectors;
 
 /**
  * What one communicator of a rank does: that of the job, or that of a sub-group.
@@ -31,6 +32,7 @@ public record GroupReport(
     List<CallRecord> calls) {
   private static final int MOST_TEXT_BYTES = 1 << 16;
   private static final int FEW_CALLS = 10;
+  private static final int FEW_SHOWN = 4;
 
   void write(WireWriter out, boolean all) {
     out.int64(group).string(name);
@@ -73,6 +75,15 @@ public record GroupReport(
       elements.add(reader.apply(in));
     }
     return List.copyOf(elements);
+  }
+
+  /** Returns the calls in flight in words, the oldest first; empty if there is none. */
+  public String callsInFlight() {
+    List<CallRecord> open = calls.stream().filter(CallRecord::isInFlight).toList();
+    String shown =
+        open.stream().limit(FEW_SHOWN).map(DumpText::describe).collect(Collectors.joining(", "));
+    int more = open.size() - FEW_SHOWN;
+    return more > 0 ? shown + " and " + more + " more" : shown;
   }
 
   /** Returns the oldest call of a lane that is in flight, or null. */

@@ -49,20 +49,24 @@ class BootstrapFrameCodecTest {
     Arbitrary<Integer> anyInt = Arbitraries.integers();
     Arbitrary<Integer> rank = Arbitraries.integers().between(0, BootstrapFrameCodec.MAX_RANKS - 1);
     Arbitrary<List<Integer>> ranks = rank.list().ofMaxSize(40);
+    Arbitrary<String> process = Arbitraries.strings().ascii().ofMaxLength(100);
     return Arbitraries.oneOf(
         bytes(32).map(Greeting::new),
         Combinators.combine(
                 Arbitraries.of(LinkKind.class), anyInt, anyInt, anyInt, bytes(32), bytes(32))
             .as(Proof::new),
         Combinators.combine(Arbitraries.of(Admission.class), anyInt, bytes(32)).as(Verdict::new),
-        Combinators.combine(members(), Arbitraries.of(true, false)).as(Register::new),
+        Combinators.combine(members(), Arbitraries.of(true, false), process).as(Register::new),
         ranks.map(Waiting::new),
         ranks.map(Silent::new),
         Arbitraries.of(true, false).map(Inquire::new),
         Arbitraries.bytes().array(byte[].class).ofMaxSize(1000).map(Report::new),
         ranks.map(Departed::new),
         Combinators.combine(
-                bytes(16), Arbitraries.just(-1), members().list().ofMinSize(1).ofMaxSize(20))
+                bytes(16),
+                Arbitraries.just(-1),
+                process,
+                members().list().ofMinSize(1).ofMaxSize(20))
             .as(Peers::new),
         Combinators.combine(
                 Arbitraries.of(ErrorCode.class), rank, Arbitraries.strings().ofMaxLength(200))

@@ -7,9 +7,16 @@ import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.tls.Certificates;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.tls.TlsStream;
+import io.netty.bootstrap.ServerBootstrap;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelInitializer;
+import io.netty.channel.socket.nio.NioServerSocketChannel;
+import io.netty.handler.ssl.SslHandler;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -73,13 +80,91 @@ class BootstrapTlsTest {
       ByteArrayOutputStream request = new ByteArrayOutputStream();
       request.writeBytes("GET / HTTP/1.1\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
       stranger.getOutputStream().write(request.toByteArray());
-      // An alert of TLS, or nothing.
-      assertThat(stranger.getInputStream().readAllBytes()).hasSizeLessThan(10);
+      // From its alert a rank without TLS learns why.
+      assertThat(stranger.getInputStream().readAllBytes()).startsWith(0x15, 3, 3, 0, 2, 2, 70);
     }
     CompletableFuture<Void> second = ranks.get(1).initialize("127.0.0.1:" + root.getPort());
     await(List.of(first, second));
     assertThat(await(onAll(ranks, each -> each.allGather(new byte[] {7}, soon())))).hasSize(2);
     await(onAll(ranks, TcpBootstrap::closeAsync));
+  }
+
+  private static FluxCclException join(InetSocketAddress root) {
+    BootstrapOptions options = BootstrapOptions.builder().timeout(Duration.ofSeconds(8)).build();
+    int port = root.getPort();
+    try (TcpBootstrap rank = TcpBootstrap.create(1, 2, options)) {
+      return failureOf(rank.initialize("127.0.0.1:" + port));
+    }
+  }
+
+  private interface Door {
+    void open(SocketChannel rank) throws IOException;
+  }
+
+  private static FluxCclException joinAt(Door door) throws Exception {
+    try (ServerSocketChannel root = ServerSocketChannel.open()) {
+      root.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+      Thread thread =
+          new Thread(
+              () -> {
+                while (root.isOpen()) {
+                  try (SocketChannel rank = root.accept()) {
+                    door.open(rank);
+                  } catch (IOException e) {
+                    continue; // the rank tries again, or the test is over
+                  }
+                }
+              });
+      thread.start();
+      FluxCclException failure = join((InetSocketAddress) root.getLocalAddress());
+      root.close();
+      thread.join();
+      return failure;
+    }
+  }
+
+  @Test
+  void shouldNotWaitForTheLimitIfTheRootUsesNoTls() throws Exception {
+    BootstrapFrame greeting =
+        new BootstrapFrame.Greeting(new byte[BootstrapFrameCodec.NONCE_BYTES]);
+    assertThat(
+            joinAt(
+                rank -> {
+                  rank.write(ByteBuffer.wrap(TcpRanks.encode(greeting)));
+                  rank.socket().getInputStream().readAllBytes();
+                }))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("it does not use TLS and this rank does");
+  }
+
+  /** One that accepts only certificates of an authority, which this rank has none of. */
+  @Test
+  void shouldNotWaitForTheLimitIfTheRootRefusesItsCertificate(@TempDir Path folder)
+      throws Exception {
+    Tls other = new Certificates(folder).of("root", "EC");
+    SharedEventLoop thread = SharedEventLoop.acquire();
+    Channel root =
+        new ServerBootstrap()
+            .group(thread.loop())
+            .channel(NioServerSocketChannel.class)
+            .childHandler(
+                new ChannelInitializer<Channel>() {
+                  @Override
+                  protected void initChannel(Channel channel) {
+                    channel.pipeline().addLast(new SslHandler(other.accepting()));
+                  }
+                })
+            .bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
+            .sync()
+            .channel();
+    try {
+      assertThat(join((InetSocketAddress) root.localAddress()))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("FLUXCCL_TLS_AUTHORITIES");
+    } finally {
+      root.close().sync();
+      thread.leave();
+    }
   }
 
   @Test

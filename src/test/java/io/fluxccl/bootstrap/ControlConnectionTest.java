@@ -35,7 +35,7 @@ class ControlConnectionTest {
       rank.initialize(UniqueId.of(root.open(rank), SECRET));
       await(root.registered);
       CompletableFuture<Void> gone = new CompletableFuture<>();
-      rank.onLoop(
+      rank.operations.onLoop(
           () -> {
             rank.channels()
                 .newCloseFuture(
@@ -86,7 +86,7 @@ class ControlConnectionTest {
           registered.complete(null);
         } else if (frame instanceof Goodbye) {
           byte[] jobId = SessionKey.nonce(BootstrapFrameCodec.JOB_ID_BYTES);
-          ctx.channel().writeAndFlush(new Peers(jobId, -1, List.of(MEMBER, MEMBER)));
+          ctx.channel().writeAndFlush(new Peers(jobId, -1, "", List.of(MEMBER, MEMBER)));
           ctx.close();
         }
       }

@@ -78,6 +78,9 @@ class RankLogTest {
     groups.get(1).communicator().abort(Aborted.of(1, "as the test wants"));
     await().until(() -> linesOf("failed (aborted)").size() == 2);
     await().until(() -> linesOf("the job has failed").size() == 2);
+    assertThat(linesOf("as the test wants"))
+        .extracting(line -> line.getMDCPropertyMap().get(RankLog.KEY))
+        .containsOnlyOnce("0", "1");
     RankGroup.closeAll(groups);
     for (ILoggingEvent line : lines) {
       if (line.getFormattedMessage().matches("(?s)rank [01] of 2.*")) {

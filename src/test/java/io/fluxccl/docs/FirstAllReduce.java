@@ -12,10 +12,13 @@ public final class FirstAllReduce {
   private FirstAllReduce() {}
 
   public static void main(String[] args) {
-    try (RankGroup group = RankGroup.fromEnvironment().join()) {
-      int[] sums = sums(group).block();
-      System.out.println("rank " + group.rank() + ": " + Arrays.toString(sums));
-    }
+    RankGroup.fromEnvironment()
+        .join()
+        .run(
+            group -> {
+              int[] sums = sums(group).block();
+              System.out.println("rank " + group.rank() + ": " + Arrays.toString(sums));
+            });
   }
 
   static Mono<int[]> sums(RankGroup group) {

@@ -9,16 +9,21 @@ import java.time.Duration;
 
 public class Hello {
   public static void main(String[] args) {
-    try (RankGroup group = RankGroup.fromEnvironment().join();
-        DeviceBuffer x = group.device().allocate(4 << 20)) {
-      group
-          .collectives()
-          .allReduce(x, DataType.FLOAT32, ReduceOp.SUM)
-          .timeout(Duration.ofSeconds(5))
-          .doOnSuccess(
-              done ->
-                  System.out.println("rank " + group.rank() + " of " + group.nRanks() + ": done"))
-          .block();
-    }
+    RankGroup.fromEnvironment()
+        .join()
+        .run(
+            group -> {
+              try (DeviceBuffer x = group.device().allocate(4 << 20)) {
+                group
+                    .collectives()
+                    .allReduce(x, DataType.FLOAT32, ReduceOp.SUM)
+                    .timeout(Duration.ofSeconds(5))
+                    .doOnSuccess(
+                        done ->
+                            System.out.println(
+                                "rank " + group.rank() + " of " + group.nRanks() + ": done"))
+                    .block();
+              }
+            });
   }
 }

@@ -95,8 +95,8 @@ class ReadmeTest {
     RankGroup.generations(JoinOptions.fromEnvironment().withLeastRanks(1))
         .switchMap(
             group ->
-                serve(group)
-                    .then(Mono.fromFuture(group::closeAsync))
+                group
+                    .run(serve(group))
                     .onErrorResume(FluxCclException.class, failure -> Mono.empty()))
         .blockLast();
     assertThat(runs).hasValue(1);

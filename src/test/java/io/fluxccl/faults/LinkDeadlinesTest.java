@@ -78,7 +78,7 @@ class LinkDeadlinesTest {
     long cut = System.nanoTime();
     hosts.cut();
     hosts.reset(0);
-    job.rank(0).awaitLineWith("is replaced");
+    job.rank(0).awaitLineWith("the link is lost");
     job.rank(LAST_RANK).process().kill();
     hosts.mend();
     for (RankProcess survivor : job.ranks().subList(0, LAST_RANK)) {

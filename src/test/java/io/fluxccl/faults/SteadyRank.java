@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.faults;
 
+import ch.qos.logback.classic.Level;
+import ch.qos.logback.classic.Logger;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collectives;
@@ -8,8 +10,10 @@ import io.fluxccl.device.IntView;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.transport.Transport;
+import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.locks.LockSupport;
+import org.slf4j.LoggerFactory;
 
 /**
  * A rank that all-reduces without an end and checks each result. Prints "joining", "joined", "steps
@@ -42,6 +46,10 @@ final class SteadyRank {
   }
 
   public static void main(String[] args) {
+    // Each loss of a link, not one a minute.
+    for (String each : List.of("transport.net.Resumption", "bootstrap.ResumingSession")) {
+      ((Logger) LoggerFactory.getLogger("io.fluxccl." + each)).setLevel(Level.DEBUG);
+    }
     System.out.println("joining");
     try (RankGroup group = RankGroup.join(options()).join();
         IntView mine = group.device().allocateInts(COUNT);

@@ -24,6 +24,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Kills real processes, {@code -Dfluxccl.kill.rounds} times each. */
 @Tag("multiprocess")
@@ -154,6 +155,25 @@ class RankDeathTest {
     }
     ranks.get(victim).goOn();
     assertThat(ranks.get(victim).awaitLine("closed")).isEqualTo("closed, left: []");
+  }
+
+  /** The bound: closing takes at most three seconds beside a rank that is stopped. */
+  @Tag("timed")
+  @ParameterizedTest
+  @ValueSource(ints = {0, 2})
+  void shouldCloseAllGroupsWithinThreeSecondsIfARankIsStopped(int stopped) {
+    try (ProcessRanks ranks = TestJvms.of(RANKS, ClosingRank.class).start()) {
+      ranks.all().forEach(rank -> rank.awaitLine("joined"));
+      ranks.get(stopped).stop();
+      List<ProcessRank> left = others(ranks, List.of(stopped));
+      left.forEach(rank -> rank.tell("close"));
+      for (ProcessRank rank : left) {
+        String closed = rank.awaitLine("closed after ");
+        long millis = Long.parseLong(closed.substring(closed.lastIndexOf(' ') + 1));
+        assertThat(millis).as(about(rank)).isLessThan(3_000);
+        assertThat(rank.end()).as(about(rank)).isZero();
+      }
+    }
   }
 
   /** The bound: every other rank learns of a death within a second. */

@@ -4,22 +4,30 @@ package io.fluxccl.group;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.fluxccl.Aborted;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.RemoteFailure;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.testing.FakeFamily;
+import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
 
 @Timeout(180)
@@ -105,5 +113,126 @@ class RankGroupClosingTest {
     groups.forEach(group -> closing.add(group.closeAsync()));
     assertThat(closing).allSatisfy(each -> assertThat(each).succeedsWithin(LONG));
     assertThat(threads).hasSize(2).allMatch(name -> name.startsWith("fluxccl-blocking"));
+  }
+
+  private static List<RankGroup> pair() {
+    return RankGroup.local(2, JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST));
+  }
+
+  private static FluxCclException failureOf(CompletableFuture<Void> run) {
+    assertThat(run).failsWithin(LONG);
+    return FluxCclException.from(run.handle((done, failure) -> failure).join());
+  }
+
+  /** Creates ranks that note, whenever a lane is closed, whether a group has failed before. */
+  private static List<RankGroup> noting(AtomicReference<RankGroup> watched, Queue<Boolean> failed) {
+    return local(
+        2,
+        new FakeFamily("fake") {
+          @Override
+          public void close() {
+            failed.add(watched.get().communicator().failure() != null);
+          }
+        });
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {0, 1})
+  void shouldNotifyAPeerThatWaitsBeforeTheClosingRankGivesUpWaiting(int closer) {
+    Queue<Boolean> failed = new ConcurrentLinkedQueue<>();
+    AtomicReference<RankGroup> waiting = new AtomicReference<>();
+    List<RankGroup> groups = noting(waiting, failed);
+    waiting.set(groups.get(1 - closer));
+    CompletableFuture<Void> waits = waiting.get().collectives().barrier().toFuture();
+    assertThat(groups.get(closer).closeAsync()).succeedsWithin(LONG);
+    FluxCclException failure = failureOf(waits);
+    assertThat(failure).isInstanceOf(RemoteFailure.class).hasMessageContaining("left after 0");
+    assertThat(failure.rank()).isEqualTo(closer);
+    assertThat(failed).isNotEmpty().doesNotContain(false);
+    RankGroup.closeAll(groups);
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {0, 1})
+  void shouldNotifyAPeerThatWaitsInASubGroupIfTheParentCloses(int closer) {
+    Queue<Boolean> failed = new ConcurrentLinkedQueue<>();
+    AtomicReference<RankGroup> waiting = new AtomicReference<>();
+    List<RankGroup> groups = noting(waiting, failed);
+    List<CompletableFuture<Optional<RankGroup>>> parts =
+        groups.stream().map(group -> group.split("part", 0, 0)).toList();
+    waiting.set(parts.get(1 - closer).join().orElseThrow());
+    CompletableFuture<Void> waits = waiting.get().collectives().barrier().toFuture();
+    parts.get(closer).join();
+    assertThat(groups.get(closer).closeAsync()).succeedsWithin(LONG);
+    assertThat(failureOf(waits)).isInstanceOf(RemoteFailure.class);
+    assertThat(failed).isNotEmpty().doesNotContain(false);
+    RankGroup.closeAll(groups);
+  }
+
+  @Test
+  void shouldFailThePeersWithTheExceptionOfTheBody() {
+    List<RankGroup> groups = pair();
+    CompletableFuture<Void> waits = groups.get(0).collectives().barrier().toFuture();
+    IOException thrown = new IOException("disk full");
+    assertThatThrownBy(
+            () ->
+                groups
+                    .get(1)
+                    .run(
+                        group -> {
+                          throw thrown;
+                        }))
+        .isSameAs(thrown);
+    FluxCclException failure = failureOf(waits);
+    assertThat(failure).isInstanceOf(Aborted.class).hasMessageContaining("disk full");
+    assertThat(failure.rank()).isEqualTo(1);
+    RankGroup.closeAll(groups);
+  }
+
+  @Test
+  void shouldFailThePeersWithTheErrorOfTheMono() {
+    List<RankGroup> groups = pair();
+    CompletableFuture<Void> waits = groups.get(0).collectives().barrier().toFuture();
+    Mono<String> body = groups.get(1).run(Mono.error(new IOException("disk full")));
+    assertThatThrownBy(() -> body.block(LONG)).hasRootCauseMessage("disk full");
+    assertThat(groups.get(1).closing.closed()).isCompleted();
+    assertThat(failureOf(waits)).isInstanceOf(Aborted.class).hasMessageContaining("disk full");
+    RankGroup.closeAll(groups);
+  }
+
+  @Test
+  void shouldCloseTheGroupAfterABodyAndReturnTheResultOfAMono() {
+    List<RankGroup> groups = pair();
+    CompletableFuture<String> first =
+        groups.get(0).run(groups.get(0).collectives().barrier().thenReturn("done")).toFuture();
+    groups.get(1).run(group -> group.collectives().barrier().block(LONG));
+    assertThat(first).succeedsWithin(LONG).isEqualTo("done");
+    assertThat(groups)
+        .allSatisfy(group -> assertThat(group.closing.closed()).succeedsWithin(LONG))
+        .allMatch(group -> group.communicator().isClosed());
+  }
+
+  @Test
+  void shouldRefuseToCloseWhereCompletionsRun() {
+    List<RankGroup> groups = pair();
+    RankGroup first = groups.get(0);
+    // Rank 0 waits for rank 1, so its calls complete on a thread of the library.
+    Mono<Void> barrier = first.collectives().barrier();
+    CompletableFuture<Void> ofGroup = barrier.doOnSuccess(done -> first.close()).toFuture();
+    groups.get(1).collectives().barrier().block(LONG);
+    assertThat(failureOf(ofGroup))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("closeAsync");
+    assertThat(groups).noneMatch(group -> group.closing.hasBegun());
+    CompletableFuture<Void> ofAll =
+        barrier.doOnSuccess(done -> RankGroup.closeAll(groups)).toFuture();
+    groups.get(1).collectives().barrier().block(LONG);
+    CompletableFuture<Void> ofBootstrap =
+        barrier.doOnSuccess(done -> first.bootstrap().close()).toFuture();
+    groups.get(1).collectives().barrier().block(LONG);
+    assertThat(failureOf(ofAll)).isInstanceOf(InvalidUsage.class);
+    assertThat(failureOf(ofBootstrap)).isInstanceOf(InvalidUsage.class);
+    assertThat(groups).noneMatch(group -> group.closing.hasBegun());
+    RankGroup.closeAll(groups);
   }
 }

@@ -3,14 +3,19 @@ package io.fluxccl.semaphore;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Transport;
 import java.nio.ByteBuffer;
 import java.time.Duration;
@@ -246,5 +251,18 @@ class SemaphoreTest {
             assertThatThrownBy(semaphore::signal).isInstanceOf(InvalidUsage.class);
           });
     }
+  }
+
+  @Test
+  void shouldRefuseHostSemaphoresOverRdmaIfTheGpuDoesNotOrderRemoteWrites() {
+    Connection connection = mock(Connection.class);
+    when(connection.transport()).thenReturn(Transport.IB0);
+    Device gpu = mock(Device.class);
+    when(gpu.ordersRemoteWrites()).thenReturn(false);
+    Communicator communicator = mock(Communicator.class);
+    when(communicator.device()).thenReturn(gpu);
+    assertThatThrownBy(() -> new Host2HostSemaphore(communicator, connection))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("does not order writes of RDMA devices");
   }
 }

@@ -52,7 +52,7 @@ public final class StepServer {
 
   private Mono<Void> serve(RankGroup group) {
     Mono<Void> served = Mono.using(() -> new Mlp(group), model -> run(group, model), Mlp::close);
-    return served.then(Mono.defer(() -> Mono.fromFuture(group.closeAsync())));
+    return group.run(served);
   }
 
   /** Takes part with the rank that this process has in this generation. */

@@ -156,6 +156,11 @@ public final class CudaDevice implements Device {
     return NativeLibrary.isAvailable() && properties.exportsDmaBufs();
   }
 
+  @Override
+  public boolean ordersRemoteWrites() {
+    return properties.ordersRemoteWrites();
+  }
+
   /** Makes the GPU's context current on the calling thread: for callers of the driver. */
   public void makeCurrent() {
     context.makeCurrent();

@@ -18,6 +18,7 @@ import jcuda.driver.JCudaDriver;
  * @param maxBlockDim the most threads of a block
  * @param maxSharedBytes the most shared memory of a block, for kernels that ask for it
  * @param exportsDmaBufs whether the driver exports its memory as dma-bufs
+ * @param ordersRemoteWrites whether the GPU itself consumes writes of network devices in order
  */
 record GpuProperties(
     String model,
@@ -26,9 +27,13 @@ record GpuProperties(
     int computeCapability,
     int maxBlockDim,
     int maxSharedBytes,
-    boolean exportsDmaBufs) {
+    boolean exportsDmaBufs,
+    boolean ordersRemoteWrites) {
   /** {@code CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED}, which JCuda does not name. */
   private static final int DMA_BUF_SUPPORTED = 124;
+
+  /** {@code CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER}: below it, a consumer needs a flush. */
+  private static final int ORDERING_OWNER = 100;
 
   private static final int MAX_NAME_LENGTH = 256;
 
@@ -47,7 +52,9 @@ record GpuProperties(
         10 * major + minor,
         context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
         context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-        context.attribute(DMA_BUF_SUPPORTED) != 0);
+        context.attribute(DMA_BUF_SUPPORTED) != 0,
+        context.attribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)
+            >= ORDERING_OWNER);
   }
 
   /** For a person. */

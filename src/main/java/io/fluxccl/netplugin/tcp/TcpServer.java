@@ -173,7 +173,7 @@ final class TcpServer {
       String why = "accept on " + device.name() + ": " + OpenFiles.explain(e, e.getMessage());
       // The socket was gone before it was accepted; hellos of other sockets are read later.
       TcpNetPlugin.STRANGERS.warn(why);
-      if (++failedAccepts > MAX_FAILED_ACCEPTS) {
+      if (OpenFiles.ranOut(e) || ++failedAccepts > MAX_FAILED_ACCEPTS) {
         throw new TransportFailure(FluxCclException.NO_RANK, why, e);
       }
     }

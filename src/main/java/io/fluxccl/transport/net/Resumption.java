@@ -5,6 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.RecurringWarning;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -16,6 +17,10 @@ import org.slf4j.LoggerFactory;
  */
 final class Resumption implements AutoCloseable {
   private static final Logger LOGGER = LoggerFactory.getLogger(Resumption.class);
+  private static final RecurringWarning LOST = new RecurringWarning(LOGGER);
+
+  /** The time after which a link that is not replaced is logged; a dead rank is known by then. */
+  private static final long LOG_NS = TimeUnit.SECONDS.toNanos(1);
 
   /** The most corrupt messages in a row. */
   private static final int MOST_CORRUPT = 3;
@@ -40,6 +45,11 @@ final class Resumption implements AutoCloseable {
 
   private int corrupt;
   private long count;
+
+  /** The time at which the loss was noticed, and whether it was logged. */
+  private long lostNs;
+
+  private boolean logged;
 
   Resumption(NetConnection connection, LinkResume link, Inbound inbound, ControlSender outbound) {
     this.connection = connection;
@@ -99,7 +109,10 @@ final class Resumption implements AutoCloseable {
     }
     cause = error;
     count++;
-    LOGGER.warn("{}: the link is lost and is replaced: {}", connection, error.getMessage());
+    lostNs = now;
+    logged = false;
+    // No warning yet: the peer's process may have ended.
+    LOGGER.debug("{}: the link is lost: {}", connection, error.getMessage());
     connection.interrupted(lost(connection + ": the link is down: " + error.getMessage()));
     inbound.interrupt();
     link.begin(inbound.received(), now);
@@ -123,6 +136,9 @@ final class Resumption implements AutoCloseable {
                   + " ms"
                   + (hindrance == null ? "" : ": " + hindrance.getMessage()));
         }
+        if (!logged && now - lostNs > LOG_NS) {
+          log("is being replaced");
+        }
         return false;
       }
     } catch (FluxCclException e) {
@@ -134,8 +150,16 @@ final class Resumption implements AutoCloseable {
     confirmedThen = outbound.confirmed();
     liveness = new LinkLiveness();
     connection.interrupted(null);
-    LOGGER.info("{}: goes on after {} ms", connection, (now - sinceNs) / 1_000_000);
+    if (!logged) {
+      log("is replaced");
+    }
+    LOGGER.debug("{}: continues after {} ms", connection, (now - sinceNs) / 1_000_000);
     return true;
+  }
+
+  private void log(String state) {
+    logged = true;
+    LOST.warn(connection + ": the link was lost and " + state + ": " + cause.getMessage());
   }
 
   @Override
