@@ -6,6 +6,9 @@ public final class Rounds {
   /** Whether this is a long run, {@code ./mvnw -Plong}. */
   public static final boolean LONG = Boolean.getBoolean("fluxccl.test.long");
 
+  /** The first seed of tests with random input. */
+  public static final long SEED = Long.getLong("fluxccl.test.seed", 0);
+
   private Rounds() {}
 
   /**
