@@ -132,16 +132,25 @@ final class AlgorithmSelector {
 
   /** Enqueues a call that was checked. */
   void enqueue(CollectiveCall call, DeviceStream on) {
+    enqueue(call, CallSignature.of(call), on);
+  }
+
+  /** {@link #enqueue(CollectiveCall, DeviceStream)} with the signature of the call. */
+  void enqueue(CollectiveCall call, int signature, DeviceStream on) {
     if (needsAlgorithm(call)) {
-      enqueueChosen(call, on);
+      enqueueChosen(call, signature, on);
     } else if (topology.nRanks() == 1) {
       copyToOutput(call, on);
     }
   }
 
-  /** Enqueues a call, by the algorithm that is chosen for it. */
-  void enqueueChosen(CollectiveCall call, DeviceStream on) {
-    BoundCall bound = registrations.bind(call);
+  /**
+   * Enqueues a call, by the algorithm that is chosen for it.
+   *
+   * @param signature of the call, or of that which it is a part of
+   */
+  void enqueueChosen(CollectiveCall call, int signature, DeviceStream on) {
+    BoundCall bound = registrations.bind(call, signature);
     enqueue(choose(bound), bound, on);
   }
 

@@ -11,13 +11,27 @@ import io.fluxccl.Experimental;
  * @param topology of the ranks that take part
  * @param inputRegistration the registration that holds the input, or null
  * @param outputRegistration the registration that holds the output, or null
+ * @param signature of the call, 32 bits that are the same on every rank; with the epilogue, if the
+ *     call is the all-reduce of a fused one
  */
 @Experimental
 public record BoundCall(
     CollectiveCall call,
     RankTopology topology,
     Registration inputRegistration,
-    Registration outputRegistration) {
+    Registration outputRegistration,
+    int signature) {
+  /**
+   * Returns the signature of the messages between this rank and a peer, in one direction: {@link
+   * #signature}, and the bytes of both directions if only these two ranks know them.
+   *
+   * @param bytes of the direction
+   * @param back bytes of the other direction
+   */
+  public int signature(long bytes, long back) {
+    return CallSignature.between(signature, call, bytes, back);
+  }
+
   /** Returns this rank. */
   public int rank() {
     return topology.rank();

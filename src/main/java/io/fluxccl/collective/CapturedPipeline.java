@@ -188,6 +188,13 @@ public final class CapturedPipeline implements AutoCloseable {
     }
 
     @Override
+    public void compare(Lane lane) {
+      for (int i = 0; i < captured.source.size(); i++) {
+        captured.source.get(i).compare(lane);
+      }
+    }
+
+    @Override
     public List<CollectiveCall> calls() {
       return captured.calls;
     }

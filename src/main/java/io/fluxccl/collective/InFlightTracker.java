@@ -2,14 +2,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
-import io.fluxccl.FluxCclException;
-import io.fluxccl.Text;
-import io.fluxccl.Timeout;
-import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Timers;
-import java.time.Duration;
-import java.util.Optional;
-import java.util.OptionalInt;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -179,43 +172,5 @@ final class InFlightTracker {
   /** Cancels the timer, after the last run. */
   void close() {
     task.dispose();
-  }
-
-  /**
-   * Returns the timeout of a run. It names the rank that answers no heartbeat, or else the rank to
-   * which the link is down, or else the rank for which kernels waited last.
-   *
-   * @param what the run, for the message
-   * @param limit how long it could take
-   */
-  static Timeout timeoutOf(Communicator communicator, String what, Duration limit) {
-    OptionalInt silent = communicator.bootstrap().unresponsiveRank();
-    Optional<FluxCclException> link = communicator.interruption();
-    int waitedFor = communicator.abortFlag().waitingFor();
-    String diagnosis;
-    if (silent.isPresent()) {
-      diagnosis =
-          "rank "
-              + silent.getAsInt()
-              + " answers no heartbeat"
-              + link.map(down -> "; " + down.getMessage()).orElse("");
-    } else if (link.isPresent()) {
-      diagnosis = link.get().getMessage();
-    } else if (waitedFor >= 0) {
-      diagnosis =
-          Text.of(
-              "the last long wait was for rank %d, which is alive: does it enqueue the same"
-                  + " operations? Or is the limit too short?",
-              waitedFor);
-    } else if (communicator.abortFlag().isWaitingForOwnProxy()) {
-      diagnosis = "its kernels wait for this rank's proxy thread, which makes no progress";
-    } else {
-      diagnosis = "no rank was waited for long: is the limit too short?";
-    }
-    int rank = communicator.bootstrap().rank();
-    long millis = Deadline.after(limit).timeout().toMillis();
-    String text = "%s on rank %d: not done within %d ms; %s";
-    int blamed = silent.orElse(link.map(FluxCclException::rank).orElse(waitedFor));
-    return Timeout.of(blamed, text, what, rank, millis, diagnosis);
   }
 }

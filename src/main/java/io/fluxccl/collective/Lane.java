@@ -37,6 +37,7 @@ final class Lane implements AutoCloseable {
   final Registrations registrations;
   final AlgorithmSelector algorithms;
   final InFlightTracker inFlight;
+  final CallComparison comparison;
 
   /** How long a run may take, in ns, unless it has a limit of its own. */
   final long limitNs;
@@ -73,7 +74,8 @@ final class Lane implements AutoCloseable {
       PeerConnections peers,
       List<AlgorithmSet> sets,
       Tuning tuning,
-      LeaveNotices leaveNotices) {
+      LeaveNotices leaveNotices,
+      CallLedger ledger) {
     this.communicator = peers.communicator();
     this.stream = stream.stream();
     this.options = options;
@@ -81,16 +83,20 @@ final class Lane implements AutoCloseable {
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
     this.algorithms = new AlgorithmSelector(peers, registrations, sets, options, tuning);
     this.limitNs = Deadline.after(options.timeout()).timeout().toNanos();
-    this.inFlight = new InFlightTracker(this::late);
+    this.inFlight = new InFlightTracker(run -> LateRuns.end(this, run));
     this.consistency = new ConsistencyCheck(communicator, registrations, options.tag());
     this.leaveNotices = leaveNotices;
+    this.comparison = new CallComparison(this, ledger, leaveNotices);
     this.calls = new CallLog(this);
-    this.closing = new LaneClosing(peers, sets, leaveNotices, stream, inFlight, calls, lifetime);
+    this.closing =
+        new LaneClosing(peers, sets, leaveNotices, ledger, stream, inFlight, calls, lifetime);
   }
 
   /** Listens to the peers. A failure closes this lane, unless its stream is another owner's. */
   Lane live(boolean isStreamOwn) {
-    leaveNotices.listen(this::left, () -> consistency.isIdle() ? rounds : Long.MAX_VALUE);
+    leaveNotices.listen(
+        this::left, comparison::received, () -> consistency.isIdle() ? rounds : Long.MAX_VALUE);
+    peers.onOtherCall = comparison::differs;
     communicator
         .inFlight(lifetime)
         .exceptionally(
@@ -269,7 +275,8 @@ final class Lane implements AutoCloseable {
     try {
       calls.begin(run);
       for (Step step : steps) {
-        step.enqueue(this, stream);
+        // Steps that the stream's owner captures run unseen.
+        step.enqueue(this, stream, steps == run.steps);
         peersWait |= step.involvesPeers();
       }
       calls.enqueued(run, steps, rounds);
@@ -346,8 +353,8 @@ final class Lane implements AutoCloseable {
     OtherLanes others = run.others();
     if (reason != null) {
       run.fail(reason);
-    } else if (failure != null) {
-      // It names a rank: the communicator waits a moment for the news that this rank has died.
+    } else if (failure != null || comparison.refuses(run)) {
+      // If it names a rank, the communicator waits a moment for the news that this rank has died.
       communicator.failed().thenAccept(run::fail);
     } else if (others != null && others.haveFailed()) {
       others.fail(run);
@@ -364,14 +371,6 @@ final class Lane implements AutoCloseable {
   void ended(Run run, Outcome outcome) {
     calls.ended(run, outcome);
     inFlight.trim();
-  }
-
-  private void late(Run run) {
-    if (communicator.failure() == null) {
-      Duration limit = Duration.ofNanos(run.limitNs());
-      Communicator blamed = run.others() == null ? communicator : run.others().waiting();
-      blamed.abort(InFlightTracker.timeoutOf(blamed, run.description(), limit));
-    }
   }
 
   /** Called when a run was cancelled while it was in flight, and that aborts. */

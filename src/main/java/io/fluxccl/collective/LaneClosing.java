@@ -25,6 +25,7 @@ final class LaneClosing {
   /**
    * Takes the parts of a lane.
    *
+   * @param ledger null if there is none
    * @param stream closes the stream, if it is the lane's own
    * @param freed completed when all of them are freed, or can't be
    */
@@ -32,6 +33,7 @@ final class LaneClosing {
       PeerConnections peers,
       List<AlgorithmSet> sets,
       LeaveNotices leaveNotices,
+      AutoCloseable ledger,
       AutoCloseable stream,
       InFlightTracker inFlight,
       CallLog calls,
@@ -43,6 +45,7 @@ final class LaneClosing {
     lifecycle.own(inFlight::close);
     lifecycle.own(calls);
     lifecycle.own(stream);
+    lifecycle.own(() -> Closing.all(ledger));
     lifecycle.own(leaveNotices::stop);
     lifecycle.own(() -> close(peers));
     lifecycle.own(() -> Closing.all(sets));

@@ -43,6 +43,7 @@ final class LaneOpening {
   private LaneDescription own;
   private List<LaneDescription> ranks;
   private PeerConnections peers;
+  private CallLedger ledger;
 
   private LaneOpening(Communicator communicator, LaneStream stream, CollectivesOptions options) {
     this.communicator = communicator;
@@ -74,7 +75,8 @@ final class LaneOpening {
         .thenCompose(described -> exchangeDescriptions())
         .thenComposeAsync(exchanged -> connect(), BlockingTasks.EXECUTOR)
         .thenComposeAsync(connected -> prepareFamilies(), BlockingTasks.EXECUTOR)
-        .thenComposeAsync(prepared -> awaitAllRanks(), BlockingTasks.EXECUTOR)
+        .thenComposeAsync(prepared -> openLedger(), BlockingTasks.EXECUTOR)
+        .thenComposeAsync(opened -> awaitAllRanks(), BlockingTasks.EXECUTOR)
         .thenApply(ready -> makeLane())
         .whenCompleteAsync((lane, failure) -> giveUp(failure), BlockingTasks.EXECUTOR);
   }
@@ -174,6 +176,10 @@ final class LaneOpening {
     }
   }
 
+  private CompletableFuture<Void> openLedger() {
+    return CallLedger.open(peers, deadline).thenAccept(opened -> ledger = opened);
+  }
+
   /**
    * Waits until every rank has prepared its families. Without this second exchange a rank that
    * fails, or closes its lane early, would free memory that a peer is still mapping.
@@ -185,7 +191,7 @@ final class LaneOpening {
   private Lane makeLane() {
     long[] lanes = ranks.stream().mapToLong(LaneDescription::lane).toArray();
     LeaveNotices leaveNotices = new LeaveNotices(communicator, options.tag(), lanes);
-    return new Lane(stream, options, peers, sets, tuning, leaveNotices);
+    return new Lane(stream, options, peers, sets, tuning, leaveNotices, ledger);
   }
 
   /** Closes all that was prepared. An error of that is suppressed in the failure. */
@@ -196,7 +202,7 @@ final class LaneOpening {
     boolean isWrapped = failure instanceof CompletionException && failure.getCause() != null;
     Throwable reason = isWrapped ? failure.getCause() : failure;
     try {
-      Closing.all(() -> Closing.all(sets), peers);
+      Closing.all(() -> Closing.all(sets), ledger, peers);
     } catch (Throwable e) {
       if (e != reason) {
         reason.addSuppressed(e);

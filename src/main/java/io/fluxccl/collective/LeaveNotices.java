@@ -10,6 +10,7 @@ import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.BiConsumer;
 import java.util.function.IntConsumer;
 import java.util.function.LongSupplier;
 import java.util.stream.IntStream;
@@ -17,15 +18,18 @@ import java.util.stream.IntStream;
 /**
  * The notices by which ranks tell each other that they close a lane, and how many collectives of
  * all ranks they took part in. A rank that waits for one more collective then learns at once that
- * it will not come, whichever transport it waits on.
+ * it will not come, whichever transport it waits on. They also carry the messages of {@link
+ * CallComparison}.
  *
  * <p>A lane has a number on each rank, which ranks exchange at its opening and repeat in a notice.
  * So a notice of an earlier lane of the same tag is not taken for one of this lane.
  *
- * <pre>notice = int64 lane, int64 collectives</pre>
+ * <pre>notice = int64 lane, then uint8 0, int64 collectives; or uint8 1, calls</pre>
  */
 final class LeaveNotices {
   private static final Duration SOON = Duration.ofSeconds(5);
+  private static final int LEAVES = 0;
+  private static final int CALLS = 1;
 
   /** The peer that left after the fewest collectives. */
   private record Left(int peer, long rounds) {}
@@ -64,15 +68,16 @@ final class LeaveNotices {
    *
    * @param onLeave called, on any thread, with a peer that has left; {@link #missing} takes that
    *     peer into account by then
+   * @param onCalls called, on any thread, with a peer and its message for {@link CallComparison}
    * @param rounds returns how many collectives of all ranks this rank has enqueued, to notify a
    *     peer when this rank's group begins to leave; the largest number if it may enqueue more
    */
-  void listen(IntConsumer onLeave, LongSupplier rounds) {
-    peers().forEach(peer -> listen(peer, onLeave));
-    endOfListening = communicator.whenLeaving(peer -> send(peer, notice(rounds.getAsLong())));
+  void listen(IntConsumer onLeave, BiConsumer<Integer, WireReader> onCalls, LongSupplier rounds) {
+    peers().forEach(peer -> listen(peer, onLeave, onCalls));
+    endOfListening = communicator.whenLeaving(peer -> send(peer, leaving(rounds.getAsLong())));
   }
 
-  private void listen(int peer, IntConsumer onLeave) {
+  private void listen(int peer, IntConsumer onLeave, BiConsumer<Integer, WireReader> onCalls) {
     CompletableFuture<byte[]> notice;
     synchronized (this) {
       if (stopped) {
@@ -85,13 +90,14 @@ final class LeaveNotices {
     // notice matters, or none comes, any more.
     notice.thenAccept(
         bytes -> {
-          received(peer, bytes, onLeave);
+          received(peer, bytes, onLeave, onCalls);
           // A lane that was closed may end earlier than it said, with its communicator.
-          listen(peer, onLeave);
+          listen(peer, onLeave, onCalls);
         });
   }
 
-  private void received(int peer, byte[] bytes, IntConsumer onLeave) {
+  private void received(
+      int peer, byte[] bytes, IntConsumer onLeave, BiConsumer<Integer, WireReader> onCalls) {
     try {
       WireReader in =
           new WireReader(
@@ -100,14 +106,20 @@ final class LeaveNotices {
                   new TransportFailure(
                       peer,
                       Text.of(
-                          "rank %d sent a malformed leave notice, tag=%d: %s",
+                          "rank %d sent a malformed notice of its lane, tag=%d: %s",
                           peer, tag, problem)));
       long lane = in.int64("lane");
-      long rounds = in.int64("collectives", 0, Long.MAX_VALUE);
-      in.end();
-      if (lane == lanes[peer]) {
-        left(peer, rounds);
-        onLeave.accept(peer);
+      int kind = in.uint8("kind");
+      in.check(kind == LEAVES || kind == CALLS, "kind", Integer.toString(kind));
+      if (kind == CALLS && lane == lanes[peer]) {
+        onCalls.accept(peer, in);
+      } else if (kind == LEAVES) {
+        long rounds = in.int64("collectives", 0, Long.MAX_VALUE);
+        in.end();
+        if (lane == lanes[peer]) {
+          left(peer, rounds);
+          onLeave.accept(peer);
+        }
       }
     } catch (TransportFailure malformed) {
       communicator.abort(malformed);
@@ -142,16 +154,30 @@ final class LeaveNotices {
     if (communicator.endsTogether()) {
       return;
     }
-    byte[] notice = notice(rounds);
+    byte[] notice = leaving(rounds);
     peers().forEach(peer -> send(peer, notice));
   }
 
-  private byte[] notice(long rounds) {
-    return new WireWriter().int64(lanes[rank()]).int64(rounds).toBytes();
+  private byte[] leaving(long rounds) {
+    return notice(LEAVES).int64(rounds).toBytes();
   }
 
   private void send(int peer, byte[] notice) {
     communicator.sendNotice(peer, tag, notice, Deadline.after(SOON));
+  }
+
+  /** Sends a peer a message of {@link CallComparison}, until {@link #stop}. Waits for nothing. */
+  void sendCalls(int peer, byte[] calls) {
+    synchronized (this) {
+      if (stopped) {
+        return;
+      }
+    }
+    send(peer, notice(CALLS).raw(calls).toBytes());
+  }
+
+  private WireWriter notice(int kind) {
+    return new WireWriter().int64(lanes[rank()]).uint8(kind);
   }
 
   /**

@@ -153,6 +153,16 @@ final class OtherLanes {
     return lanes.stream().anyMatch(lane -> lane.communicator.failure() != null);
   }
 
+  /** Returns whether ranks' collectives differ on one of the other lanes, which then fails. */
+  boolean areRefused() {
+    for (int i = 0; i < lanes.size(); i++) {
+      if (lanes.get(i).comparison.refuses(lastRounds[i])) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /** Ends a run behind a failure of another lane: the job fails, and the own lane with it. */
   void fail(Run run) {
     for (Lane lane : lanes) {

@@ -25,6 +25,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.BiConsumer;
+import java.util.function.IntConsumer;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -56,6 +57,7 @@ public final class PeerConnections implements AutoCloseable {
   private final Set<RegisteredMemory> memories = ConcurrentHashMap.newKeySet();
 
   private Connection[] connections;
+  volatile IntConsumer onOtherCall = peer -> {};
   private TransportFlags transports = TransportFlags.NONE;
 
   /**
@@ -229,6 +231,16 @@ public final class PeerConnections implements AutoCloseable {
   /** Returns which ranks share a host, and what is common to all devices. */
   public RankTopology topology() {
     return topology;
+  }
+
+  /**
+   * Fails the job, because data has arrived that is not of this rank's call. Waits for nothing:
+   * this rank must not use the data, and wait for the abort flag.
+   *
+   * @param peer the sender
+   */
+  public void receivedOtherCall(int peer) {
+    onOtherCall.accept(peer);
   }
 
   /** Returns the devices of all ranks, by rank. */

@@ -182,7 +182,12 @@ final class Registrations {
 
   /** Returns a call with the registrations that hold its buffers. */
   BoundCall bind(CollectiveCall call) {
-    return new BoundCall(call, peers.topology(), of(call.input()), of(call.output()));
+    return bind(call, CallSignature.of(call));
+  }
+
+  /** {@link #bind(CollectiveCall)} with the signature of the call that this one is a part of. */
+  BoundCall bind(CollectiveCall call, int signature) {
+    return new BoundCall(call, peers.topology(), of(call.input()), of(call.output()), signature);
   }
 
   /** Adds the registrations that hold a call's buffers. */

@@ -79,7 +79,7 @@ final class SeparateEpilogue implements CollectiveAlgorithm {
   public void enqueue(DeviceStream stream, BoundCall call) {
     FusedAllReduce fused = (FusedAllReduce) call.call();
     if (topology.nRanks() > 1) {
-      selector.enqueueChosen(fused.allReduce(), stream);
+      selector.enqueueChosen(fused.allReduce(), call.signature(), stream);
     }
     if (topology.kind() == DeviceKind.HOST) {
       stream.launch(onHost, 1, scratch.length, KernelArgs.of(fused));

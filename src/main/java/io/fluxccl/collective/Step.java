@@ -26,6 +26,21 @@ interface Step {
   /** Enqueues this step; under the lane's lock. */
   void enqueue(Lane lane, DeviceStream stream);
 
+  /** Adds its collectives to those that ranks compare. */
+  default void compare(Lane lane) {}
+
+  /**
+   * Enqueues this step.
+   *
+   * @param isCompared whether its collectives are first added to those that ranks compare
+   */
+  default void enqueue(Lane lane, DeviceStream stream, boolean isCompared) {
+    if (isCompared) {
+      compare(lane);
+    }
+    enqueue(lane, stream);
+  }
+
   /** Returns the collectives of this step, which ranks compare in checked mode. */
   default List<CollectiveCall> calls() {
     return List.of();
@@ -79,6 +94,26 @@ interface Step {
     }
 
     @Override
+    public void compare(Lane lane) {
+      lane.comparison.add(what);
+    }
+
+    @Override
+    public void enqueue(Lane lane, DeviceStream stream, boolean isCompared) {
+      if (!isCompared) {
+        enqueue(lane, stream);
+        return;
+      }
+      int signature = lane.comparison.add(what);
+      try {
+        lane.algorithms.enqueue(what, signature, stream);
+      } catch (InvalidUsage e) {
+        lane.comparison.remove(what); // no algorithm supports it
+        throw e;
+      }
+    }
+
+    @Override
     public List<CollectiveCall> calls() {
       return List.of(what);
     }
@@ -115,6 +150,11 @@ interface Step {
       stream.waitFor(other.stream);
       other.algorithms.enqueue(what, stream);
       other.stream.waitFor(stream);
+    }
+
+    @Override
+    public void compare(Lane lane) {
+      other.comparison.add(what);
     }
 
     @Override

@@ -76,6 +76,17 @@ class CollectiveCallTest {
   }
 
   @Test
+  void shouldRefuseASendReceiveWithACountButNoRank() {
+    int none = CollectiveCall.NO_PEER;
+    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 3, none, null, 0, 1, F64))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("sendCount=3 destination=-1");
+    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 0, 1, null, 4, none, F64))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("receiveCount=4 source=-1");
+  }
+
+  @Test
   void shouldShareNoMemoryWithABufferThatIsNotUsed() {
     try (HostDevice device = HostDevice.create();
         DeviceBuffer memory = device.allocate(64)) {

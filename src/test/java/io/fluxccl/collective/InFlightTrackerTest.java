@@ -106,7 +106,7 @@ class InFlightTrackerTest {
     when(communicator.abortFlag()).thenReturn(abortFlag);
     when(communicator.interruption())
         .thenReturn(Optional.of(new TransportFailure(1, "the link to rank 1 is down: reset")));
-    Timeout late = InFlightTracker.timeoutOf(communicator, "all-reduce(4)", LIMIT);
+    Timeout late = LateRuns.timeoutOf(communicator, "all-reduce(4)", LIMIT, "");
     assertThat(late)
         .hasMessageStartingWith("all-reduce(4) on rank 0: not done within ")
         .hasMessageEndingWith("the link to rank 1 is down: reset");

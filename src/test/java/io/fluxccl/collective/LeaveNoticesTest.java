@@ -171,7 +171,7 @@ class LeaveNoticesTest {
             assertThat(communicator.failed())
                 .succeedsWithin(LONG)
                 .isInstanceOf(TransportFailure.class)
-                .satisfies(e -> assertThat(e).hasMessageContaining("leave notice"));
+                .satisfies(e -> assertThat(e).hasMessageContaining("malformed notice of its lane"));
           });
     }
   }

@@ -95,6 +95,7 @@ final class HostAlgorithms {
             (thread, args) -> {
               // After a failure the staging memory may be unmapped.
               if (communicator.failure() == null) {
+                lanes[thread.threadIdx()].begin(args.get(1, BoundCall.class));
                 byLane.get(thread.threadIdx()).accept(args.get(0, plan), thread.reduction());
               }
             });
@@ -102,6 +103,6 @@ final class HostAlgorithms {
         method,
         canLaunch,
         (stream, call) ->
-            stream.launch(kernel, 1, lanes.length, KernelArgs.of(planOf.apply(call))));
+            stream.launch(kernel, 1, lanes.length, KernelArgs.of(planOf.apply(call), call)));
   }
 }

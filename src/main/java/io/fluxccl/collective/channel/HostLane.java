@@ -3,6 +3,8 @@ package io.fluxccl.collective.channel;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.pipe.Pipe;
 import io.fluxccl.collective.pipe.PipeGroup;
@@ -36,6 +38,18 @@ final class HostLane {
     for (int peer = 0; peer < nRanks; peer++) {
       if (peer != rank) {
         this.pipes[peer] = pipes.hostPipe(lane, peer);
+      }
+    }
+  }
+
+  /** Begins a call: its signature goes with its messages. */
+  void begin(BoundCall bound) {
+    CollectiveCall call = bound.call();
+    for (int peer = 0; peer < nRanks; peer++) {
+      if (peer != rank) {
+        long sent = call.sendBytes(rank, peer);
+        long expected = call.receiveBytes(rank, peer);
+        pipes[peer].begin(bound.signature(sent, expected), bound.signature(expected, sent));
       }
     }
   }

@@ -139,7 +139,8 @@ final class Pipes implements AutoCloseable {
             ring(),
             outbox(lane, peer),
             inbox(lane, peer),
-            peers.communicator().abortFlag().deviceAddress())
+            peers.communicator().abortFlag().deviceAddress(),
+            peers::receivedOtherCall)
         : new ProxiedPipe(this, lane, peer);
   }
 

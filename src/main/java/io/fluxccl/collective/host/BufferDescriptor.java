@@ -10,9 +10,8 @@ import io.fluxccl.device.host.HostMemory;
  * them copies directly. Sent through the pipe, in a slot of its own:
  *
  * <pre>
- *   word       complement of the bytes that the sender sends: a message's piece is never negative
  *   header     ids of the registrations of input and output, or -1; where in them the bytes for the
- *              reader begin, and those from it go; flags; bytes that the sender expects
+ *              reader begin, and those from it go; flags
  *   payload    segment references of buffers that are not registered: the input, then the output
  * </pre>
  *
@@ -33,15 +32,8 @@ final class BufferDescriptor {
   private static final int INPUT_OFFSET_OFFSET = OUTPUT_ID_OFFSET + Integer.BYTES;
   private static final int OUTPUT_OFFSET_OFFSET = INPUT_OFFSET_OFFSET + Long.BYTES;
   private static final int FLAGS_OFFSET = OUTPUT_OFFSET_OFFSET + Long.BYTES;
-  private static final int EXPECTED_OFFSET = FLAGS_OFFSET + Long.BYTES;
   private static final int INPUT_OFFSET = SlotRing.PAYLOAD_OFFSET;
   private static final int OUTPUT_OFFSET = INPUT_OFFSET + SegmentReference.LENGTH;
-
-  /** Bytes of the message to the peer; negative if the slot that was read is a message's piece. */
-  long sent;
-
-  /** Bytes of the message from the peer. */
-  long expected;
 
   int inputId = NONE;
   int outputId = NONE;
@@ -61,11 +53,6 @@ final class BufferDescriptor {
     return id != NONE && (inputId == id || outputId == id);
   }
 
-  /** Returns whether each of two ranks sends what the other expects. */
-  boolean agreesWith(BufferDescriptor other) {
-    return sent == other.expected && expected == other.sent;
-  }
-
   boolean isInPlace() {
     return (flags & IN_PLACE) != 0;
   }
@@ -77,7 +64,6 @@ final class BufferDescriptor {
     HostMemory.putInt(slot + OUTPUT_ID_OFFSET, outputId);
     HostMemory.putLong(slot + INPUT_OFFSET_OFFSET, inputOffset);
     HostMemory.putLong(slot + OUTPUT_OFFSET_OFFSET, outputOffset);
-    HostMemory.putLong(slot + EXPECTED_OFFSET, expected);
     int sentFlags = flags;
     if (input.isPresent()) {
       sentFlags |= HAS_INPUT;
@@ -88,7 +74,7 @@ final class BufferDescriptor {
       output.write(slot + OUTPUT_OFFSET);
     }
     HostMemory.putInt(slot + FLAGS_OFFSET, sentFlags);
-    pipe.publish(~sent);
+    pipe.publish(0);
   }
 
   /** Reads the descriptor in the slot that a pipe takes next, without taking it. */
@@ -99,8 +85,6 @@ final class BufferDescriptor {
     inputOffset = HostMemory.getLong(slot + INPUT_OFFSET_OFFSET);
     outputOffset = HostMemory.getLong(slot + OUTPUT_OFFSET_OFFSET);
     flags = HostMemory.getInt(slot + FLAGS_OFFSET);
-    sent = ~pipe.wordToTake();
-    expected = HostMemory.getLong(slot + EXPECTED_OFFSET);
     input.clear();
     if ((flags & HAS_INPUT) != 0) {
       input.read(slot + INPUT_OFFSET);

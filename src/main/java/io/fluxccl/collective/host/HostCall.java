@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.host;
 
+import io.fluxccl.TransportFailure;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
@@ -57,10 +58,28 @@ record HostCall(
     return segment != null && segment.isOwned() ? segment : null;
   }
 
-  /** Returns the registration with an id, which this rank's input or output lies in. */
-  Registration registration(int id) {
+  /**
+   * Returns an address in a peer's registered buffer.
+   *
+   * @param id of the registration, which this rank's input or output lies in
+   * @param offset in the buffer, as the peer says
+   * @param bytes that this rank accesses from there on
+   * @throws TransportFailure if they lie outside of the buffer
+   */
+  long registered(int peer, int id, long offset, long bytes) {
     Registration input = bound.inputRegistration();
-    return input != null && input.id() == id ? input : bound.outputRegistration();
+    Registration of = input != null && input.id() == id ? input : bound.outputRegistration();
+    if (of == null || of.id() != id || offset < 0 || offset > of.buffer().size() - bytes) {
+      throw TransportFailure.of(
+          peer,
+          "%s: rank %d names offset=%d of registration %d for %d bytes: out of bounds",
+          call(),
+          peer,
+          offset,
+          id,
+          bytes);
+    }
+    return of.addressOn(peer) + offset;
   }
 
   /** Returns whether received data overwrites data that is still to be sent. */

@@ -131,7 +131,8 @@ final class HostCountedExchange implements AutoCloseable {
             call, from, count);
       }
       long offset = offsets == null ? packed : HostMemory.getLong(offsets.address() + at);
-      if (count > 0 && (offset < 0 || offset > elements - count)) {
+      boolean fits = count == 0 || offset >= 0 && offset <= elements - count;
+      if (count < 0 || count > call.most() || !fits) {
         throw InvalidUsage.of(
             "%s: rank %d sends %d elements, for which the output of rank %d has no room",
             call, from, count, rank);

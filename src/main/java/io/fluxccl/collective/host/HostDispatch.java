@@ -125,7 +125,7 @@ final class HostDispatch implements AutoCloseable {
       for (int word = 0; word < plan.words(); word++) {
         long at = PREFIX + (long) word * Integer.BYTES;
         plan.setSent(from, word, HostMemory.getInt(sentHeader(from) + at));
-        plan.setReceived(from, word, HostMemory.getInt(receivedHeader(from) + at));
+        plan.setReceived(from, word, HostMemory.getInt(receivedHeader(from) + at) & tokensOf(word));
       }
     }
     int total = plan.place();
@@ -145,6 +145,12 @@ final class HostDispatch implements AutoCloseable {
       }
       HostMemory.putInt(batch.perExpert().address() + (long) expert * Integer.BYTES, count);
     }
+  }
+
+  /** Returns the bits of a word that stand for tokens. */
+  private int tokensOf(int word) {
+    int left = shape.tokens() - word * Integer.SIZE;
+    return left >= Integer.SIZE ? -1 : (1 << left) - 1;
   }
 
   private void copyOwn() {

@@ -18,6 +18,7 @@ import io.fluxccl.device.host.KernelThread;
 /** Calls whose sizes are read from memory when they run, by one thread of each rank. */
 final class HostRouted implements CollectiveAlgorithm, AutoCloseable {
   private final Communicator communicator;
+  private final PeerStreams streams;
   private final HostCountedExchange counted;
   private final HostDispatch dispatch;
   private final HostCombine combine;
@@ -30,7 +31,7 @@ final class HostRouted implements CollectiveAlgorithm, AutoCloseable {
    */
   HostRouted(Communicator communicator, int rank, MappedPipe[] pipes) {
     this.communicator = communicator;
-    PeerStreams streams = new PeerStreams(rank, pipes);
+    this.streams = new PeerStreams(rank, pipes);
     this.counted = new HostCountedExchange(rank, pipes.length, streams, communicator.device());
     this.dispatch = new HostDispatch(rank, pipes.length, streams, communicator.device());
     this.combine = new HostCombine(rank, pipes.length, streams, communicator.device());
@@ -58,14 +59,14 @@ final class HostRouted implements CollectiveAlgorithm, AutoCloseable {
 
   @Override
   public void enqueue(DeviceStream stream, BoundCall call) {
-    stream.launch(kernel, 1, 1, KernelArgs.of(call.call(), communicator.abortFlag()));
+    stream.launch(kernel, 1, 1, KernelArgs.of(call, communicator.abortFlag()));
   }
 
   private void run(KernelThread thread, KernelArgs args) {
     // After a failure the pipes may have any state, and their memory may be unmapped.
     if (communicator.failure() == null) {
       try {
-        run(args.get(0, CollectiveCall.class), thread.abortAddress());
+        run(args.get(0, BoundCall.class), thread.abortAddress());
       } catch (FluxCclException e) {
         communicator.abort(e);
         throw e;
@@ -73,7 +74,9 @@ final class HostRouted implements CollectiveAlgorithm, AutoCloseable {
     }
   }
 
-  private void run(CollectiveCall call, long abort) {
+  private void run(BoundCall bound, long abort) {
+    CollectiveCall call = bound.call();
+    streams.begin(bound.signature());
     if (call instanceof Dispatch of) {
       dispatch.run(of, abort);
     } else if (call instanceof Combine of) {

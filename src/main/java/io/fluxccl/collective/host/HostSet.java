@@ -98,7 +98,8 @@ final class HostSet implements AlgorithmSet {
       if (peer != rank) {
         long toPeer = all[peer].address() + ring(rank, worker);
         long fromPeer = rings.address() + ring(peer, worker);
-        pipes[peer] = new MappedPipe(peer, ring, toPeer, fromPeer, abortAddress);
+        pipes[peer] =
+            new MappedPipe(peer, ring, toPeer, fromPeer, abortAddress, peers::receivedOtherCall);
       }
     }
     return pipes;

@@ -142,7 +142,7 @@ final class PeerBuffers {
 
   private long place(int of, SegmentReference reference, int id, long offset, long at, long bytes) {
     if (!reference.isPresent()) {
-      return call.registration(id).addressOn(of) + offset + at;
+      return call.registered(of, id, offset, at + bytes) + at;
     }
     SharedSegment segment = segments[of].use(reference, at + bytes);
     inUse[nInUse++] = segment;

@@ -75,6 +75,15 @@ final class PeerStreams {
     }
   }
 
+  /** Begins a call with a signature. */
+  void begin(int signature) {
+    for (MappedPipe pipe : pipes) {
+      if (pipe != null) {
+        pipe.begin(signature, signature);
+      }
+    }
+  }
+
   /**
    * Sends to all peers and receives from all of them.
    *
@@ -132,7 +141,8 @@ final class PeerStreams {
       return false;
     }
     long slot = pipe.slotToTake() + SlotRing.PAYLOAD_OFFSET;
-    long bytes = pipe.wordToTake();
+    // A message has no more bytes than a slot, whatever its sender says.
+    long bytes = Math.max(0, Math.min(pipe.payloadBytes(), pipe.wordToTake()));
     for (long done = 0; done < bytes && range.hasBytes(ranges, peer); ) {
       long to = range.address;
       long taken = range.take(bytes - done);

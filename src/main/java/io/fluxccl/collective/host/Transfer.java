@@ -3,8 +3,7 @@ package io.fluxccl.collective.host;
 
 import static io.fluxccl.collective.pipe.SlotRing.PAYLOAD_OFFSET;
 
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.Text;
+import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
@@ -21,9 +20,6 @@ final class Transfer {
   /** From so many bytes on, either way, ranks exchange buffer descriptors. */
   static final long DESCRIPTOR_LIMIT = 8 << 10;
 
-  private static final String MISMATCH =
-      "%s on rank %d: rank %d sends %s, rank %d expects %d bytes and sends %d bytes;"
-          + " each rank must expect what its peer sends";
   private static final long SMALL_PIECE = 8 << 10;
   private static final int LONGEST_SWAP = 16 << 10;
 
@@ -67,14 +63,17 @@ final class Transfer {
   void begin(HostCall newCall, int worker, int workers) {
     call = newCall;
     CollectiveCall what = newCall.call();
-    mine.sent = what.sendBytes(rank, peer);
-    mine.expected = what.receiveBytes(rank, peer);
-    int sendParts = Worker.workersFor(mine.sent, workers);
-    int receiveParts = Worker.workersFor(mine.expected, workers);
-    long sendBegin = CacheLines.begin(mine.sent, sendParts, worker);
-    long receiveBegin = CacheLines.begin(mine.expected, receiveParts, worker);
-    toSend = CacheLines.begin(mine.sent, sendParts, worker + 1) - sendBegin;
-    toReceive = CacheLines.begin(mine.expected, receiveParts, worker + 1) - receiveBegin;
+    long out = what.sendBytes(rank, peer);
+    long in = what.receiveBytes(rank, peer);
+    // The peer expects and sends as much, or its messages are not taken.
+    BoundCall bound = newCall.bound();
+    pipe.begin(bound.signature(out, in), bound.signature(in, out));
+    int sendParts = Worker.workersFor(out, workers);
+    int receiveParts = Worker.workersFor(in, workers);
+    long sendBegin = CacheLines.begin(out, sendParts, worker);
+    long receiveBegin = CacheLines.begin(in, receiveParts, worker);
+    toSend = CacheLines.begin(out, sendParts, worker + 1) - sendBegin;
+    toReceive = CacheLines.begin(in, receiveParts, worker + 1) - receiveBegin;
     long inputAt = what.sendOffset(peer) + sendBegin;
     long outputAt = what.receiveOffset(peer) + receiveBegin;
     source = newCall.input() + inputAt;
@@ -113,8 +112,6 @@ final class Transfer {
    * Moves what can be moved now.
    *
    * @return false if nothing could be
-   * @throws InvalidUsage if the peer sends or expects another number of bytes than this rank does;
-   *     nothing has been copied then
    */
   boolean step() {
     boolean moved = false;
@@ -130,7 +127,7 @@ final class Transfer {
     if (sent < toSend && !descriptorToTake && !descriptorToSend && pipe.hasRoom()) {
       long length = Math.min(pieceToSend, toSend - sent);
       HostMemory.copy(pipe.slotToSend() + PAYLOAD_OFFSET, source + sent, length);
-      pipe.publish(mine.sent);
+      pipe.publish(length);
       sent += length;
       moved = true;
     }
@@ -152,19 +149,12 @@ final class Transfer {
 
   private void takeDescriptor() {
     theirs.read(pipe);
-    if (!theirs.agreesWith(mine)) {
-      throw mismatch();
-    }
     pipe.release();
     descriptorToTake = false;
     copyDirectly();
   }
 
   private boolean receive() {
-    // The receiver checks the size, because it is its memory.
-    if (pipe.wordToTake() != mine.expected) {
-      throw mismatch();
-    }
     long length = Math.min(pieceToReceive, toReceive - received);
     // In place, received bytes may only overwrite bytes that were sent.
     if (swaps && received + length > sent) {
@@ -174,17 +164,6 @@ final class Transfer {
     pipe.release();
     received += length;
     return true;
-  }
-
-  /** Returns the error that the message to take shows: its sizes are not those of this rank. */
-  private InvalidUsage mismatch() {
-    theirs.read(pipe);
-    String sizes =
-        theirs.sent < 0
-            ? Text.of("%d bytes", ~theirs.sent)
-            : Text.of("%d bytes and expects %d bytes", theirs.sent, theirs.expected);
-    return InvalidUsage.of(
-        MISMATCH, call.call(), rank, peer, sizes, rank, mine.expected, mine.sent);
   }
 
   /** Copies this rank's share of what is copied directly; the rest goes through the pipe. */
@@ -227,7 +206,7 @@ final class Transfer {
       segment.release();
     } else {
       HostMemory.copy(
-          call.registration(theirs.outputId).addressOn(peer) + theirs.outputOffset, source, bytes);
+          call.registered(peer, theirs.outputId, theirs.outputOffset, toSend), source, bytes);
     }
   }
 
@@ -247,7 +226,7 @@ final class Transfer {
   }
 
   private long theirRegisteredInput() {
-    return call.registration(theirs.inputId).addressOn(peer) + theirs.inputOffset;
+    return call.registered(peer, theirs.inputId, theirs.inputOffset, toReceive);
   }
 
   /** Unmaps the peer's memory, after the last call. */

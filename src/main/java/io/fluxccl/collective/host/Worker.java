@@ -61,6 +61,7 @@ final class Worker {
     CollectiveCall what = call.call();
     if (what.collective() == Collective.BARRIER) {
       if (worker == 0) {
+        group.begin(call.bound().signature());
         group.barrier();
       }
     } else if (what.collective().reduces()) {
@@ -68,6 +69,7 @@ final class Worker {
       long from = CacheLines.begin(what.countBytes(), parts, worker);
       long to = CacheLines.begin(what.countBytes(), parts, worker + 1);
       if (from < to) {
+        group.begin(call.bound().signature());
         reductions.run(thread.reduction(), call, from, to);
       }
     } else {

@@ -9,10 +9,11 @@ import static io.fluxccl.collective.pipe.SlotRing.WORD_OFFSET;
 
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SpinWait;
+import java.util.function.IntConsumer;
 
 /**
- * A pipe between ranks that map each other's memory, with a message's number beside its bytes: one
- * cache line carries a small message.
+ * A pipe between ranks that map each other's memory, with a message's number, and the signature of
+ * its call, beside its bytes: one cache line carries a small message.
  *
  * <p>Both ends agree on the sequence of messages, because both run the calls that involve the two
  * of them in the same order. A slot is written again only when its reader is known to have taken
@@ -21,11 +22,18 @@ import io.fluxccl.device.host.SpinWait;
  * be one that does not take the messages with the other reports.
  */
 public final class MappedPipe implements Pipe {
+  /** A slot holds a number that is less by the number of slots, so 32 bits tell them apart. */
+  private static final long NUMBER_MASK = 0xffff_ffffL;
+
   private final int peer;
   private final int slotBytes;
   private final long toPeer;
   private final long fromPeer;
   private final long abortAddress;
+  private final IntConsumer onOtherCall;
+  private long signature; // in the high half
+  private long expected; // likewise
+  private boolean hasOtherCall;
   private long sent;
   private long sentAndTaken; // as far as this rank knows
   private long taken;
@@ -38,13 +46,27 @@ public final class MappedPipe implements Pipe {
    * @param toPeer address of the ring in the peer's memory, which this rank writes
    * @param fromPeer address of the ring in this rank's memory, which the peer writes
    * @param abortAddress the abort flag that waits watch
+   * @param onOtherCall called once with the peer, if a message of another call arrives
    */
-  public MappedPipe(int peer, SlotRing ring, long toPeer, long fromPeer, long abortAddress) {
+  public MappedPipe(
+      int peer,
+      SlotRing ring,
+      long toPeer,
+      long fromPeer,
+      long abortAddress,
+      IntConsumer onOtherCall) {
     this.peer = peer;
     this.slotBytes = ring.slotBytes();
     this.toPeer = toPeer;
     this.fromPeer = fromPeer;
     this.abortAddress = abortAddress;
+    this.onOtherCall = onOtherCall;
+  }
+
+  @Override
+  public void begin(int sentSignature, int expectedSignature) {
+    signature = (long) sentSignature << Integer.SIZE;
+    expected = (long) expectedSignature << Integer.SIZE;
   }
 
   /** Returns the most bytes of a message, a multiple of the cache line. */
@@ -100,13 +122,27 @@ public final class MappedPipe implements Pipe {
     HostMemory.putLong(slot + TAKEN_OFFSET, taken);
     sent++;
     // Pairs with the acquire in the peer's hasMessage().
-    HostMemory.putLongRelease(slot + NUMBER_OFFSET, sent);
+    HostMemory.putLongRelease(slot + NUMBER_OFFSET, signature | sent & NUMBER_MASK);
   }
 
-  /** Returns whether there is a message to take. */
+  /** Returns whether there is a message to take, which is of this rank's call. */
   public boolean hasMessage() {
     // Pairs with the release in the peer's publish(): the slot's bytes are visible.
-    return HostMemory.getLongAcquire(slotToTake() + NUMBER_OFFSET) == taken + 1;
+    long mark = HostMemory.getLongAcquire(slotToTake() + NUMBER_OFFSET);
+    if (mark == (expected | taken + 1 & NUMBER_MASK)) {
+      return true;
+    }
+    if ((int) mark == (int) (taken + 1)) {
+      reportOtherCall();
+    }
+    return false;
+  }
+
+  private void reportOtherCall() {
+    if (!hasOtherCall) {
+      hasOtherCall = true;
+      onOtherCall.accept(peer);
+    }
   }
 
   /** Returns the address of the slot of the message to take. */

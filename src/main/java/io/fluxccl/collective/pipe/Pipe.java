@@ -12,6 +12,15 @@ import io.fluxccl.device.host.HostMemory;
  * call may run again.
  */
 public interface Pipe {
+  /**
+   * Begins a call: messages carry its signature. A message with another signature is not taken; it
+   * is reported, and {@link #take} waits until the communicator is aborted.
+   *
+   * @param sent signature of the messages to the peer
+   * @param expected signature of the messages from the peer
+   */
+  void begin(int sent, int expected);
+
   /** Waits for a free slot and returns its address; 0 if the communicator was aborted. */
   long claim();
 

@@ -27,6 +27,13 @@ public final class PipeGroup {
     this.slots = new long[pipes.length];
   }
 
+  /** Begins a call whose messages have one signature. */
+  public void begin(int signature) {
+    for (int i = 1; i < pipes.length; i++) {
+      pipes[place(i)].begin(signature, signature);
+    }
+  }
+
   private int place(int distance) {
     return (own + distance) % pipes.length;
   }

@@ -8,7 +8,8 @@ package io.fluxccl.collective.pipe;
  * <pre>
  *   ring    [0, 64)     number of messages that this rank's peer has taken from the other direction
  *           [64, ...)   slots
- *   slot    [0, 8)      number of the message in the slot, from 1; stored last, with release
+ *   slot    [0, 8)      low 32 bits: number of the message in the slot, from 1; high 32 bits:
+ *                       signature of the call that the message is of; stored last, with release
  *           [8, 16)     a word for the receiver
  *           [16, 24)    number of messages that the sender has taken from the other direction
  *           [24, 64)    free for the sender's own header

@@ -96,7 +96,7 @@ final class LaunchedRanks implements AutoCloseable {
             ? null
             : registrations.computeIfAbsent(
                 List.of(rank, registration), made -> registration(rank, registration));
-    return new BoundCall(call, topology(rank), null, output);
+    return new BoundCall(call, topology(rank), null, output, 0);
   }
 
   private Registration registration(int rank, int id) {

@@ -144,8 +144,8 @@ class MismatchedSizesTest {
                   ? CollectiveCall.sendReceive(input, sent, 1, null, 0, NONE, TYPE)
                   : CollectiveCall.sendReceive(null, 0, NONE, output, expected, 0, TYPE),
           rank -> rank == 0 ? 0 : expected,
-          "sends " + sent + " bytes",
-          "expects " + expected + " bytes");
+          "rank 0 calls send-receive(count=" + sent + ", INT8)",
+          "rank 1 calls send-receive(count=" + expected + ", INT8)");
     }
   }
 
@@ -175,7 +175,7 @@ class MismatchedSizesTest {
         known,
         calls,
         rank -> rank == 0 ? expectedBack : expectedThere,
-        "each rank must expect what its peer sends");
+        "all ranks must call the same operations");
   }
 
   @Test
@@ -186,7 +186,7 @@ class MismatchedSizesTest {
         (rank, input, output) ->
             CollectiveCall.broadcast(input, output, rank == 0 ? 5000 : 500, TYPE, 0),
         rank -> rank == 0 ? 5000 : 500,
-        "sends 5000 bytes",
-        "expects 500 bytes");
+        "rank 0 calls broadcast(count=5000, INT8, root=0)",
+        "rank 1 calls broadcast(count=500, INT8, root=0)");
   }
 }

@@ -7,6 +7,8 @@ import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostMemory;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -19,6 +21,7 @@ class MappedPipeTest {
   private final HostDevice device = HostDevice.create();
   private final PinnedBuffer memory = device.allocatePinned((int) (2 * RING.bytes() + 64));
   private final long abort = memory.deviceAddress() + 2 * RING.bytes();
+  private final List<Integer> otherCalls = new ArrayList<>();
   private final MappedPipe left;
   private final MappedPipe right;
 
@@ -26,8 +29,8 @@ class MappedPipeTest {
     long toRight = memory.deviceAddress();
     long toLeft = toRight + RING.bytes();
     HostMemory.putLong(abort, 0);
-    left = new MappedPipe(1, RING, toRight, toLeft, abort);
-    right = new MappedPipe(0, RING, toLeft, toRight, abort);
+    left = new MappedPipe(1, RING, toRight, toLeft, abort, otherCalls::add);
+    right = new MappedPipe(0, RING, toLeft, toRight, abort, otherCalls::add);
   }
 
   @AfterEach
@@ -50,6 +53,20 @@ class MappedPipeTest {
     }
     assertThat(right.hasRoom()).isTrue();
     assertThat(left.hasRoom()).isFalse();
+  }
+
+  @Test
+  void shouldReportAMessageOfAnotherCallOnceAndNotTakeIt() {
+    left.begin(7, 7);
+    right.begin(8, 8);
+    left.claim();
+    left.publish(0);
+    assertThat(right.hasMessage()).isFalse();
+    assertThat(right.hasMessage()).isFalse();
+    assertThat(otherCalls).containsExactly(right.peer());
+
+    right.begin(7, 7);
+    assertThat(right.hasMessage()).isTrue();
   }
 
   @Test

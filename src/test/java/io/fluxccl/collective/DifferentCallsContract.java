@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.collective;
+
+import static io.fluxccl.ReduceOp.SUM;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.DataType;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.ReduceOp;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Rounds;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.ResourceLeaks;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Test;
+import org.mockito.Mockito;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+
+/** Ranks whose calls differ: all of them end with an error that names both calls. */
+abstract class DifferentCallsContract {
+  static final Duration LONG = Duration.ofSeconds(120);
+  private static final int BYTES = 1 << 20;
+  private static final int HIDDEN = 64;
+  private static final int[] COUNTS = {64, 640, 6400, 38400};
+  private static final List<DataType> TYPES =
+      List.of(DataType.INT32, DataType.UINT32, DataType.FLOAT32, DataType.INT64, DataType.FLOAT64);
+  private static final List<Collective> KINDS =
+      List.of(
+          Collective.ALL_REDUCE,
+          Collective.ALL_GATHER,
+          Collective.REDUCE_SCATTER,
+          Collective.BROADCAST,
+          Collective.REDUCE,
+          Collective.ALL_TO_ALL,
+          Collective.GATHER,
+          Collective.SCATTER,
+          Collective.FUSED_ALL_REDUCE,
+          Collective.BARRIER);
+
+  private static final DeviceBuffer NOTHING = Mockito.mock(DeviceBuffer.class);
+  private static final Memory NO_MEMORY = new Memory(NOTHING, NOTHING, NOTHING, NOTHING);
+
+  abstract LocalRanks ranks(int n);
+
+  /** How one rank's call differs from the others'. */
+  enum Part {
+    KIND,
+    COUNT,
+    TYPE,
+    OPERATION,
+    ROOT,
+    EPILOGUE,
+    ORDER
+  }
+
+  /** Buffers of a rank. */
+  record Memory(DeviceBuffer input, DeviceBuffer output, DeviceBuffer third, DeviceBuffer fourth)
+      implements AutoCloseable {
+    static Memory of(LocalRank rank) {
+      return new Memory(
+          rank.device().allocate(BYTES),
+          rank.device().allocate(BYTES),
+          rank.device().allocate(BYTES),
+          rank.device().allocate(BYTES));
+    }
+
+    @Override
+    public void close() {
+      Closing.all(input, output, third, fourth);
+    }
+  }
+
+  /** A call without its buffers. */
+  record Spec(Collective kind, int count, DataType type, ReduceOp op, int root, float epsilon) {
+    static Spec random(Random random) {
+      return new Spec(
+          KINDS.get(random.nextInt(KINDS.size())),
+          COUNTS[random.nextInt(COUNTS.length)],
+          TYPES.get(random.nextInt(TYPES.size())),
+          random.nextBoolean() ? ReduceOp.SUM : ReduceOp.MAX,
+          random.nextInt(2),
+          1e-5f);
+    }
+
+    CollectiveCall call(Memory of) {
+      DeviceBuffer in = of.input;
+      DeviceBuffer out = of.output;
+      return switch (kind) {
+        case ALL_REDUCE -> CollectiveCall.allReduce(in, out, count, type, op);
+        case ALL_GATHER -> CollectiveCall.allGather(in, out, count, type);
+        case REDUCE_SCATTER -> CollectiveCall.reduceScatter(in, out, count, type, op);
+        case BROADCAST -> CollectiveCall.broadcast(in, out, count, type, root);
+        case REDUCE -> CollectiveCall.reduce(in, out, count, type, op, root);
+        case ALL_TO_ALL -> CollectiveCall.allToAll(in, out, count, type);
+        case GATHER -> CollectiveCall.gather(in, out, count, type, root);
+        case SCATTER -> CollectiveCall.scatter(in, out, count, type, root);
+        case FUSED_ALL_REDUCE ->
+            CollectiveCall.fusedAllReduce(
+                in,
+                count / HIDDEN,
+                HIDDEN,
+                DataType.FLOAT32,
+                new AddRmsNorm(of.third, of.fourth, epsilon, 0, null, out));
+        default -> CollectiveCall.barrier();
+      };
+    }
+
+    /** Returns a call that differs in one part, or this if it has no such part. */
+    Spec different(Part part, Random random) {
+      Spec other = random(random);
+      return switch (part) {
+        case KIND -> new Spec(other.kind, count, type, op, root, epsilon);
+        case COUNT -> new Spec(kind, other.count, type, op, root, epsilon);
+        case TYPE -> new Spec(kind, count, other.type, op, root, epsilon);
+        case OPERATION -> new Spec(kind, count, type, other.op, root, epsilon);
+        case ROOT -> new Spec(kind, count, type, op, 1 - root, epsilon);
+        case EPILOGUE -> new Spec(kind, count, type, op, root, 1e-4f);
+        case ORDER -> this;
+      };
+    }
+
+    /** Returns whether a rank needs nothing from others, so that it may complete before them. */
+    boolean needsNothing(int rank) {
+      return switch (kind) {
+        case BROADCAST, SCATTER -> rank == root;
+        case REDUCE, GATHER -> rank != root;
+        default -> false;
+      };
+    }
+  }
+
+  static String text(CollectiveCall call, boolean isHashShown) {
+    return CallSignature.text(CallSignature.what(call), CallSignature.count(call), isHashShown);
+  }
+
+  private static boolean differ(Spec one, Spec other) {
+    CollectiveCall first = one.call(NO_MEMORY);
+    CollectiveCall second = other.call(NO_MEMORY);
+    return CallSignature.what(first) != CallSignature.what(second)
+        || CallSignature.count(first) != CallSignature.count(second);
+  }
+
+  @Test
+  void shouldNeverCompleteACallThatDiffersInOnePart() {
+    ResourceLeaks before = ResourceLeaks.snapshot();
+    for (int round = 0; round < Rounds.of(50, 1000); round++) {
+      long seed = Rounds.SEED + round;
+      try (LocalRanks ranks = ranks(2)) {
+        checkRandomCalls(ranks, seed);
+      } catch (AssertionError | RuntimeException e) {
+        throw new AssertionError("-Dfluxccl.test.seed=" + seed, e);
+      }
+      if (round % 10 == 9) {
+        before.assertNone(LONG); // memory of GPUs is freed later
+      }
+    }
+  }
+
+  private void checkRandomCalls(LocalRanks ranks, long seed) {
+    Random random = new Random(seed);
+    List<Spec> mine = new ArrayList<>();
+    for (int i = 0; i < 4; i++) {
+      mine.add(Spec.random(random));
+    }
+    int different = random.nextInt(3);
+    List<Spec> theirs = different(mine, different, random);
+    while (!differ(mine.get(different), theirs.get(different))) {
+      mine.set(different, Spec.random(random));
+      theirs = different(mine, different, random);
+    }
+    check(ranks, mine, theirs, different, random);
+  }
+
+  /** Returns calls of which one differs in one part, or is called later, if it has that part. */
+  private static List<Spec> different(List<Spec> calls, int number, Random random) {
+    List<Spec> all = new ArrayList<>(calls);
+    Part part = Part.values()[random.nextInt(Part.values().length)];
+    if (part == Part.ORDER) {
+      Collections.swap(all, number, number + 1);
+    } else {
+      all.set(number, all.get(number).different(part, random));
+    }
+    return all;
+  }
+
+  private static void check(
+      LocalRanks ranks, List<Spec> mine, List<Spec> theirs, int different, Random random) {
+    boolean atOnce = random.nextBoolean();
+    boolean registers = random.nextBoolean();
+    CollectiveCall first = mine.get(different).call(NO_MEMORY);
+    CollectiveCall second = theirs.get(different).call(NO_MEMORY);
+    boolean isHashShown = text(first, false).equals(text(second, false));
+    ranks.run(
+        LONG,
+        rank -> {
+          try (Memory own = Memory.of(rank)) {
+            Collectives collectives = open(rank);
+            if (registers) {
+              collectives.register(own.input).join();
+              collectives.register(own.output).join();
+            }
+            List<Spec> specs = rank.rank() == 0 ? mine : theirs;
+            List<Spec> others = rank.rank() == 0 ? theirs : mine;
+            List<CompletableFuture<Void>> calls = new ArrayList<>();
+            for (Spec spec : specs) {
+              calls.add(collectives.run(spec.call(own)).toFuture());
+              if (!atOnce) {
+                calls.get(calls.size() - 1).handle((done, failure) -> null).get();
+              }
+            }
+            assertRefused(
+                rank,
+                "rank 0 calls " + text(first, isHashShown),
+                "rank 1 calls " + text(second, isHashShown),
+                "call " + (different + 1) + " of lane");
+            for (int i = 0; i < calls.size(); i++) {
+              boolean completed = calls.get(i).handle((done, failure) -> failure == null).get();
+              // A rank may do a call before another that its peer does after it: both do the same.
+              boolean isPeers = specs.get(i).equals(others.get(different));
+              if (i >= different && !isPeers && !specs.get(i).needsNothing(rank.rank())) {
+                assertThat(completed).as("%s, number %s, completed", specs.get(i), i).isFalse();
+              }
+            }
+          }
+        });
+  }
+
+  /** What a rank runs. */
+  private interface Calls {
+    Mono<Void> on(Collectives collectives, int rank, Memory memory);
+  }
+
+  /** All ranks fail with an error that says all of that. */
+  private void shouldRefuse(int nRanks, Calls calls, String... texts) {
+    try (LocalRanks ranks = ranks(nRanks)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            try (Memory memory = Memory.of(rank)) {
+              Collectives collectives = open(rank);
+              CompletableFuture<Void> run = calls.on(collectives, rank.rank(), memory).toFuture();
+              assertRefused(rank, texts);
+              run.handle((done, failure) -> null).get();
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldRefuseABarrierOnOneRankAndAnAllReduceOnTheOther() {
+    shouldRefuse(
+        2,
+        (collectives, rank, memory) ->
+            rank == 0
+                ? collectives.barrier()
+                : collectives.allReduce(memory.input, memory.input, 1, DataType.INT32, SUM),
+        "rank 0 calls barrier as call 1 of lane 0",
+        "rank 1 calls all-reduce(count=1, INT32, SUM)",
+        "all ranks must call the same operations in the same order");
+  }
+
+  @Test
+  void shouldRefuseTwoRootsOfAReduceWhichWaitForEachOther() {
+    shouldRefuse(
+        2,
+        (collectives, rank, memory) ->
+            collectives.reduce(memory.input, memory.output, 64, DataType.INT32, SUM, rank),
+        "rank 0 calls reduce(count=64, INT32, SUM, root=0)",
+        "rank 1 calls reduce(count=64, INT32, SUM, root=1)");
+  }
+
+  @Test
+  void shouldRefuseTwoRootsOfABroadcastWhichNeedNothingOfEachOther() {
+    shouldRefuse(
+        2,
+        (collectives, rank, memory) ->
+            collectives.broadcast(memory.input, 64, DataType.INT32, rank),
+        "rank 0 calls broadcast(count=64, INT32, root=0)",
+        "rank 1 calls broadcast(count=64, INT32, root=1)");
+  }
+
+  @Test
+  void shouldFailAllRanksIfOneOfThreeDiffers() {
+    shouldRefuse(
+        3,
+        (collectives, rank, memory) ->
+            collectives.allGather(
+                memory.input, memory.output, rank == 2 ? 6401 : 6400, DataType.FLOAT32),
+        "rank 2 calls all-gather(count=6401, FLOAT32)",
+        "all-gather(count=6400, FLOAT32)");
+  }
+
+  @Test
+  void shouldRefuseCapturedPipelinesThatDiffer() {
+    shouldRefuse(
+        2,
+        (collectives, rank, memory) ->
+            collectives
+                .pipeline()
+                .allReduce(memory.input, memory.output, 64, DataType.INT32, SUM)
+                .allReduce(memory.output, memory.input, 64 + rank, DataType.INT32, SUM)
+                .capture()
+                .run(2),
+        "rank 0 calls all-reduce(count=64, INT32, SUM) as call 2 of lane 0",
+        "rank 1 calls all-reduce(count=65, INT32, SUM)");
+  }
+
+  @Test
+  void shouldRefuseBucketsThatRanksReduceInAnyOrder() {
+    int[][] orders = {{0, 1, 2, 3, 4}, {0, 1, 4, 3, 2}};
+    shouldRefuse(
+        2,
+        (collectives, rank, memory) ->
+            Flux.range(0, 5)
+                .flatMap(
+                    i ->
+                        collectives.allReduce(
+                            memory.input,
+                            memory.output,
+                            100 * (1 + orders[rank][i]),
+                            DataType.FLOAT32,
+                            ReduceOp.MAX))
+                .then(),
+        "rank 0 calls all-reduce(count=300, FLOAT32, MAX) as call 3 of lane 0",
+        "rank 1 calls all-reduce(count=500, FLOAT32, MAX)");
+  }
+
+  @Test
+  void shouldRefuseASendOfAnotherSize() {
+    shouldRefuse(
+        2,
+        (collectives, rank, memory) ->
+            rank == 0
+                ? collectives.send(memory.input, 10, DataType.INT32, 1)
+                : collectives.recv(memory.output, 20, DataType.INT32, 0),
+        "rank 0 calls send-receive(count=10, INT32) as message 1 from rank 0 to rank 1 of lane 0",
+        "rank 1 calls send-receive(count=20, INT32)");
+  }
+
+  @Test
+  void shouldRefuseASendOfAnotherType() {
+    shouldRefuse(
+        2,
+        (collectives, rank, memory) ->
+            rank == 0
+                ? collectives.send(memory.input, 10, DataType.INT32, 1)
+                : collectives.recv(memory.output, 10, DataType.FLOAT32, 0),
+        "rank 0 calls send-receive(count=10, INT32)",
+        "rank 1 calls send-receive(count=10, FLOAT32)");
+  }
+
+  @Test
+  void shouldSayWhatTheRankDoesThatALateRunWaitsFor() {
+    try (LocalRanks ranks = ranks(2)) {
+      ranks.run(
+          LONG,
+          rank -> {
+            CollectivesOptions options =
+                CollectivesOptions.DEFAULT
+                    .withTimeout(Duration.ofSeconds(3))
+                    .withSetupTimeout(LONG);
+            Collectives collectives = Collectives.create(rank.communicator(), options).join();
+            collectives.barrier().block(LONG);
+            if (rank.rank() == 0) {
+              collectives.barrier().toFuture().handle((done, failure) -> null).get();
+            }
+            assertThat(rank.communicator().failed().join())
+                .isInstanceOf(io.fluxccl.Timeout.class)
+                .hasMessageContaining(
+                    "rank 1, which has called nothing on lane 0 since its barrier 1 ended");
+          });
+    }
+  }
+
+  static Collectives open(LocalRank rank) {
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(LONG);
+    return Collectives.create(rank.communicator(), options).join();
+  }
+
+  static void assertRefused(LocalRank rank, String... texts) {
+    FluxCclException reason = rank.communicator().failed().join();
+    assertThat(reason).isInstanceOf(InvalidUsage.class).hasMessageContainingAll(texts);
+  }
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.collective;
+
+import io.fluxccl.testing.EmulatedGpus;
+import io.fluxccl.testkit.LocalRanks;
+
+/** Ranks on GPUs whose kernels run on the CPU. */
+@EmulatedGpus
+class DifferentCallsEmulatedTest extends DifferentCallsContract {
+  @Override
+  LocalRanks ranks(int n) {
+    return LocalRanks.onGpus(n);
+  }
+}

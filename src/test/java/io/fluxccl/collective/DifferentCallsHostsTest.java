@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.collective;
+
+import io.fluxccl.testkit.LocalRanks;
+
+/** Ranks on the host device, each on a host of its own. */
+class DifferentCallsHostsTest extends DifferentCallsContract {
+  @Override
+  LocalRanks ranks(int n) {
+    return LocalRanks.ofHosts(n, 1);
+  }
+}
