@@ -9,8 +9,9 @@ import reactor.blockhound.integration.BlockHoundIntegration;
  * Configures BlockHound, where an application uses it: {@link NonblockingThread}s may spin and
  * sleep while they idle, and the host device's streams may run kernels, which wait for their peers.
  * Threads that submit tasks, also to the application's schedulers, may take the lock of the JDK's
- * pool: the pool holds it while it counts a thread, not while a task runs. Code that users chain to
- * the library's futures stays watched. BlockHound finds this class by itself.
+ * pool: the pool holds it while it counts a thread, not while a task runs. A pool's thread may wait
+ * for its next task, and end. Code that users chain to the library's futures stays watched.
+ * BlockHound finds this class by itself.
  */
 @Experimental
 public final class BlockHoundRules implements BlockHoundIntegration {
@@ -23,6 +24,8 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .allowBlockingCallsInside("io.fluxccl.concurrent.AgentThread", "nap")
         .allowBlockingCallsInside("io.fluxccl.concurrent.IdleBackoff", "nextNapNanos")
         .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "addWorker")
+        .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "getTask")
+        .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "processWorkerExit")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onStart")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "cycle")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onClose")

@@ -5,6 +5,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.IdleBackoff;
+import io.fluxccl.concurrent.Timers;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -14,6 +15,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import org.awaitility.Awaitility;
 import reactor.blockhound.BlockHound;
 import reactor.blockhound.BlockingOperationError;
 import reactor.core.publisher.Flux;
@@ -49,7 +51,15 @@ final class NonBlockingRun {
               .then();
       all.block(LONG);
     }
+    awaitEndOfTimers();
     System.out.println("nothing blocked");
+  }
+
+  /** The thread of time limits waits for tasks, and ends when there are none. */
+  private static void awaitEndOfTimers() {
+    CompletableFuture<Thread> timers = new CompletableFuture<>();
+    Timers.current().schedule(() -> timers.complete(Thread.currentThread()));
+    Awaitility.await().atMost(LONG).until(() -> !timers.join().isAlive());
   }
 
   private static boolean refusesToSleep(Scheduler strict) {

@@ -16,8 +16,8 @@ public final class BlockedThreads implements BlockHoundIntegration {
 
   @Override
   public void applyTo(BlockHound.Builder builder) {
-    // The end of a thread, and of a pool, takes the pool's lock. The pool holds it only briefly.
-    for (String ends : List.of("processWorkerExit", "shutdown", "shutdownNow")) {
+    // The end of a pool takes its lock, which the pool holds only briefly.
+    for (String ends : List.of("shutdown", "shutdownNow")) {
       builder.allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", ends);
     }
     builder.blockingMethodCallback(
