@@ -16,10 +16,11 @@ public final class BlockedThreads implements BlockHoundIntegration {
 
   @Override
   public void applyTo(BlockHound.Builder builder) {
-    // The end of a pool takes its lock, which the pool holds only briefly.
+    // The end of a pool takes its lock and those of its threads, which are held only briefly.
     for (String ends : List.of("shutdown", "shutdownNow")) {
       builder.allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", ends);
     }
+    builder.allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor$Worker", "lock");
     builder.blockingMethodCallback(
         method -> {
           CALLS.add(
