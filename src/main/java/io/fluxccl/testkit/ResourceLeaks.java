@@ -30,7 +30,7 @@ public final class ResourceLeaks {
   /** Of pools that outlive their users: Reactor's, Netty's, the JDK's, JUnit's, the library's. */
   private static final Pattern POOLED =
       Pattern.compile(
-          "(globalEvent|boundedElastic|parallel|single|fluxccl-blocking"
+          "(globalEvent|boundedElastic|parallel|single|fluxccl-(blocking|timers)"
               + "|CompletableFuture|ForkJoin|Common-Cleaner|process reaper|awaitility|junit).*");
 
   private static final Path DESCRIPTORS = Path.of("/proc/self/fd");

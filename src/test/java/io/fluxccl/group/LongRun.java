@@ -96,7 +96,8 @@ public final class LongRun {
     open.removeIf(file -> !file.startsWith("socket:") && !file.contains("fluxccl-"));
     Thread.getAllStackTraces().keySet().stream()
         .map(Thread::getName)
-        .filter(name -> name.startsWith("fluxccl-") && !name.startsWith("fluxccl-blocking-"))
+        // These threads end some time after their last task.
+        .filter(name -> name.matches("fluxccl-(?!blocking-|timers).*"))
         .forEach(open::add);
     return open;
   }
