@@ -94,7 +94,7 @@ const item = source => ({ text: title(source), link: site(source).replace(/(inde
 const numbered = numbers => guide.filter(page => numbers.includes(parseInt(path.basename(page))))
 const groups = [
   ['Ten minutes to the first all-reduce', ['README.md', ...numbered([0, 1])]],
-  ['Concepts', ['docs/architecture.md', 'docs/glossary.md', ...numbered([8])]],
+  ['Concepts', ['docs/architecture.md', 'docs/glossary.md', ...numbered([8, 21])]],
   ['Tutorials', [...numbered([2, 3, 5, 7, 4, 15, 18]), ...samples]],
   ['Coming from others', numbered([16, 20, 10, 11])],
   ['Operating', [...numbered([6, 9, 12, 13, 14, 17, 19]), 'SECURITY.md']],

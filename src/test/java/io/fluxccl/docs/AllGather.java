@@ -93,7 +93,9 @@ final class AllGather {
     gather.meet(thread); // all parts are here
   }
 
-  /** Every thread has written; one tells the peers and waits for them; then all go on. */
+  /**
+   * After all threads have written, one signals the peers and waits for them; then all continue.
+   */
   private void meet(KernelThread thread) {
     boolean alive = thread.syncThreads();
     if (alive && thread.threadIdx() == 0) {

@@ -49,7 +49,7 @@ import reactor.core.Disposable;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
-/** The code of docs/8-collectives-and-pipelines.md. */
+/** The code of docs/8-collectives-and-pipelines.md and docs/21-fusion-and-reproducibility.md. */
 @Timeout(120)
 class CollectivesAndPipelinesTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -68,7 +68,7 @@ class CollectivesAndPipelinesTest {
           rank -> {
             try (DeviceBuffer x = rank.device().allocate(COUNT * 4L);
                 Collectives collectives = Collectives.create(rank.communicator(), options).join()) {
-              // Who ends the job behind this ends nobody's opening.
+              // A rank that ends the job after this barrier cannot interrupt another rank's create.
               rank.meet();
               body.run(rank, collectives, x);
               if (rank.communicator().failure() == null) {
@@ -137,7 +137,7 @@ class CollectivesAndPipelinesTest {
   }
 
   @Test
-  void shouldAddInTheOrderOfHostsIfTold() {
+  void shouldReduceInHostOrderIfRequested() {
     CollectivesOptions byHosts =
         CollectivesOptions.DEFAULT
             .withReproducible(true)
@@ -158,7 +158,7 @@ class CollectivesAndPipelinesTest {
   }
 
   @Test
-  void shouldLeaveMultiprocessorsToOthersIfTold() {
+  void shouldLimitBlocksAndUseCopyEnginesIfRequested() {
     CollectivesOptions modest = CollectivesOptions.DEFAULT.withMaxBlocks(16).withCopyEngines(true);
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
@@ -291,7 +291,8 @@ class CollectivesAndPipelinesTest {
               sum.doOnSuccess(done -> collectives.barrier().block()); // BAD: IllegalStateException
           Mono<Void> good = sum.then(collectives.barrier()); // GOOD
           good.block(LONG);
-          // Who comes late to what is done already goes on by himself; so hold it.
+          // If the collective were already complete, the subscribing thread would run the
+          // continuation. So the kernel holds it.
           CountDownLatch subscribed = new CountDownLatch(1);
           Kernel hold = HostKernel.of("hold", (thread, args) -> subscribed.await());
           collectives.stream().launch(hold, 1, 1, KernelArgs.NONE);
@@ -405,7 +406,7 @@ class CollectivesAndPipelinesTest {
           Pipeline compute = collectives.pipeline().launch(kernel, 1, 1, args);
           Pipeline update =
               collectives.pipeline().after(reduce).copy(x, 0, gradients, 0, gradients.size());
-          // On the device: reduce beside compute, update behind both. The host waits once.
+          // On the device: reduce runs beside compute, update after both. The host waits once.
           Mono.when(reduce.run(), compute.run(), update.run()).block(LONG);
           assertThat(first(x)).isEqualTo(1);
           rank.meet();
@@ -435,7 +436,7 @@ class CollectivesAndPipelinesTest {
   }
 
   @Test
-  void shouldGoOnWhenASubscriberStopsWaiting() {
+  void shouldCompleteTheCallIfASubscriberTimesOut() {
     onEachRank(
         (rank, collectives, x) -> {
           setFirst(x, 1);

@@ -38,7 +38,7 @@ class ComingFromMscclppTest {
     void run(MscclppRank rank) throws Exception;
   }
 
-  /** Runs it on ranks of so many hosts, with memory of so many ints. */
+  /** Runs the body on ranks of {@code hosts} hosts, with memory of {@code ints} ints. */
   private static void run(int hosts, int ints, Body body) {
     try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(hosts, RANKS / hosts)) {
       ranks.ranks().forEach(on -> TestKernels.prepare((CudaDevice) on.device(), "mscclpp"));
@@ -46,7 +46,7 @@ class ComingFromMscclppTest {
           on -> {
             try (MscclppRank rank = new MscclppRank(on, (long) ints * Integer.BYTES)) {
               body.run(rank);
-              // Nobody closes what another rank still reads, or signals.
+              // No rank closes memory or channels that another rank still uses.
               rank.barrier();
             }
           });

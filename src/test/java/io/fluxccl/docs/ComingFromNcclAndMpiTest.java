@@ -24,7 +24,7 @@ import reactor.test.StepVerifier;
 class ComingFromNcclAndMpiTest {
   private static final int RANKS = 3;
 
-  /** What a rank sends, its first and last element, and what it gets from its neighbours. */
+  /** The first and last element, which a rank sends, and the elements that its neighbours send. */
   private static final class Edges {
     final IntView values;
     final DeviceBuffer beforeFirst;

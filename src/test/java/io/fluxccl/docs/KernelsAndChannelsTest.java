@@ -70,7 +70,7 @@ class KernelsAndChannelsTest {
     }
   }
 
-  /** What both kinds of channel need: a connection, this rank's buffer, the peer's. */
+  /** A connection, this rank's buffer and the peer's, which both kinds of channel need. */
   record Ends(
       Connection connection, DeviceBuffer buffer, RegisteredMemory mine, RegisteredMemory theirs) {
     static Ends of(Communicator communicator, int peer, Transport transport) {

@@ -67,7 +67,7 @@ class NetworkPluginsTest {
   }
 
   @Test
-  void shouldTellProperties() throws Exception {
+  void shouldReturnProperties() throws Exception {
     String library = TestNet.library(folder, 11).toString();
     try (NetPlugin plugin = NativeNetPlugin.open(library)) {
       for (int device = 0; device < plugin.devices(); device++) {

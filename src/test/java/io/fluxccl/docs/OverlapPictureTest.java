@@ -112,7 +112,7 @@ class OverlapPictureTest {
     }
   }
 
-  /** Draws a row for each lane of each rank; both are of this process, and have one clock. */
+  /** Draws a row for each lane of each rank. Both ranks run in this process and share one clock. */
   private static String picture(List<List<CallRecord>> ranks) {
     List<CallRecord> all = ranks.stream().flatMap(List::stream).toList();
     long begin = all.stream().mapToLong(CallRecord::begunNs).min().orElseThrow();

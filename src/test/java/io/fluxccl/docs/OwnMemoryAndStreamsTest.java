@@ -56,7 +56,7 @@ class OwnMemoryAndStreamsTest {
       assertThat(FloatView.of(tensor).get(3)).isZero();
       rank.meet();
 
-      // GOOD: every rank lets go before the engine frees or moves the tensor
+      // GOOD: all ranks release the tensor before the engine frees or moves it
       queue.await(); // the engine's graph is done
       registration.close();
       tensor.close();

@@ -45,7 +45,7 @@ class ReadmeTest {
   private final AtomicInteger runs = new AtomicInteger();
 
   @Test
-  void shouldSayHello() {
+  void shouldPrintHello() {
     ByteArrayOutputStream printed = new ByteArrayOutputStream();
     PrintStream out = System.out;
     System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
@@ -127,7 +127,7 @@ class ReadmeTest {
   }
 
   @Test
-  void shouldShrinkToThoseThatLive() throws Exception {
+  void shouldShrinkToLiveRanks() throws Exception {
     String address = "127.0.0.1:" + Ports.free();
     JobSecret secret = JobSecret.random();
     List<CompletableFuture<RankGroup>> joining = new ArrayList<>();

@@ -35,7 +35,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What docs/17-seeing-inside.md shows. */
+/** The code of docs/17-seeing-inside.md. */
 @Timeout(60)
 @Tag("jdk")
 class SeeingInsideTest {
@@ -74,7 +74,7 @@ class SeeingInsideTest {
   }
 
   @Test
-  void shouldSayWhoWaitsForWhom() {
+  void shouldReportWhichRankIsWaitedFor() {
     RankGroup group = groups.get(0);
     allReduceByAll();
     CompletableFuture<Void> waiting = allReduce(0);
@@ -113,7 +113,7 @@ class SeeingInsideTest {
   }
 
   @Test
-  void shouldTellCallsApartThatFailedOrLostTheirSubscriber() {
+  void shouldDistinguishFailedFromDetachedCalls() {
     groups.get(0).collectives().barrier().subscribe().dispose();
     assertThat(calls(0).get(0).label()).isEqualTo("barrier 1");
     groups.get(1).collectives().barrier().block();

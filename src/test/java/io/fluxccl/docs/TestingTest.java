@@ -236,7 +236,7 @@ class TestingTest {
   }
 
   @Test
-  void shouldGoOnOnEveryRankWhenOneCancels() {
+  void shouldCompleteOnAllRanksIfOneCancels() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {

@@ -37,8 +37,8 @@ import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * The code of docs/18-kotlin-and-virtual-threads.md. Java Flight Recorder tells whether a virtual
- * thread kept the platform thread that carries it while it waited.
+ * The code of docs/18-kotlin-and-virtual-threads.md. Java Flight Recorder records if a virtual
+ * thread keeps its carrier thread while it waits.
  */
 @Timeout(120)
 @EnabledForJreRange(
@@ -125,7 +125,10 @@ class VirtualThreadsTest {
     assertThat(pinned).isEmpty();
   }
 
-  /** There are far more of them than carriers: if one kept its carrier, none would go on. */
+  /**
+   * There are far more virtual threads than carriers: if each kept its carrier, none would
+   * continue.
+   */
   @Test
   void shouldLetManyVirtualThreadsWaitAtOnce() throws Exception {
     List<String> pinned =
