@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # RDMA writes on one machine: FluxCCL's IB0 beside perftest's ib_write_bw (64 KiB) and ib_write_lat (8
 # bytes), both between two ends on the same device. Each runs in turn ROUNDS times; the figures are
-# medians. Where there is no RDMA device, all of it runs in one boot of a guest that has Soft-RoCE
+# medians. Without an RDMA device, all of it runs in one boot of a guest that has Soft-RoCE
 # (src/test/rdma/guest), emulated: good for ratios only.
 #
 #   benchmarks/compare-perftest.sh        ROUNDS=3 WRITES=2000 PINGPONGS=1000

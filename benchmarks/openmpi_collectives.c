@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The collectives of MPI, measured as HostCollectives.java measures ours: batches of calls one after
- * the other, each behind a barrier; a batch takes as long as on the slowest rank; the best batch counts,
- * because what else runs on the machine can only add. Floats; out of place, or in place where asked and
- * possible. One line a size: bytes of the larger of input and output, microseconds a call.
+/* The collectives of MPI, measured as HostCollectives.java measures ours: batches of consecutive calls, each batch
+ * after a barrier. The time of a batch is that of the slowest rank. The best batch counts, because other processes of
+ * the machine can only add time. Floats; out of place, or in place where asked and possible. One line a size: bytes of
+ * the larger of input and output, microseconds a call.
  *
- *   openmpi_collectives COLLECTIVE MINBYTES MAXBYTES FACTOR MILLISECONDS [in]
- */
+ *   openmpi_collectives COLLECTIVE MINBYTES MAXBYTES FACTOR MILLISECONDS [in] */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checks the site that was built: each page is there, and each link in its HTML that leads to the site itself, those of
- * the Javadoc too, leads to a file, and to an element that bears the name behind its #.
+ * Checks the built site. Each page must exist. Each internal link in its HTML, including the Javadoc's, must lead to a
+ * file and, after a #, to an element with that name.
  *
  *   node check.mjs PAGES SITE [without-javadoc]
  */

@@ -359,7 +359,7 @@ JNIEXPORT void JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_freePlan(JNIEnv
   free_plan((Plan *)(intptr_t)plan);
 }
 
-/* Enqueues one product; addresses are of the device. Returns a cublasStatus_t. */
+/* Enqueues one product; addresses are device addresses. Returns a cublasStatus_t. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_multiply(
     JNIEnv *env, jclass type, jlong plan_address, jlong rows, jlong in, jlong weights, jlong out,
     jlong workspace, jlong stream) {

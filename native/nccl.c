@@ -242,8 +242,8 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_reduce(JNIEnv *env, jclass 
 }
 
 /*
- * Sends each peer its part and receives from each, as one group. parts has four numbers a peer:
- * offset in bytes and elements to send, offset in bytes and elements to receive; parts of no
+ * Sends one part to each peer and receives one from each, as one group. parts has four numbers a
+ * peer: offset in bytes and elements to send, offset in bytes and elements to receive; parts of no
  * elements are left out.
  */
 JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_exchange(JNIEnv *env, jclass type,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The library of a vendor's network plugin: how it is opened, looked into and closed. */
+/* Opens, inspects and closes the library of a vendor's network plugin. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

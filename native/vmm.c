@@ -156,7 +156,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_setAccess(JNIEnv *en
   return call((unsigned long long)address, (size_t)size, access, (size_t)count);
 }
 
-/* Returns a handle of what is mapped at the address, whoever mapped it. */
+/* Returns a handle of the memory that is mapped at the address, also if other code mapped it. */
 JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_retain(JNIEnv *env, jclass type,
                                                                    jlong address,
                                                                    jlongArray result) {

@@ -18,7 +18,7 @@ OWN = "fluxccl"
 SOCKETS = "Socket"
 SIZES = [4, 64, 1024, 16 << 10, 256 << 10, 4 << 20, 32 << 20, 256 << 20]
 MEASURED = [1 << 10, 64 << 10, 1 << 20, 32 << 20, 256 << 20]
-# A rank that is alone now must hear of it within so many seconds, and end within so many.
+# After its peer has died, a rank must get an error within TO_HEAR seconds, and end within DEADLINE seconds.
 TO_HEAR = 5
 DEADLINE = 20
 
@@ -146,7 +146,7 @@ def soon(condition, seconds=1.0):
     return condition()
 
 
-# ---- those who start them ----
+# ---- processes that start ranks ----
 
 
 class Failed(Exception):
@@ -294,8 +294,8 @@ def check_kill(folder, arguments):
                 raise Failed(f"rank 0 heard of no ncclRemoteError in {TO_HEAR} s\n{job.tail()}")
             time.sleep(0.01)
         heard = time.monotonic() - start
-        if not re.search(r"the peer is gone", job.output() + job.log()):
-            raise Failed(f"rank 0 was not told that the peer is gone\n{job.tail()}")
+        if not re.search(r"the peer has ended", job.output() + job.log()):
+            raise Failed(f"rank 0 was not told that the peer has ended\n{job.tail()}")
         if job.wait(0, DEADLINE) == 0:
             raise Failed(f"rank 0 ended well beside a dead rank\n{job.tail()}")
         ended = time.monotonic() - start

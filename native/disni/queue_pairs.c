@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What DiSNI lacks: devices by index, ports, queue pairs that are connected by addresses which the
- * caller exchanged, and dma-bufs. The native methods of io.fluxccl.transport.ib.disni.VerbsCalls.
+ * Functions that DiSNI lacks: devices by index, ports, queue pairs that are connected by addresses
+ * which the caller exchanged, and dma-bufs. The native methods of
+ * io.fluxccl.transport.ib.disni.VerbsCalls.
  */
 #define _GNU_SOURCE
 #include "disni.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates the JVM on a thread of its own. A JVM that refuses to start ends its process; here its hooks stop that
-// thread instead, for ever, and the process goes on without a JVM.
+// Creates the JVM on its own thread. A JVM that refuses to start normally ends its process. Here
+// its hooks block that thread forever instead, and the process continues without a JVM.
 #define _GNU_SOURCE
 #include "ncclnet.h"
 

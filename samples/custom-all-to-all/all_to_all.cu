@@ -75,9 +75,9 @@ extern "C" __global__ void allToAll(const SmChannel* channels, int32_t rank, int
   }
 }
 
-// By the proxies of the ranks, which leaves the multiprocessors to other kernels: ranks exchange chunks
-// with one partner at a time, so the grid has a block for each other rank, and a barrier of all blocks
-// behind each exchange. syncer: zeroed.
+// By the proxies of the ranks, which leaves the multiprocessors to other kernels: ranks exchange chunks with one
+// partner at a time. So the grid has a block for each other rank, and a barrier of all blocks after each exchange.
+// syncer: zeroed.
 extern "C" __global__ void allToAllByProxies(const SimpleProxyChannel* channels,
                                              DeviceSyncer* syncer, int32_t rank, int32_t nRanks,
                                              uint8_t* memory, int64_t chunkBytes, int32_t round) {

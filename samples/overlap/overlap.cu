@@ -36,8 +36,8 @@ __device__ bool isLastBlock(uint32_t* arrived) {
 
 }  // namespace
 
-// Computes tile by tile. The proxy sends a complete tile while all threads go on with the next one.
-// arrived: one zeroed word for each tile.
+// Computes tile by tile. The proxy sends a complete tile while all threads continue with the next
+// one. arrived: one zeroed word for each tile.
 extern "C" __global__ void overlapped(ProxyChannel next, Host2DeviceSemaphore previous,
                                       uint4* memory, uint32_t* arrived, int64_t bytes,
                                       int64_t tileBytes, work::Work work) {

@@ -15,7 +15,7 @@ root=target/bundle/fluxccl-bundle
 rm -rf target/bundle
 mkdir -p "$root"/{bin,lib/native,lib/test}
 
-# What jdeps finds in the libraries and the tests, and what only a name in a string leads to: the
+# The modules that jdeps finds in the libraries and the tests, and those that only strings name: the
 # JDK's own management beans (bytes allocated, memory of the machine) and the agent that shows beans to
 # others, JFR that Netty asks for, the socket options of Linux, the curves of TLS,
 # and the agent that Mockito attaches.
@@ -90,7 +90,7 @@ mkdir "$root/lib/exec"
 cp src/main/exec/logback.xml "$root/lib/exec/"
 cp fluxccl src/bundle/gpu-tests src/bundle/gpu-figures "$root/bin/"
 chmod +x "$root"/bin/*
-# Where the samples' scripts look for it.
+# The samples' scripts use this path.
 ln -s bin/fluxccl "$root/fluxccl"
 for folder in samples benchmarks docs; do
   mkdir "$root/$folder"
@@ -98,7 +98,7 @@ for folder in samples benchmarks docs; do
 done
 cp README.md "$root/"
 
-# No trace of who packed it.
+# Without the user and the time of packing.
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -C target/bundle -cf - fluxccl-bundle |
   gzip -9n >target/fluxccl-bundle.tar.gz
 bytes=$(stat -c %s target/fluxccl-bundle.tar.gz)

@@ -4,7 +4,7 @@
 #   bible-kjv-text     the King James Bible, 1611
 #   r-cran-janeaustenr Jane Austen's six novels, 1811 to 1818
 # Both texts are in the public domain. The result is plain ASCII of about 8.5 MB: a document per chapter, a form feed
-# between documents, a line per paragraph or verse. The same packages give the same bytes.
+# between documents, a line per paragraph or verse. Equal packages give equal bytes.
 #
 #   train/prepare.sh text.txt
 set -eu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NVRTC whose "image" says what it was given: kind, options, source and headers, a line each. A source with
+// An NVRTC whose "image" lists its arguments: kind, options, source and headers, a line each. A source with
 // #error in it fails to compile, one with #crash gives an internal error.
 #define _GNU_SOURCE
 #include <stdio.h>

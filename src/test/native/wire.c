@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A wire between two network interfaces: passes each frame from one to the other, late, not at all, or falsified.
- * The kernels of some machines have no netem that could do it.
+ * A wire between two network interfaces: forwards each frame from one to the other, or delays, drops or corrupts it.
+ * The kernels of some machines lack netem, which could do this.
  *
  *   wire IF IF        then a line of input each: delay MILLISECONDS, drop PERMILLE, swap COUNT
  *
- * "swap" exchanges two words of each of the next so many long TCP segments, which their checksum does not notice.
+ * "swap" exchanges two words of each of the next COUNT long TCP segments, which their checksum does not detect.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

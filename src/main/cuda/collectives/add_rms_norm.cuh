@@ -7,8 +7,8 @@
 namespace fluxccl {
 namespace collectives {
 
-// The twin of io.fluxccl.collective.AddRmsNorm, which says what each field is. Pointers may be null where
-// nothing is wanted.
+// The twin of io.fluxccl.collective.AddRmsNorm, which describes each field. Null pointers disable an input
+// or output.
 struct AddRmsNorm {
   const uint4* residual;
   const uint4* weight;
@@ -80,11 +80,11 @@ FLUXCCL_ASSERT_SIZE(AddRmsNorm, 64);
 
 #if defined(FLUXCCL_CUDA)
 
-// The same with a quantised output. Other kernels, because short kernels with rarely needed code are slower.
+// AddRmsNorm with a quantised output. It has separate kernels, because rarely used code slows short kernels.
 struct AddRmsNormQuantized : AddRmsNorm {
   // Of FLOAT8_E4M3.
   static constexpr float kLargest = 448;
-  // So that a row of zeros has a scale.
+  // The scale of a row of zeros.
   static constexpr float kLeastScale = 1.0f / (512 * kLargest);
 
   template <typename T, int kWords>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combine: returns to each token the sum of what the ranks with its experts give for it. Every rank sends one
+// Combine: returns to each token the sum of the results of the ranks with its experts. Every rank sends one
 // bfloat16 vector for each token that it received; the token's rank adds them in rank order, in single
 // precision, and rounds once. So the result has the same bits in every run.
 //
-// The plan of dispatch says which tokens come, so there are no headers.
+// The plan of dispatch lists the tokens that arrive, so there are no headers.
 #pragma once
 
 #include "element.cuh"
@@ -15,9 +15,9 @@ namespace collectives {
 // The twin of io.fluxccl.collective.cuda.CombineTask, which fills it in.
 struct CombineTask {
   ExpertTask experts;
-  // For each received token and each of its topK experts, the row of the input with what the expert gives. The
-  // kernel then adds these rows, each times its weight, in their order. Null: the input has a row for each
-  // received token, which the user has summed up.
+  // For each received token and each of its topK experts, the row of the input with the expert's result. The
+  // kernel then adds these rows, each times its weight, in their order. Null: the input has one row for each
+  // received token, with the sum made by the user.
   const int32_t* inputRows;
   int32_t nInputRows;
   uint32_t padding;
@@ -122,7 +122,7 @@ class Combine {
     return true;
   }
 
-  // Adds a row of all ranks that give something for a token. Returns false if the job was aborted.
+  // Adds a row of all ranks that have a result for a token. Returns false if the job was aborted.
   FLUXCCL_DEVICE bool addRow(uint32_t token, uint32_t row, uint32_t epoch, EightSums& sums) const {
     const RoutePlan& plan = shared();
 #pragma unroll 1
@@ -154,7 +154,7 @@ class Combine {
     return true;
   }
 
-  // Returns this lane's bytes of a row of what this rank gives for a received token.
+  // Returns this lane's bytes of a row of this rank's result for a received token.
   FLUXCCL_DEVICE uint4 load(uint32_t place, uint32_t row) const {
     const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
     const uint32_t length = Ll128Rows::length(laneId());

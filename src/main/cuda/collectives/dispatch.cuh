@@ -32,7 +32,7 @@ class Dispatch {
     const uint32_t first = epoch;
     bool going = !RouteArea::hasFailed(faulty, first);
     readIds(ids, first, going);
-    // The headers tell that every peer has begun the launch, so a single slice needs no more than these.
+    // A header from every peer proves that all launches have started, so a one-slice dispatch needs no barrier.
     const bool isSliced = tokens() > task_.sliceTokens;
     for (uint32_t begin = 0; going && begin < tokens(); begin += task_.sliceTokens) {
       if (begin > 0) {
@@ -65,7 +65,8 @@ class Dispatch {
 
   struct Shared {
     RoutePlan plan;
-    // In block 0: this rank's tokens for each expert of all ranks, and the others' for each of this rank's.
+    // In block 0: the number of this rank's tokens for each expert of all ranks, and of the other ranks' tokens for
+    // each of this rank's experts.
     uint32_t sent[ExpertTask::kMaxExperts];
     uint32_t received[ExpertTask::kMaxExperts];
     uint32_t faults[MappedPeers::kMaxRanks];
@@ -83,8 +84,8 @@ class Dispatch {
   FLUXCCL_DEVICE uint32_t tokens() const { return static_cast<uint32_t>(task_.tokens); }
   FLUXCCL_DEVICE uint32_t expertsPerRank() const { return task_.expertsPerRank.by; }
 
-  // Finds which tokens go to which rank, and sends headers if the launch goes on. If an id is wrong, this rank sends no
-  // token. ids: the first of the token of this thread's index.
+  // Determines the receivers of each token, and sends headers if `going` is true. If an id is wrong, this rank sends no
+  // token. ids: the first experts of the token with this thread's index.
   FLUXCCL_DEVICE void readIds(Ids ids, uint32_t epoch, bool going) {
     Shared& s = shared();
     for (int32_t i = threadIdx.x; i < task_.experts && blockIdx.x == 0; i += blockDim.x) {
@@ -162,8 +163,8 @@ class Dispatch {
     return ranks;
   }
 
-  // By block 0: counts the tokens of each expert. The last threads begin, because the first warps have other tokens to
-  // look at.
+  // By block 0: counts the tokens of each expert. Starts with the last threads, because the first warps have other
+  // work.
   FLUXCCL_DEVICE void countExperts() const {
     for (uint32_t i = blockDim.x - 1 - threadIdx.x; i < tokens() * task_.topK; i += blockDim.x) {
       const uint32_t id = task_.ids[i];
@@ -205,9 +206,9 @@ class Dispatch {
     });
   }
 
-  // Receives all headers and places the tokens. Returns false, to all threads, if the job was aborted. If a rank
-  // is at fault, or there are more tokens than the capacity, this rank receives none.
-  // row: the first row that this warp receives, if it has arrived; it is loaded while the tokens are placed.
+  // Receives all headers and places the tokens. Returns false, to all threads, if the job was aborted. If a rank has
+  // reported a fault, or there are more tokens than the capacity, this rank receives none. Parameter row: the first row
+  // that this warp receives, if it has arrived; it is loaded while the tokens are placed.
   FLUXCCL_DEVICE bool receiveHeaders(uint32_t epoch, uint4& row) {
     Shared& s = shared();
     const uint32_t length = blockIdx.x == 0 ? headerLength() : RouteArea::kHeaderWords + words_;
@@ -290,7 +291,7 @@ class Dispatch {
     __syncthreads();
   }
 
-  // Tells the host why the received tokens are not to be placed.
+  // Reports to the host why the received tokens are not placed.
   FLUXCCL_DEVICE void report(uint32_t epoch) const {
     const Shared& s = shared();
     bool isAnyAtFault = false;
@@ -307,7 +308,7 @@ class Dispatch {
     }
   }
 
-  // By block 0: the outputs that say how many tokens there are, and the plan.
+  // By block 0: writes the outputs with the numbers of tokens, and the plan.
   FLUXCCL_DEVICE void tellCounts() const {
     const Shared& s = shared();
     const int rank = threadIdx.x;

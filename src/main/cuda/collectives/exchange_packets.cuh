@@ -159,9 +159,9 @@ class PacketExchange {
     }
   }
 
-  // Makes the launches behind this aborted one wait for room that no peer ever makes. Otherwise they would
-  // send their units with its numbers, and peers would mistake them for its units. If end() has advanced the
-  // counters, they have numbers of their own.
+  // Makes launches enqueued after this aborted one wait for ring space that no peer ever frees. Otherwise they
+  // would send units with this launch's numbers, and peers would mistake these for its units. If end() has
+  // advanced the counters, later launches use new numbers.
   FLUXCCL_DEVICE void giveUp() {
     const uint32_t i = laneId();
     if (i < parts_.nParts) {
@@ -278,7 +278,7 @@ class PacketExchange {
     return true;
   }
 
-  // Offers the sender of a large message a place for it.
+  // Offers the sender of a large message an address for it.
   FLUXCCL_DEVICE void offer(uint32_t index) {
     const ExchangeParts::Part& part = parts_.parts[index];
     RingCounters::Offer* offer = &counters(part.peer)->offers[peers_.rank];

@@ -16,21 +16,21 @@ struct ExchangeParts {
 
   struct Part {
     const uint8_t* from;
-    // Where the peer's bytes are stored. In kernels that write to peers' outputs: where this rank's bytes are
-    // stored on the peer.
+    // The target of the peer's bytes. In kernels that write to peers' outputs: the target of this rank's bytes
+    // on the peer.
     uint8_t* to;
     uint64_t sendBytes;
     uint64_t receiveBytes;
-    // How many slots the bytes take, and how many rows of a slot are used. Both follow from the number of
-    // bytes, so both ranks of a pair know them.
+    // Number of slots for the bytes, and number of rows used in a slot. Both follow from the number of bytes,
+    // so both ranks of a pair know them.
     uint32_t sendUnits;
     uint32_t receiveUnits;
     uint32_t sendRows;
     uint32_t receiveRows;
     int32_t peer;
-    // Send-receive only: how many units of a large message take the ring before the sender awaits the
-    // receiver's offer of a place for the rest. Negative if the message is not large. At most a quarter of the
-    // message, and no more than the warps that send, or receive, can handle with one unit each.
+    // Send-receive only: number of units of a large message that go through the ring before the sender awaits
+    // the receiver's offer of an address for the rest. Negative if the message is not large. At most a quarter
+    // of the message, and no more than the warps that send, or receive, can handle with one unit each.
     int32_t firstUnits;
     // Large send-receive only: the receiver's offer, its registered output. 0 if the output is not
     // registered; the bytes then go through the ring.
@@ -44,7 +44,7 @@ struct ExchangeParts {
   // An offer is 1 + the number of the registration, and the offset in it.
   static constexpr int kOfferOffsetBits = 40;
 
-  // Peers ahead of this rank come first, so that every rank begins with another peer.
+  // Peers after this rank in rank order are first, so that every rank begins with another peer.
   Part parts[kMaxParts];
   const uint8_t* ownFrom;
   uint8_t* ownTo;

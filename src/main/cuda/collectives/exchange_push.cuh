@@ -7,8 +7,8 @@
 //   barrier                   all data has arrived
 //
 // Stores to one peer at a time use a link better than stores to all peers. To prevent two ranks from storing
-// to the same peer, the largest exchanges go in step: a rank goes on to the next peer when the rank that was
-// storing there has left it.
+// to the same peer, the largest exchanges go in step: a rank continues with the next peer after the rank
+// that was storing there has finished.
 #pragma once
 
 #include <fluxccl/copy.cuh>

@@ -29,7 +29,7 @@ class SendReceive : public PacketExchange<Ll128Unit> {
   }
 
  private:
-  // How a large message went, or has to go on.
+  // State of a large message: done, to be sent through the ring, or aborted.
   enum class Way { DONE, RING, ABORTED };
 
   // Sends or receives a part. Returns false if the job was aborted. All functions are inlined, so each is called

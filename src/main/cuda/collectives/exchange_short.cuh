@@ -191,8 +191,8 @@ class ShortLaunch {
     return true;
   }
 
-  // Waits until the peer has received so many units. All of them belong to earlier messages, so the peer
-  // reports them when it begins to receive this one.
+  // Waits until the peer has received `needed` units. All of them belong to earlier messages, so the peer reports
+  // them when it begins to receive this one.
   FLUXCCL_DEVICE bool awaitRoom(uint64_t needed) {
     report();
     return awaitBegun(call_.abort, part_.sendPeer, &call_.counters->begun[part_.sendPeer], needed);

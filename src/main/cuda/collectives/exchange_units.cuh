@@ -94,8 +94,8 @@ FLUXCCL_DEVICE void storeWord(uint8_t* to, int32_t left, Word word) {
 }  // namespace detail
 
 // A unit of 32 packets of 8 bytes, of which 4 are payload: the fastest kind for the smallest messages. All
-// lanes of a warp load, send and receive a unit together. rows is the number of rows of a slot that the
-// message uses, size the number of bytes of this unit.
+// lanes of a warp load, send and receive a unit together. Parameters: rows is the number of rows of a slot
+// that the message uses, size the number of bytes of this unit.
 struct Ll8Unit {
   static constexpr uint32_t kRowPayload = kLanes * sizeof(Ll8Packet::Payload);
   static constexpr uint32_t kSlotSize = kLanes * sizeof(Ll8Packet);
@@ -197,12 +197,12 @@ struct Ll128Unit {
     return row * kRowLines + laneId() / kLanesPerLine;
   }
 
-  // Where this lane's payload lies in the message: the last lane of a line has 8 bytes, the others 16.
+  // Offset of this lane's payload in the message: the last lane of a line has 8 bytes, the others 16.
   FLUXCCL_DEVICE static uint32_t offsetOf(uint32_t row) {
     return lineOf(row) * kLinePayload + laneId() % kLanesPerLine * 16;
   }
 
-  // The same for all lanes of a line.
+  // Whether this lane's line of the row contains bytes of the message. Equal for all lanes of a line.
   FLUXCCL_DEVICE static bool isUsed(uint32_t row, uint32_t size) {
     return lineOf(row) * kLinePayload < size;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The argument that dispatch and combine share, and the record of who has sent which token where.
+// The argument that dispatch and combine share, and the record of the ranks between which each token was sent.
 #pragma once
 
 #include "routing.cuh"
@@ -7,8 +7,8 @@
 namespace fluxccl {
 namespace collectives {
 
-// A number to divide by, with 2^32 / by, rounded up; 0 for 1. A division by what is not constant takes some 40
-// instructions, one behind the other. Exact if the dividend times this number is less than 2^32.
+// A number to divide by, with 2^32 / by, rounded up; 0 for 1. A division by a variable takes some 40 dependent
+// instructions. Exact if the dividend times this number is less than 2^32.
 struct Divisor {
   uint32_t by;
   uint32_t inverse;
@@ -61,8 +61,8 @@ FLUXCCL_ASSERT_SIZE(ExpertTask, 152);
 
 #if defined(FLUXCCL_CUDA)
 
-// Which tokens go where, as bits: bit t % 32 of word t / 32, the words of a rank behind those of the rank before. A
-// copy in shared memory; dispatch writes it to the plan, from which combine reads it.
+// The tokens between each pair of ranks, as bits: token t is bit t % 32 of word t / 32, and the words are ordered
+// by rank. A copy in shared memory. Dispatch writes it to the plan, from which combine reads it.
 struct RoutePlan {
   static constexpr uint32_t kMaxWords = MappedPeers::kMaxRanks * ExpertTask::kMaxWords;
 

@@ -22,7 +22,7 @@
 namespace fluxccl {
 namespace collectives {
 
-// An epilogue that is a function of the row, with nothing to load ahead.
+// An epilogue that is a function of the row and loads nothing in advance.
 template <class Function>
 struct FunctionEpilogue {
   const Function& function;
@@ -134,7 +134,7 @@ class FusedRows {
     return true;
   }
 
-  // With any number of ranks: the same.
+  // As reduceOfPair, with any number of ranks.
   FLUXCCL_DEVICE bool reduce(uint32_t index, uint32_t epoch, uint4 (&words)[kWords]) const {
     Reduction sum = task_;
     sum.op = ReduceOp::SUM;
@@ -152,7 +152,7 @@ class FusedRows {
     return true;
   }
 
-  // Gives a reduced row to the epilogue.
+  // Passes a reduced row to the epilogue.
   FLUXCCL_DEVICE void finish(uint32_t row, const uint4 (&sums)[kWords], const Ahead (&ahead)[kWords]) {
     row_.begin(row);
 #pragma unroll
@@ -165,8 +165,8 @@ class FusedRows {
  private:
   static constexpr int kPhases = 2;
 
-  // As receiveRow, but each lane goes on as soon as its own word has arrived: with a single word to wait for, that
-  // is faster than to vote.
+  // As receiveRow, but each lane continues as soon as its own word has arrived. For a single word, this is faster than
+  // a vote.
   FLUXCCL_DEVICE bool receiveWord(int from, const uint8_t* row, uint32_t epoch, uint4& word) const {
     if (thread_.group(0) >= thread_.groups) {
       return true;
@@ -307,8 +307,8 @@ FLUXCCL_DEVICE void finishRows(const uint4* rows, uint64_t count, uint64_t words
 }  // namespace collectives
 }  // namespace fluxccl
 
-// Defines a kernel; EpilogueKernels.java is the twin that says which there are. threads: most of a block; two blocks of
-// 512 fit on a multiprocessor, or one of 1024.
+// Defines a kernel. EpilogueKernels.java lists all kernels. threads: the most threads of a block; two blocks of 512 fit
+// on a multiprocessor, or one of 1024.
 #define FLUXCCL_FUSED_KERNEL(name, variant, label, threads, Argument, Epilogue, call) \
   extern "C" __global__ void __launch_bounds__(threads, 1024 / threads)               \
       fluxccl_fused_##name##_##variant##_##label(                                     \

@@ -33,8 +33,8 @@ namespace collectives {
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// The twin of io.fluxccl.collective.cuda.MappedPeers. Addresses are as mapped on this rank, by rank. Those of
-// the peers' inputs and outputs are null if they are not registered.
+// The twin of io.fluxccl.collective.cuda.MappedPeers. Addresses are as mapped on this rank, by rank. The
+// addresses of the peers' inputs and outputs are null if these are not registered.
 struct MappedPeers {
   static constexpr int kMaxRanks = 16;
   static constexpr int kMaxBlocks = 160;
@@ -51,8 +51,8 @@ struct MappedPeers {
   int32_t nRanks;
 
 #if defined(FLUXCCL_CUDA)
-  // Returns the rank that is `steps` ahead of this one, 0 <= steps < nRanks. If all ranks visit their peers
-  // in this order, they visit different peers at the same time.
+  // Returns (rank + steps) % nRanks, 0 <= steps < nRanks. If all ranks visit their peers in this order, they
+  // visit different peers at the same time.
   FLUXCCL_DEVICE int ahead(int steps) const {
     const int peer = rank + steps;
     return peer < nRanks ? peer : peer - nRanks;
@@ -92,8 +92,8 @@ FLUXCCL_DEVICE uint32_t* epochs(const MappedPeers& peers) {
 // overlap the launches before and after it. An epoch is never 0, the initial value in memory. After the
 // largest number follows 2, because even and odd epochs alternate between the sets.
 //
-// loadFirst() is called while the epoch is on its way: it loads what the launch sends first. A thread that waited
-// for the epoch before would send a tenth of a short launch later.
+// Calls loadFirst() while the epoch is being loaded; it loads the data that the launch sends first. Waiting
+// for the epoch first would delay the send by a tenth of a short launch.
 template <class LoadFirst>
 FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers, LoadFirst loadFirst) {
   const uint32_t* last = epochs(peers) + blockIdx.x;

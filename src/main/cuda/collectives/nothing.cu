@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that does nothing. It shows whether a launch works, and what a launch costs.
+// An empty kernel, to check that a launch works and to measure its cost.
 extern "C" __global__ void fluxccl_nothing() {}

@@ -70,7 +70,8 @@ struct PlannedParts {
   FLUXCCL_DEVICE uint64_t takeOffset(int peer) const { return plan.take.offset(peer); }
 };
 
-// The same for an all-to-all-v: where each rank's bytes end. A kernel's parameters have room for kMost ranks.
+// The bytes of an all-to-all-v, as the end of each rank's bytes. A kernel's parameters have room for kMost
+// ranks.
 struct ListedParts {
   static constexpr int kMost = 128;
   uint64_t giveEnd[kMost];
@@ -186,7 +187,7 @@ class ExchangeLane {
 
   // Reduces a piece in rank order, into the output and into the slots to the ranks that receive the result.
   FLUXCCL_DEVICE bool reduce(int64_t step) {
-    // The same number of bytes from every rank.
+    // Every rank sends the same number of bytes.
     const int64_t bytes = parts_.takeBytes(lane_.peer(1));
     if (step >= pieces(bytes)) {
       return true;

@@ -108,8 +108,8 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
     }
     arrived = __syncthreads_and(arrived);
     if (!arrived) {
-      // No peer is told that the outputs are complete. But bulk copies may still read this block's shared
-      // memory.
+      // Does not notify peers that the outputs are complete. But bulk copies may still read this block's
+      // shared memory.
       if (forAll && threadIdx.x == 0) {
         bulkWait<0>();
       }

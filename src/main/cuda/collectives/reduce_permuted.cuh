@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduction of any size by plain stores, in steps. In step k every rank stores to the rank that is k ahead,
-// so that each link carries one stream at a time. It goes on when the rank that is k behind has stored to it.
-// Without this lock-step, several ranks would soon store to the same peer.
+// Reduction of any size by plain stores, in steps. In step k every rank stores to rank + k, so that each link
+// carries one stream at a time. It continues after rank - k has stored to it. Without this lock-step, several
+// ranks would soon store to the same peer.
 //
 //   step k of n - 1    this rank's input for the part of rank + k, to its scratch
 //   reduce             its own part out of its input and its scratch, to its output and to the next rank's

@@ -140,10 +140,10 @@ struct QuantizedValues {
     return make_uint4(words[0], words[1], words[2], words[3]);
   }
 
-  // Takes what a word stands for. All lanes of the warp call it.
+  // Sets this lane's values from a word. All lanes of the warp call it.
   FLUXCCL_DEVICE void decode(const uint4& word) {
     const float scale = __uint_as_float(__shfl_sync(kAllLanes, word.x, laneId() | 7));
-    // The lane with the scale has no codes, and must not add to what its group's largest magnitude is.
+    // The lane with the scale has no codes, and must not contribute to its group's largest magnitude.
     const uint32_t mask = hasScale() ? 0 : ~0u;
     const uint32_t words[4] = {word.x & mask, word.y & mask, word.z & mask, word.w & mask};
 #pragma unroll

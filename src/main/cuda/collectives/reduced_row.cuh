@@ -19,7 +19,7 @@ constexpr uint32_t kMostGroups = 128;
 // Lanes that add up sums of groups, four at a time, each.
 constexpr uint32_t kSumsAtOnce = 8;
 
-// Which words of a row a thread has: the words of its lane in every group that its warp has.
+// The words of a row that a thread has: the words of its lane in every group of its warp.
 struct RowThread {
   uint32_t words;
   uint32_t groups;
@@ -42,7 +42,7 @@ struct RowThread {
 // Sums of groups, in two sets that alternate: one barrier for each sum is enough.
 struct alignas(16) GroupSums {
   float sums[2][kMostGroups];
-  // The same for maxima, by warp.
+  // Maxima by warp, also in two sets that alternate.
   float most[2][kLanes];
 };
 
@@ -64,7 +64,7 @@ class ReducedRow {
     }
   }
 
-  // Begins a row: its number in the call; this thread's words are set by the caller.
+  // Begins the row with an index in the call. The caller sets this thread's words.
   FLUXCCL_DEVICE void begin(uint32_t index) { index_ = index; }
 
   // Number of the row in the call.
@@ -91,7 +91,7 @@ class ReducedRow {
     }
   }
 
-  // Replaces each element by what f(column, value) returns, rounded to T.
+  // Replaces each element by f(column, value), rounded to T.
   template <class F>
   FLUXCCL_DEVICE void map(F f) {
 #pragma unroll

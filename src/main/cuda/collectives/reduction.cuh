@@ -76,9 +76,9 @@ FLUXCCL_DEVICE uint32_t rowsOf(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + Rows::kPayload - 1) / Rows::kPayload);
 }
 
-// Receives a row from every peer, empties these rows, and reduces them with this rank's own word. rows is the
-// address of rank 0's row; the rows of the next ranks follow, one slot apart. Returns false if the job was
-// aborted.
+// Receives a row from every peer, empties these rows, and reduces them with this rank's own word. Parameter
+// rows: the address of rank 0's row; the rows of the next ranks follow, one slot apart. Returns false if the
+// job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool reduceRow(const MappedPeers& peers, const Reduction& task, uint8_t* rows, uint32_t lane,
                               uint32_t epoch, const typename Rows::Word& own, typename Rows::Word& reduced) {

@@ -14,8 +14,9 @@ namespace collectives {
 // The twin of io.fluxccl.collective.cuda.RoutedAllToAll, which fills it in.
 struct CountedParts {
   RouteArea area;
-  // Elements for each rank and where they begin in the input; where those from each rank begin in the output,
-  // and how many there are, which the kernel writes. No offsets: one part behind the other, in rank order.
+  // Number and offset, in the input, of the elements for each rank. Offset, in the output, of the elements from
+  // each rank, and their number, which the kernel writes. Null offsets: the parts are contiguous, in rank
+  // order.
   const int64_t* sendCounts;
   const int64_t* sendOffsets;
   const int64_t* receiveOffsets;
@@ -80,7 +81,7 @@ class CountedExchange {
     return memory;
   }
 
-  // Reads and checks what this rank sends. If something is wrong with it, this rank sends nothing.
+  // Reads and checks the counts and offsets of this rank's parts. If one is invalid, this rank sends nothing.
   FLUXCCL_DEVICE void readOwn(uint32_t epoch) {
     Shared& s = shared();
     if (threadIdx.x == 0) {
@@ -176,7 +177,7 @@ class CountedExchange {
     return most;
   }
 
-  // By one thread: places what arrives. A part without room is not received.
+  // By one thread: determines the place of each received part. A part without room is not received.
   FLUXCCL_DEVICE void readHeaders(uint32_t epoch) {
     Shared& s = shared();
     int64_t packed = 0;

@@ -21,7 +21,7 @@
 namespace fluxccl {
 namespace collectives {
 
-// What is wrong with the values that a kernel has read. The twin of io.fluxccl.collective.cuda.RouteFault.
+// Kinds of invalid values that a kernel has read. The twin of io.fluxccl.collective.cuda.RouteFault.
 enum class Fault : uint32_t {
   NONE,
   // all-to-all-v: a send count above its bound or below 0; counts that lie outside of the input; counts for
@@ -42,8 +42,8 @@ struct RouteArea {
   static constexpr uint32_t kHeaderWords = 3;
   static constexpr uint32_t kHeaderBytes = 8192;
 
-  // Offsets in a state: a word that is not 0 once this rank has reported a fault, but the epoch of that launch;
-  // headers; slots.
+  // Offsets in a state: a word that is 0, or the epoch of the launch in which this rank has reported a fault; headers;
+  // slots.
   uint64_t failed;
   uint64_t headers;
   uint64_t slots;
@@ -68,9 +68,8 @@ struct RouteArea {
   // Returns the first epoch of the launch that has reported a fault, or 0.
   FLUXCCL_DEVICE uint32_t faultyEpoch(const MappedPeers& peers) const { return loadRelaxedGpu(failedWord(peers)); }
 
-  // Returns whether that was another launch than the one that began with an epoch. Then the job is about to be
-  // aborted, and data that peers would send for this launch may never come.
-  // All threads of a launch get the same answer.
+  // Returns whether a launch other than the one that began with `epoch` has reported a fault. Then the job is about to
+  // be aborted, and peers may never send data for this launch. All threads of a launch get the same result.
   static FLUXCCL_DEVICE bool hasFailed(uint32_t faultyEpoch, uint32_t epoch) {
     return faultyEpoch != 0 && faultyEpoch != epoch;
   }
@@ -104,8 +103,8 @@ FLUXCCL_DEVICE void beginSlice(const MappedPeers& peers, uint32_t epoch) {
   }
 }
 
-// Returns whether all threads of the block are going on and the peers' blocks have begun this slice. All
-// threads of the block have then read what they wanted of it.
+// Returns whether `going` is true for all threads of the block and the peers' blocks have begun this slice. All threads
+// of the block have then read their data of the slice.
 FLUXCCL_DEVICE bool endSlice(const MappedPeers& peers, uint32_t epoch, bool going) {
   const int peer = threadIdx.x;
   if (going && peer < peers.nRanks && peer != peers.rank) {

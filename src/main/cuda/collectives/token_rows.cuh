@@ -38,8 +38,8 @@ class TokenRows {
     return make_uint4(low.x, low.y, high.x, high.y);
   }
 
-  // Returns what load() returned, with the experts as one rank knows them: from 0, or -1 for another rank's, without a
-  // weight.
+  // Returns a word of load() with the experts as one rank numbers them: from 0, or -1 without a weight for another
+  // rank's expert.
   FLUXCCL_DEVICE uint4 forRank(uint4 word, uint32_t row, int rank) const {
     const uint32_t at = row * Ll128Rows::kPayload + Ll128Rows::offset(laneId());
     const uint32_t experts = task_.hiddenBytes + 8 * scaleUnits();
@@ -69,7 +69,7 @@ class TokenRows {
  private:
   FLUXCCL_DEVICE uint32_t scaleUnits() const { return (dispatch_.scaleBytes + 7) / 8; }
 
-  // Loads a unit of what follows the values of a token; zeros beyond the end. Lanes choose addresses, not branches: all
+  // Loads a unit of the data after a token's values; zeros beyond the end. Lanes choose addresses, not branches: all
   // loads are in flight before the first result is used.
   FLUXCCL_DEVICE uint2 about(uint32_t token, uint32_t at) const {
     const uint32_t unit = (at - task_.hiddenBytes) / 8;

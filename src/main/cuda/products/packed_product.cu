@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with packed matrices of weights on GPUs of compute capability 9.0, launched by PackedKernels.java. A block
 // multiplies 128 outputs by 8 to 256 rows: one thread brings tiles of 64 inputs of the weights into shared memory, one
-// those of the rows, two warpgroups multiply them. An output is summed in one order, which the matrix's shape alone
-// decides: its inputs may be in parts, whose sums the next kernel adds.
+// those of the rows, two warpgroups multiply them. An output is summed in one order, which depends only on the matrix's
+// shape: its inputs may be in parts, whose sums the next kernel adds.
 
 #include <fluxccl/packed_product.cuh>
 #include <fluxccl/ptx.cuh>
@@ -32,11 +32,11 @@ __device__ constexpr int stagesOf(int rows) {
   return rows == 256 ? 4 : rows == 128 ? 3 : rows == 64 ? 9 : rows == 32 ? 11 : rows == 16 ? 12 : 13;
 }
 
-// Tiles of weights that a block asks for at once: they keep the memory busy, and more would only queue up in front of what
-// other blocks and launches need sooner.
+// Tiles of weights that a block asks for at once: they keep the memory busy, and more would only delay tiles that other
+// blocks and launches need sooner.
 __device__ constexpr int aheadOf(int stages) { return stages < 3 ? stages : 3; }
 
-// One product, as a launch gives it.
+// One product: the argument of a launch.
 struct Product {
   const Element* weights;  // as pack arranges them
   const Element* in;       // tiled rows
@@ -44,7 +44,7 @@ struct Product {
   int outputs;
   int inputs;
   int rows;
-  int tileRows;  // of in and of gated rows; a part's matrix of sums has so many
+  int tileRows;  // per tile of in and of gated rows; also the rows of a part's sums
   int parts;
   int isGated;
 };
@@ -126,7 +126,7 @@ struct Block {
     }
   }
 
-  // By one thread. The next launch may begin at once: a product's blocks find room only where one of these has ended.
+  // By one thread. Lets the next launch begin at once: its blocks fit only where a block of this one has ended.
   __device__ __forceinline__ void loadRows() const {
     fluxccl::awaitLaunchBefore();
     fluxccl::letNextLaunchBegin();
@@ -183,7 +183,8 @@ struct Block {
     }
   }
 
-  // Stores a thread's sums of 8 rows, as wgmma leaves them: two rows of one output, and of the output 8 behind it.
+  // Stores a thread's sums of 8 rows in wgmma's layout: two rows of one output, and two of the output 8 places after
+  // it.
   __device__ __forceinline__ void store(const Cursor<kRows>& at, int eightRows, float4 sums) const {
     const int lane = threadIdx.x % 32;
     const int first = at.outputs() * kOutputs + threadIdx.x / 32 * 16;

@@ -11,7 +11,7 @@
 enum { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15, INTERNAL_ERROR = 14 };
 enum { MOST_ATTRIBUTES = 16 };
 
-// What this needs of cuda.h.
+// The functions of cuda.h that this file calls.
 int cuModuleLoadData(void **module, const void *image);
 int cuModuleUnload(void *module);
 int cuModuleGetFunction(void **function, void *module, const char *name);

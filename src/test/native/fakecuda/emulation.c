@@ -30,7 +30,7 @@
 
 _Static_assert(sizeof(struct emulated_thread) <= THREAD_SIZE, "a thread must fit at the beginning of its stack");
 
-// What a thread is up to; from AT_BARRIER on the number of a barrier is added.
+// State of a thread; for a wait at a barrier, AT_BARRIER plus the barrier's number.
 enum { ENDED, READY, AT_WARP, AT_BARRIER };
 
 struct warp {
@@ -62,10 +62,10 @@ struct block {
   struct barrier barriers[BARRIERS];
   struct bulk *bulks;
   uint32_t bulk_count, bulk_capacity;
-  struct race_thread *races;            // one for each thread, and one for bulk copies; null: nobody looks for races
+  struct race_thread *races;            // one for each thread, and one for bulk copies; null: races are not detected
 };
 
-// A part of a line that is under way, where lines are torn.
+// A delayed part of a line, if lines are torn.
 struct torn {
   uint64_t *address;
   uint64_t words[2];
@@ -197,7 +197,7 @@ static struct race_thread *racer(const struct emulated_thread *thread) {
 
 void emulation_await_launch_before(void) { emulated_self->awaited = true; }
 
-// Where lines are torn, their first halves arrive when the launch ends, or a release or a fence orders them.
+// If lines are torn, their first halves arrive when the launch ends, or a release or a fence orders them.
 static void deliver_torn(struct run *run) {
   for (size_t i = 0; i < run->torn_count; i++) {
     __atomic_store_n(run->torn[i].address, run->torn[i].words[0], __ATOMIC_RELEASE);
@@ -269,7 +269,7 @@ uint32_t emulation_sync(uint32_t barrier, uint32_t count, bool predicate, bool w
   return at->last_passed;
 }
 
-// Of one lane, out of what all lanes of the mask gave.
+// Computes the result of one lane from the values of all lanes of the mask.
 static uint64_t combined(const struct block *block, uint32_t first, uint32_t mask, const struct emulated_exchange *mine) {
   uint64_t result = 0;
   bool begun = false;
@@ -291,9 +291,9 @@ static uint64_t combined(const struct block *block, uint32_t first, uint32_t mas
   return result;
 }
 
-// A line of 128 bytes is stored in the order of its addresses and loaded against it, without a switch in between: so a
-// flag in its last word tells of the rest, as one access of the whole would. On a link that tears lines, as PCIe may,
-// the first half arrives later.
+// A line of 128 bytes is stored in the order of its addresses and loaded against it, without a switch in between. So a
+// flag in its last word proves that the rest has arrived, as one access of the whole would. On a link that tears lines,
+// as PCIe may, the first half arrives later.
 static void move_line(struct run *run, struct emulated_exchange *lane, bool store) {
   uint64_t *address = lane->address;
   if (store && lines_torn && (uintptr_t)address % 128 < 64) {
@@ -482,7 +482,7 @@ static void do_bulk(struct block *block) {
       if (bulk.barrier) races_atomic(copier, bulk.barrier, 0, true, true, RACE_RELEASE, 0, NULL);
     }
     if (bulk.barrier) emulation_barrier_arrive(bulk.barrier, 0, -(int32_t)bulk.bytes);
-    // Order matters to nobody; but who waits for a group counts what is left.
+    // The order of copies is free, but a wait for a group counts the remaining ones.
     block->bulks[i] = block->bulks[--block->bulk_count];
     run->progress = true;
   }
@@ -522,7 +522,7 @@ static void begin_block(struct run *run, struct block *block, const unsigned *si
     races_clear(&block->barriers[i].last_meeting);
   }
   memset(block->barriers, 0, sizeof block->barriers);
-  // What a real GPU leaves there is not zero.
+  // New shared memory of a real GPU is not zero.
   memset(block->shown.dynamic_shared, 0xcd, block->shown.dynamic_size);
   for (uint32_t i = 0; i < run->threads; i++) {
     struct emulated_thread *thread = thread_of(block, i);
@@ -634,12 +634,12 @@ static void schedule(struct run *run, const unsigned *grid, const unsigned *size
   }
 }
 
-// What a stream's thread keeps between launches.
+// State that a stream's thread keeps between launches.
 struct kept {
   unsigned char *stacks, *statics, *signals, *courier;
   size_t stacks_size, statics_size;
   uint32_t slots, slot_count;
-  struct knowledge *known, *caused;     // what comes before its next launch
+  struct knowledge *known, *caused;     // the clocks before its next launch
 };
 
 static pthread_key_t kept_key;
@@ -665,8 +665,8 @@ static void forget(void *value) {
   free(kept);
 }
 
-// A thread of a kernel that touches what is not there ends its launch, as on a GPU; all else is for whoever was here
-// before.
+// A thread of a kernel that accesses an invalid address ends its launch, as on a GPU. Other faults go to the previous
+// handler.
 static void on_fault(int number, siginfo_t *info, void *context) {
   struct emulated_thread *thread = emulated_self;
   if (thread && emulation_can_leave) {
@@ -760,7 +760,7 @@ enum emulation_end emulation_run(const struct emulated_kernel *kernel, const uns
       races_give_slots(kept->slots, kept->slot_count);
       kept->slot_count = races_take_slots(racers, &kept->slots) ? racers : 0;
     }
-    // A thread that is new is perhaps one for a part of a graph, and comes behind much that is not known here.
+    // A new thread may run a branch of a graph, after launches that it does not know.
     if (!kept->known) races_catch_up(&kept->known);
     races_merge(&kept->known, before);
     run.known = kept->known;
@@ -803,7 +803,7 @@ enum emulation_end emulation_run(const struct emulated_kernel *kernel, const uns
   free(run.blocks);
   free(states);
   free(dynamic_shared);
-  // Threads that never ran to their end leave nothing behind: kernels own no memory.
+  // Threads that did not finish leak nothing: kernels own no memory.
   if (kept->stacks_size > (256u << 20)) {
     munmap(kept->stacks, kept->stacks_size);
     kept->stacks = NULL;

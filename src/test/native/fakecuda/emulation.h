@@ -29,10 +29,10 @@ struct emulated_index {
 
 struct emulated_block;
 
-// What lanes of a warp give each other.
+// Values that lanes of a warp exchange.
 struct emulated_exchange {
   int operation;
-  uint32_t lane;                        // that it wants to hear from, or an operand
+  uint32_t lane;                        // the lane to read from, or an operand
   void *address;
   uint64_t words[2];
 };
@@ -75,7 +75,7 @@ extern EMULATION_API __thread struct emulated_thread *emulated_self __attribute_
 
 EMULATION_API void emulation_register(const struct emulated_kernel *kernel);
 
-// Lets others run. What a thread does while it waits for something.
+// Yields to other threads. A thread calls it while it waits.
 EMULATION_API void emulation_give_way(void);
 
 // Before every access with a memory order: lets others run now and then, at random if so asked for. Scope 0 is the GPU,
@@ -95,7 +95,7 @@ EMULATION_API uint32_t emulation_sync(uint32_t barrier, uint32_t count, bool pre
 // Waits for all lanes of the mask that have not ended; the result is in the thread's exchange.
 EMULATION_API void emulation_exchange(uint32_t mask);
 
-// What a launch that may overlap has to do first in each of its threads.
+// The first call of each thread of a launch that may overlap.
 EMULATION_API void emulation_await_launch_before(void);
 
 EMULATION_API void emulation_trap(void) __attribute__((noreturn));
@@ -118,8 +118,8 @@ struct knowledge;
 // The calling stream has waited for others.
 void emulation_catch_up(void);
 
-// For the driver. Whether kernels run; which; and one launch, which ends early when stopped says so, and comes
-// behind what was known before.
+// For the driver: returns whether kernels run, finds one, and runs one launch. The launch ends early if stopped returns
+// true, and is ordered after the accesses in before.
 bool emulation_is_on(void);
 const struct emulated_kernel *emulation_find(const char *name);
 enum emulation_end emulation_run(const struct emulated_kernel *kernel, const unsigned *grid, const unsigned *block,

@@ -7,7 +7,7 @@
 
 #define emulation_can_leave true
 
-// Saves what a callee must, stores the stack pointer to *save, goes on where load was saved.
+// Saves the callee-saved registers, stores the stack pointer to *save, and continues where load was saved.
 void emulation_switch(void **save, void *load);
 void emulation_switched(void);
 

@@ -77,16 +77,16 @@ struct context {
   int sticky;                           // a CUresult that every later call answers; read without a lock
   bool peers[MAX_DEVICES];              // physical numbers of the GPUs whose memory it may reach
   struct stream *null_stream;
-  int freeing;                          // calls that wait for its streams, and hold up who enqueues; atomic
-  size_t stack;                         // bytes of a thread; atomic, 0 as long as nobody has asked for another
+  int freeing;                          // calls that wait for its streams, and block enqueues; atomic
+  size_t stack;                         // bytes of a thread; atomic, 0 before a call sets another size
   struct queue queues[CLASSES][QUEUES]; // but for the counts under the lock of queues.c
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_PINNED, RANGE_REGISTERED, RANGE_IPC, RANGE_VMM, RANGE_POOL };
 
-// Memory that the driver knows. A GPU's address is reserved but not readable by the host: whoever follows
-// it outside a kernel crashes, as with a real GPU. `shadow` is where the bytes are. Only where kernels are emulated
-// they are at the address, too.
+// Memory that the driver knows. A GPU's address is reserved but not readable by the host: an access outside a kernel
+// crashes, as with a real GPU. `shadow` points to the bytes. If kernels are emulated, the bytes are at the address,
+// too.
 struct range {
   uint64_t start, size;
   unsigned char *shadow;
@@ -135,10 +135,10 @@ struct stream {
   pthread_cond_t changed;
   struct op *first, *last;
   uint64_t enqueued, done;
-  uint64_t started;                     // operations that do not hold up their queue any more; atomic
+  uint64_t started;                     // operations that no longer block their queue; atomic
   struct queue *queue;                  // the last one, or NULL
   bool closed;
-  int users;                            // its handle, its thread, whoever waits
+  int users;                            // its handle, its thread, its waiters
 };
 
 // A point in a capture, where an event was recorded.
@@ -148,8 +148,8 @@ struct captured {
   uint64_t seen[MAX_LANES];             // how far each of the capture's streams was before it
 };
 
-// What a launch of a known name runs, on the stream's thread: a C function that is given its parameters in words
-// of 8 bytes, or a kernel that was compiled for the CPU.
+// Code of a kernel name, which a launch runs on the stream's thread: a C function with parameters in words of 8 bytes,
+// or a kernel compiled for the CPU.
 struct kernel {
   const char *name;
   size_t parameter_count;
@@ -224,14 +224,14 @@ void fake_queue_enter(struct op *op, struct stream *stream);  // waits for its t
 struct queue *fake_queue_leave(struct op *op, struct stream *stream);
 CUresult fake_stream_wait(struct stream *stream, uint64_t ticket);
 void fake_streams_drain(struct context *context);
-void fake_streams_stop(struct context *context);  // drains them, and lets nobody enqueue meanwhile
+void fake_streams_stop(struct context *context);  // drains them, and blocks enqueues meanwhile
 void fake_streams_wake(struct context *context);
 void fake_pause(void);
 bool fake_broken(const struct context *context);  // released, or an error has stopped it
 void fake_run(struct context *context, struct op *op);  // as often as it is called
 void fake_op_free(struct op *op);
 
-// graph.c: each says whether a capture is concerned; then it is all done.
+// graph.c: each returns whether a capture is concerned; then it has done all work.
 bool fake_capture_op(struct stream *stream, const struct op *op, CUresult *result);
 bool fake_capture_record(struct stream *stream, struct captured *point);
 bool fake_capture_wait(struct stream *stream, const struct captured *point, CUresult *result);
@@ -243,8 +243,8 @@ void fake_capture_stream_gone(struct stream *stream);
 CUresult fake_graph_run(const struct op *op, struct context *context);
 void fake_graph_done(struct graph_exec *exec);
 
-// module.c: whoever makes a launch frees it. It may run many times, on any stream's thread of that context.
-// Bytes of a thread's stack for which there is room.
+// module.c: the caller that makes a launch frees it. It may run many times, on any stream's thread of that context.
+// Returns the bytes of a thread's stack for which memory was reserved.
 size_t fake_stack(struct context *context);
 CUresult fake_launch_make(struct launch **launch, struct function *function, const unsigned *grid, const unsigned *block,
                           unsigned shared, void **params, void **extra);

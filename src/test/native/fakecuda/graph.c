@@ -292,7 +292,7 @@ API CUresult cuGraphInstantiateWithFlags(struct graph_exec **exec, struct graph 
   if (!fake_handle_is(exec, HANDLE_GRAPH_EXEC))                                                              \
     return fake_fail(CUDA_ERROR_INVALID_HANDLE, "%p is no instantiated graph, or was destroyed", (void *)exec)
 
-// A real driver may let it go later; here it is our mistake to destroy it before it is done.
+// A real driver may defer the destruction; here, destroying an incomplete graph is an error.
 API CUresult cuGraphExecDestroy(struct graph_exec *exec) {
   EXEC;
   pthread_mutex_lock(&lock);

@@ -20,7 +20,7 @@ uint64_t fake_new_id(void) {
   return ((uint64_t)getpid() << 32) | ++next;
 }
 
-// Its name tells whoever gets the descriptor what it is.
+// The file's name identifies the memory for processes that receive the descriptor.
 int fake_memfd(int physical, uint64_t id, uint64_t size) {
   char name[64];
   snprintf(name, sizeof name, "fakecuda-%d-%llx-", physical, (unsigned long long)id);
@@ -155,7 +155,7 @@ CUresult fake_check_span(struct context *context, const char *what, uint64_t add
   return result;
 }
 
-// Where an address's bytes are, and for how long; the caller drops *held.
+// Returns where an address's bytes are, valid until the caller drops *held.
 static unsigned char *locate(struct context *context, uint64_t address, uint64_t size, uint64_t *contiguous,
                              struct range **held) {
   pthread_mutex_lock(&fake_lock);
@@ -245,7 +245,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     return fake_fail(CUDA_ERROR_OUT_OF_MEMORY, "the host: %s", strerror(errno));
   }
   fake_expose(made.start, rounded, made.fd);
-  // What a real GPU leaves there is not zero.
+  // New memory of a real GPU is not zero.
   memset(made.shadow, 0xcd, rounded < 1 << 16 ? rounded : 1 << 16);
   used[context->physical] += (int64_t)rounded;
   fake_range_add(&made);
@@ -281,7 +281,7 @@ static CUresult free_range(struct context *context, uint64_t address, enum range
   CUresult result = fake_current(&context); \
   if (result) return result
 
-// Only what the driver tells of it differs.
+// Differs from cuMemAlloc only in the attributes that the driver reports.
 API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
   if (flags != 1 && flags != 2) return fake_fail(CUDA_ERROR_INVALID_VALUE, "cuMemAllocManaged flags=%u", flags);
   CUresult result = cuMemAlloc_v2(address, size);

@@ -52,7 +52,7 @@ static void load_word(unsigned char *bytes, uint64_t size, void *argument) {
   if (size == 8) *(int64_t *)argument = __atomic_load_n((int64_t *)bytes, __ATOMIC_ACQUIRE);
 }
 
-// Until the word is at least so much: an abort flag, a semaphore.
+// Waits until the word, an abort flag or a semaphore, is at least args[1].
 static CUresult spin(struct context *context, const uint64_t *args) {
   for (int64_t found = 0;;) {
     CUresult result = fake_touch(context, args[0], 8, load_word, &found);
@@ -191,7 +191,7 @@ static size_t parameter_size(const struct kernel *kernel, size_t index) {
   return kernel->emulated ? kernel->emulated->parameter_sizes[index] : kernel->parameter_sizes[index];
 }
 
-// Known for kernels that do something; about others nobody can be asked, as of a driver that is older than this call.
+// Supported for known kernels only; for others it fails as in a driver that lacks this call.
 API CUresult cuFuncGetParamInfo(struct function *function, size_t index, size_t *offset, size_t *size) {
   FUNCTION;
   const struct kernel *kernel = &function->kernel;
@@ -227,7 +227,7 @@ static CUresult read_parameters(const struct kernel *kernel, void **params, void
   for (size_t i = 0; i < kernel->parameter_count; i++) {
     size_t size = parameter_size(kernel, i), offset = parameter_offset(kernel, i);
     if (block) {
-      // The C functions take words of 8 bytes; whoever packs the block knows only sizes.
+      // The C functions take words of 8 bytes; the caller packs the block by sizes only.
       size_t from = kernel->emulated ? offset : (packed + size - 1) / size * size;
       packed = from + size;
       if (packed > length) return fake_fail(CUDA_ERROR_INVALID_VALUE, "%s: too few bytes of parameters", kernel->name);

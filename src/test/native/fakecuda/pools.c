@@ -158,7 +158,7 @@ API CUresult cuMemFreeAsync(CUdeviceptr address, void *handle) {
   return fake_enqueue(stream, &(struct op){.kind = OP_HOST, .host = free_piece, .host_data = (void *)address}, NULL);
 }
 
-// The descriptor is of a file whose name tells what it is.
+// The name of the descriptor's file identifies the pool.
 API CUresult cuMemPoolExportToShareableHandle(void *out, struct pool *pool, int type, unsigned long long flags) {
   POOL;
   if (type != 1 || flags || !pool->shareable) {

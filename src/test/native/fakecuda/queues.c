@@ -4,10 +4,10 @@
 
 #include <sched.h>
 
-static pthread_mutex_t places = PTHREAD_MUTEX_INITIALIZER;  // who stands last in each queue
+static pthread_mutex_t places = PTHREAD_MUTEX_INITIALIZER;  // guards the last operation of each queue
 
-// A stream that has nothing to do gets an empty queue, if there is one. As with the real driver two threads that
-// come at once may be given the same, and the thread that yields makes that likely.
+// A stream without work gets an empty queue, if there is one. As with the real driver, two threads that call this at
+// once may get the same queue; sched_yield makes that likely.
 static struct queue *pick(struct stream *stream) {
   pthread_mutex_lock(&stream->lock);
   struct queue *queue = stream->queue;
@@ -32,7 +32,7 @@ static struct stream *use(struct stream *stream) {
   return stream;
 }
 
-// Behind what was put into the queue before, of whatever stream. Called with the lock.
+// Appends the operation to the queue, after operations of any stream. Called with the lock.
 static void stand(struct op *op, struct stream *stream, struct queue *queue, uint64_t ticket) {
   op->queue = queue;
   if (queue->last && queue->last != stream) {
@@ -47,8 +47,8 @@ static void stand(struct op *op, struct stream *stream, struct queue *queue, uin
   __atomic_add_fetch(&queue->unfinished, 1, __ATOMIC_ACQ_REL);
 }
 
-// A queue's operations begin in order: one that can't yet, for what its stream does before, holds up those of
-// other streams. A kernel that has begun holds up nobody.
+// A queue's operations begin in order: one that waits for earlier work of its stream blocks those of other streams. A
+// kernel that has begun blocks none.
 static void await_queue(struct op *op, struct context *context) {
   while (op->ahead && __atomic_load_n(&op->ahead->started, __ATOMIC_ACQUIRE) < op->ahead_ticket && !fake_broken(context)) {
     fake_pause();

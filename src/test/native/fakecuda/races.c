@@ -16,13 +16,13 @@
 
 // Immutable while it has several users.
 struct knowledge {
-  uint32_t users, width;                // behind that only zeros
+  uint32_t users, width;                // later clocks are zero
   uint32_t clocks[];
 };
 
 struct access {
   uint32_t slot, clock;
-  uint8_t bytes;                        // which of the four; 0: none
+  uint8_t bytes;                        // mask of the four bytes; 0: none
   bool atomic;
   uint32_t code;                        // from the beginning of the library
 };
@@ -36,13 +36,13 @@ struct page {
   struct cell cells[CELLS];
 };
 
-// What the last store to a word handed on.
+// The clocks that the last store to a word releases.
 struct word {
   uint64_t address;
   struct knowledge *known;
   uint32_t slot, clock;
   int gpu, scope;
-  bool merged;                          // with what others had handed on
+  bool merged;                          // with clocks that earlier stores released
 };
 
 static uint32_t clocks[SLOTS];
@@ -62,7 +62,7 @@ bool races_wanted(void) {
   return value && *value && strcmp(value, "0");
 }
 
-// In turn: whoever gives it up gets it again behind those that wait.
+// In ticket order: a thread that unlocks and locks again waits for all earlier waiters.
 void races_lock(void) {
   pthread_mutex_lock(&lock);
   uint64_t mine = next_ticket++;
@@ -91,7 +91,7 @@ static uint32_t clock_of(const struct knowledge *known, uint32_t slot) {
   return known && slot < known->width ? known->clocks[slot] : 0;
 }
 
-// Makes it one's own, to be changed, with room for so many slots.
+// Returns an unshared copy, which may be changed, with at least `least` clocks.
 static struct knowledge *own(struct knowledge **known, uint32_t least) {
   struct knowledge *old = *known;
   if (old && old->users == 1 && old->width >= least) return old;
@@ -231,7 +231,7 @@ static const char *access_cell(struct race_thread *thread, struct cell *cell, ui
       }
       cell->reads[i].bytes &= (uint8_t)~bytes;
     }
-    // Who wrote the other bytes is kept while it is the same thread.
+    // Keeps the other bytes of the last write if the same thread wrote them at the same clock.
     if (cell->write.slot == mine.slot && cell->write.clock == mine.clock && cell->write.atomic == atomic) {
       mine.bytes |= cell->write.bytes;
     }
@@ -285,7 +285,7 @@ static struct word *word_of(uint64_t address, bool make) {
 
 static void acquire(struct race_thread *thread, const struct word *word, bool now, int scope) {
   if (!word) {
-    // Nobody that is watched has stored there: the host may have, behind whatever it was told.
+    // No watched thread has stored this word; the host may have, after all stores that it has acquired.
     if (thread->host_version[now ? 2 : scope] != host_version) {
       merge(now ? &thread->known : &thread->seen[scope], host);
       thread->host_version[now ? 2 : scope] = host_version;
@@ -330,7 +330,7 @@ const char *races_atomic(struct race_thread *thread, const void *address, uint32
   if (word) {
     bool merged = load && word->clock;
     if (merged) {
-      // A read-modify-write hands on what was handed to it, too.
+      // A read-modify-write also releases the clocks that the previous store released.
       merge(&known, word->known);
       learn(&known, word->slot, word->clock);
     }
@@ -339,7 +339,7 @@ const char *races_atomic(struct race_thread *thread, const void *address, uint32
                           .scope = reach, .merged = merged};
   }
   if (clock && scope == 1 && fake_is_host(address)) {
-    // The host is told, and may tell others.
+    // The host may acquire this store, and release it to other threads.
     merge(&host, word->known);
     learn(&host, thread->slot, clock);
     host_version++;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds accesses of kernels' threads that nothing orders: of one block, one GPU, or several. Used by emulation.c.
 //
-// Every thread has a slot with a clock, and knows a clock of every slot: what happened there up to that is ordered
-// before it. A release hands on what a thread knows, an acquire takes it. Of every four bytes it is kept who last wrote
-// and read them, and when; an access that doesn't know those of others is a race, unless both are of atomics.cuh.
+// Every thread has a slot with a clock, and knows a clock of every slot: accesses there up to that clock are ordered
+// before it. A release publishes the clocks that a thread knows; an acquire merges them. For every four bytes, the last
+// writer and readers are recorded with their clocks; an access that doesn't know these clocks is a race, unless both
+// are of atomics.cuh.
 #ifndef RACES_H
 #define RACES_H
 
@@ -13,38 +14,38 @@
 
 struct knowledge;
 
-// What a thread, or an asynchronous unit, knows.
+// The clocks that a thread, or an asynchronous unit, knows.
 struct race_thread {
   uint32_t slot, clock, first;          // first: the clock as it began; earlier ones may be another stream's
   int gpu;
   struct knowledge *known;              // shared; its own clock is not in it
-  struct knowledge *fenced[2];          // what its stores hand on since a fence, of a GPU's scope and of all
+  struct knowledge *fenced[2];          // clocks that its stores release since a fence of GPU or system scope
   uint32_t fenced_clock[2];
-  struct knowledge *seen[2];            // what a fence makes it know
-  // Whose packets it has seen, by relaxed loads: what they had read, to send it, has been read. That orders nothing but
-  // a write behind such a read.
+  struct knowledge *seen[2];            // clocks that its next fence acquires
+  // Clocks of threads whose packets it has seen by relaxed loads: reads before these packets are complete. This orders
+  // only writes after such reads.
   struct knowledge *caused;
   uint64_t host_version[3];
 };
 
-// What a barrier has collected.
+// The clocks that a barrier has collected.
 struct race_meeting {
   struct knowledge *known, *last, *caused, *last_caused;
 };
 
 bool races_wanted(void);
 
-// One launch at a time is at work while races are looked for.
+// Only one launch runs at a time while races are detected.
 void races_lock(void);
 void races_unlock(void);
 
-// What launches do that have ended by now; whoever enqueues one may have waited for them.
+// Returns the clocks of launches that have ended; the host may have waited for them before it enqueues one.
 struct knowledge *races_so_far(void);
 void races_forget(struct knowledge **known);
 void races_merge(struct knowledge **into, const struct knowledge *other);
 
-// Slots for so many threads in a row; false: there are not so many. A stream keeps its own, because what it did before
-// with a slot is ordered.
+// Takes count consecutive slots; false: too few are free. A stream keeps its slots, because its accesses with a slot
+// are ordered.
 bool races_take_slots(uint32_t count, uint32_t *first);
 void races_give_slots(uint32_t first, uint32_t count);
 
@@ -53,7 +54,7 @@ void races_leave(struct race_thread *thread, struct knowledge **result, struct k
 void races_catch_up(struct knowledge **known);
 void races_completed(const struct knowledge *result);
 
-// Forgets who accessed it.
+// Forgets the accesses to this memory.
 void races_clean(const void *address, size_t size);
 
 // Returns NULL or what is wrong.
@@ -72,7 +73,7 @@ void races_join(struct race_meeting *meeting, struct race_thread *thread);
 void races_take(const struct race_meeting *meeting, struct race_thread *thread);
 void races_clear(struct race_meeting *meeting);
 
-// The other one comes behind this one.
+// Orders the other thread after this one.
 void races_tell(struct race_thread *thread, struct race_thread *other);
 
 bool fake_is_host(const void *address);                 // memory.c

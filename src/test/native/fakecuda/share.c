@@ -262,7 +262,7 @@ API CUresult cuMemImportFromShareableHandle(uint64_t *handle, void *os_handle, i
   *made = (struct vmm){.physical = physical, .users = 1, .size = (uint64_t)file.st_size, .id = id,
                         .exportable = true};
   made->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-  if (mine(made)) {  // counted once more, as it is let go of once more
+  if (mine(made)) {  // counted twice, because it is also released twice
     pthread_mutex_lock(&fake_lock);
     *fake_used(physical) += (int64_t)made->size;
     pthread_mutex_unlock(&fake_lock);

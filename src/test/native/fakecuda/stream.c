@@ -35,7 +35,7 @@ void fake_stream_drop(struct stream *stream) {
   }
 }
 
-// Pages of a file that nobody has touched are zero, and cost nothing while they stay so: zeroing many gives them back.
+// Untouched pages of a file are zero and use no memory. So zeroing many pages frees them.
 static bool zero_pages(unsigned char *bytes, uint64_t size) {
   uint64_t skip = -(uintptr_t)bytes % PAGE;
   if (size < skip + MANY_BYTES) return false;
@@ -56,7 +56,7 @@ static void set32(unsigned char *bytes, uint64_t size, void *argument) {
 }
 
 static void store(unsigned char *bytes, uint64_t size, void *argument) {
-  // Released: whoever acquires it sees what the stream wrote before.
+  // A release store: an acquiring reader sees the earlier writes of the stream.
   if (size == 8) __atomic_store_n((uint64_t *)bytes, *(uint64_t *)argument, __ATOMIC_RELEASE);
   if (size == 4) __atomic_store_n((uint32_t *)bytes, *(uint32_t *)argument, __ATOMIC_RELEASE);
 }
@@ -425,7 +425,7 @@ API CUresult cuEventCreate(struct event **event, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-// Its memory stays: an operation that is still enqueued may look at it.
+// The event's memory is kept: an enqueued operation may still read it.
 API CUresult cuEventDestroy_v2(struct event *event) {
   if (!fake_handle_remove(event, HANDLE_EVENT)) return fake_fail(CUDA_ERROR_INVALID_HANDLE, "%p is no event", (void *)event);
   pthread_mutex_lock(&fake_lock);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libibverbs without a device's driver: two devices of two ports whose queue pairs write within this process. It checks
 // what a driver would: masks and attributes of ibv_modify_qp, states, ports, GIDs, LIDs, packet numbers, keys and ranges.
-// What it refuses it says on stderr; FAKE_VERBS_LOG names a file that gets a line for each call of set-up.
+// It prints each refusal on stderr. FAKE_VERBS_LOG names a file that gets a line for each call of set-up.
 #include <infiniband/verbs.h>
 
-// These are functions of the library behind the macros and inline functions of its header.
+// Functions of the library that the macros and inline functions of its header call.
 #undef ibv_query_port
 #undef ibv_reg_mr
 

@@ -164,7 +164,7 @@ void scenario_groups(void) {
         post(&groups[i]);
       }
     }
-    // Stream 0 waits until no other can go on.
+    // Stream 0 sends only if no other can.
     int any = 0;
     for (int i = 0; i < GROUP; i++) {
       any |= try_send(1 + random_below(GROUP - 1));
@@ -216,7 +216,7 @@ void scenario_codes(void) {
     CHECK(isend(ends.send, data, 1, from, &request) == 0 && request, "isend %d", i);
     CHECK(await(request, 60) == 1 && await(requests[i], 60) == 1, "message %d", i);
   }
-  // What is over stays over, even if its place has another request now.
+  // A completed request stays completed, even if another request reuses its slot.
   CHECK(test(requests[0], &done, NULL) == INTERNAL_ERROR, "test of a request that is over");
   CHECK(irecv(ends.receive, data, 8, to, &request) == 0, "irecv");
   for (int i = 0; i < REQUESTS; i++) {

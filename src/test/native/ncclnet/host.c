@@ -152,7 +152,7 @@ static void scenario_transfer(void) {
   }
 }
 
-// Ends are closed with requests in flight; memory that they used is freed; another goes on.
+// Closes ends with requests in flight and frees their memory. Another pair must continue.
 static void scenario_close(void) {
   static const size_t sizes[] = {0, 100, 300000};
   enum { SIZE = 1 << 20 };
@@ -212,7 +212,7 @@ static void scenario_rounds(void) {
     close_pair(pair);
     finalize();
   }
-  // What the last rounds closed may take a moment; what leaks in each round is not gone then.
+  // The last rounds may still be closing files; a leak in each round stays until the timeout.
   for (double end = now() + 30; entries("/proc/self/fd") > files + 20 || entries("/proc/self/task") > threads + 10;) {
     CHECK(now() < end, "%d files and %d threads, %d and %d after 200 rounds", entries("/proc/self/fd"),
           entries("/proc/self/task"), files, threads);
@@ -360,7 +360,7 @@ static void scenario_misuse(void) {
   CHECK(test((void *)77, &done, NULL) == INTERNAL_ERROR, "test of no request");
   CHECK(isend(pair.send, big, sizeof big, memory, &request) == 0, "isend");
   CHECK(await(small, 60) == -INVALID_USAGE, "more was sent than the receive has");
-  // The sender is told.
+  // The sender gets the error too.
   int result = await(request, 60);
   for (double end = now() + 60; result >= 0;) {
     CHECK(now() < end, "the sender never heard of it");

@@ -153,7 +153,7 @@ int test(void *request, int *done, int *sizes) {
   return ((int (*)(void *, int *, int *))net[TEST])(request, done, sizes);
 }
 
-// What NCCL does behind each receive, once the GPU has taken what came.
+// NCCL calls this after each receive, once the GPU has consumed the data.
 void consumed(void *comm, void *request) {
   if (version >= 7 && net[IRECV_CONSUMED]) {
     int result = ((int (*)(void *, int, void *))net[IRECV_CONSUMED])(comm, 1, request);

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-// Where the functions are in the tables of all versions.
+// Indices of the functions in the tables of all versions.
 enum {
   NAME, INIT, DEVICES, PROPERTIES, LISTEN, CONNECT, ACCEPT, REG_MR, REG_MR_DMABUF, DEREG_MR, ISEND, IRECV, IFLUSH, TEST,
   CLOSE_SEND, CLOSE_RECV, CLOSE_LISTEN, GET_DEVICE_MR, IRECV_CONSUMED, MAKE_VDEVICE, FINALIZE, SET_NET_ATTR
@@ -71,7 +71,7 @@ void scenario_refused(void);
 void scenario_finalize(void);
 void scenario_signal(void);
 
-// What device 0 says of itself, and that nothing behind it is written.
+// Checks the properties of device 0, and that nothing after the struct is written.
 void check_properties(void);
 
 #endif

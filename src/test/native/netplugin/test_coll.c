@@ -2,8 +2,8 @@
 /*
  * A collective network for tests: ranks of one process, which sum floats. Built into the library of
  * test_net.c, in the same version of the interface, NET_VERSION. Faults, each by a macro:
- *   CONNECT_MS  so long connect takes to return
- *   CLOSE_MS    so long a close takes to return
+ *   CONNECT_MS  milliseconds that connect takes
+ *   CLOSE_MS    milliseconds that a close takes
  */
 #define _DEFAULT_SOURCE
 #include <pthread.h>

@@ -5,19 +5,19 @@
  *
  * NET_VERSION at compile time: 6 to 12. Faults, each by a macro or by the environment variable of
  * that name with TESTNET_ before it:
- *   NULL_REQUESTS  so many isend and irecv of a connection give no request
- *   FAIL_AFTER     after so many tests that were done, each further call fails with FAIL_CODE
- *   FAIL_CODE      2 unless said otherwise
- *   INIT_CODE      what init returns
- *   DEVICES        how many there are, 2 unless said otherwise
+ *   NULL_REQUESTS  number of isend and irecv of a connection that return no request
+ *   FAIL_AFTER     number of successful tests after which each call fails with FAIL_CODE
+ *   FAIL_CODE      2 by default
+ *   INIT_CODE      the result of init
+ *   DEVICES        number of devices, 2 by default
  *   NO_SIZES       1: test never writes sizes
- *   POINTERS       what memory is reached: 1 host, 3 and CUDA's, 7 and by dma-buf. What is received
- *                  for a GPU is there after iflush, not before.
+ *   POINTERS       supported memory: 1 host, 3 also CUDA's, 7 also by dma-buf. Data that is received
+ *                  for a GPU arrives at iflush, not before.
  *   DMABUF         1: a GPU's memory is registered by dma-buf only; 2: dma-bufs are refused
  *   GROUP          the most receives of a group: 8, or fewer
- *   LOG_THREAD     1: a thread of its own logs three lines
- *   STUCK_MS       so long isend takes to return
- *   CLOSE_MS       so long a close takes to return
+ *   LOG_THREAD     1: a separate thread logs three lines
+ *   STUCK_MS       milliseconds that isend takes
+ *   CLOSE_MS       milliseconds that a close takes
  *   TAKE_SIGNALS   1: takes signals of the JVM when it is loaded, and again in init, as libraries under
  *                  plugins do; listen then fails where one of these handlers would run
  */
@@ -147,7 +147,7 @@ struct Comm {
   int part;
   int failed;
   Request requests[MAX_REQUESTS * MAX_GROUP + MAX_REQUESTS];
-  /* What was received for a GPU, and is not flushed. */
+  /* Data that was received for a GPU and is not flushed. */
   Request unflushed[MAX_REQUESTS];
 };
 
@@ -443,7 +443,7 @@ static void enqueue(Comm *comm, Request *request) {
   comm->queue[comm->tail++ % (MAX_REQUESTS * MAX_GROUP)] = request;
 }
 
-/* How much of a call the socket did; -1 for not now, -2 when it is broken. */
+/* Returns the bytes that a socket call moved; -1: try again, -2: the socket is broken. */
 static ssize_t moved(ssize_t bytes) {
   if (bytes > 0) {
     return bytes;
@@ -656,7 +656,7 @@ static int done_for_gpu(Comm *comm, Request *request) {
       return OK;
     }
   }
-  return INTERNAL; /* nobody flushes */
+  return INTERNAL; /* too many unflushed receives */
 }
 
 static int test(void *tested, int *done, int *sizes) {
@@ -708,7 +708,7 @@ static int close_listen(void *closed) {
   return OK;
 }
 
-/* What the versions call. */
+/* The functions of the tables. */
 
 #if NET_VERSION >= 11
 static int contexts;

@@ -19,7 +19,7 @@ extern "C" __global__ void fifoPush(FifoDeviceHandle fifo, int32_t count, uint32
   }
 }
 
-// The same without ordering earlier writes.
+// Like the kernel above, without ordering earlier writes.
 extern "C" __global__ void fifoRelaxedPush(FifoDeviceHandle fifo, int32_t count,
                                            uint32_t* gaveUp) {
   const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -33,7 +33,7 @@ extern "C" __global__ void fifoRelaxedPush(FifoDeviceHandle fifo, int32_t count,
 }
 
 // Each thread writes i to its own word of data, pinned memory of the host, and pushes (its number,
-// i), i from 1 to count: the handler must find i there. Waits for the handler, so that no word is
+// i), i from 1 to count. The handler must find i there. Waits for the handler, so that no word is
 // overwritten early.
 extern "C" __global__ void fifoDataBeforeTrigger(FifoDeviceHandle fifo, uint64_t* data,
                                                  int32_t count, uint32_t* gaveUp) {

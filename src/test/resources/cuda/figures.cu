@@ -9,9 +9,8 @@ using namespace fluxccl;
 // To time a launch.
 extern "C" __global__ void nothing() {}
 
-// One thread pushes and waits until the trigger is handled, count times, each time after a pause of so
-// many nanoseconds. Stores the clock cycles of each to cycles, and nanoseconds and cycles of all to
-// total.
+// One thread pushes and waits until the trigger is handled, count times, each time after a pause in nanoseconds. Stores
+// the clock cycles of each to cycles, and nanoseconds and cycles of all to total.
 extern "C" __global__ void pushSyncCycles(FifoDeviceHandle fifo, int32_t count, int64_t pause,
                                           uint32_t* cycles, uint64_t* total) {
   const uint64_t startTime = pattern::nanos();

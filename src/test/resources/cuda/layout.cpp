@@ -19,7 +19,7 @@ static void print(const char* name, const ProxyTrigger& trigger) {
 
 int main() {
   FLUXCCL_LAYOUT(SIZE, OFFSET)
-  // What is packed here, LayoutTest packs too.
+  // LayoutTest packs these values too.
   const uint32_t type = ChannelTrigger::kData | ChannelTrigger::kFlush;
   print("trigger", ChannelTrigger::pack(0xfedcba98u, 0x89abcdefu, 0x87654321u, 511, 256, type, 1023));
   const uint64_t limit = uint64_t{1} << 32;

@@ -53,8 +53,8 @@ extern "C" __global__ void mscclppGet(mscclpp::MemoryChannelDeviceHandle* smChan
   }
 }
 
-// Packets arrive in the second half of the peer's memory, twice as long as their payload, and their
-// payload is written behind what was sent: with type the default one, or 8 or 16 bytes.
+// Packets arrive in the second half of the peer's memory and are twice as long as their payload. The payload is written
+// after the sent data. type: 8 or 16 bytes, otherwise the default packet.
 extern "C" __global__ void mscclppPackets(DeviceHandle<mscclpp::MemoryChannel>* smChannels, int peer,
                                           int bytes, int flag, int type) {
   mscclpp::MemoryChannelDeviceHandle& channel = smChannels[peer];
@@ -112,8 +112,7 @@ extern "C" __global__ void mscclppReadWrite(mscclpp::SmChannelDeviceHandle* smCh
                       [](int i) { return float4{1.f * i, 2.f * i, 3.f * i, 4.f * i}; }, wrong);
 }
 
-// One thread asks for the transfer, and the grid computes what does not depend on it: the numbers
-// behind both halves of memory.
+// One thread requests the transfer, and the grid computes independent values: the numbers after both halves of memory.
 extern "C" __global__ void mscclppOverlap(mscclpp::SimpleProxyChannelDeviceHandle* proxyChannels,
                                           int peer, int* memory, int count) {
   const int tid = threadIdx.x + blockIdx.x * blockDim.x;
@@ -183,8 +182,8 @@ __device__ void exchangeChunks(DeviceHandle<mscclpp::ProxyChannel>* proxyChannel
   __syncthreads();
 }
 
-// An all-reduce in one block: every rank adds up its chunk of all ranks, and sends the sum to all.
-// memory: data, and as much scratch behind it.
+// An all-reduce in one block: every rank adds up its chunk of all ranks, and sends the sum to all. memory: data,
+// followed by scratch of equal size.
 extern "C" __global__ void mscclppAllPairs(DeviceHandle<mscclpp::ProxyChannel>* proxyChannels,
                                            DeviceHandle<mscclpp::SmChannel>* smChannels, int* memory,
                                            int chunk, int rank, int nRanks, int perHost) {
@@ -210,8 +209,8 @@ extern "C" __global__ void mscclppAddChunks(int* memory, int chunk, int rank, in
   }
 }
 
-// A barrier of blocks that are not the first of their grid; the others take no part. Each of them
-// writes its word, and looks at the others'.
+// A barrier of blocks that are not the first of their grid; the others take no part. Each of them writes its word, and
+// reads the others'.
 extern "C" __global__ void mscclppSyncSome(mscclpp::DeviceSyncer* deviceSyncer, int blocks,
                                            int rounds, unsigned* values, unsigned* wrong) {
   const int first = gridDim.x - blocks;

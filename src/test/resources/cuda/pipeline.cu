@@ -14,7 +14,7 @@ extern "C" __global__ void pipeline_scale(int32_t* x, int64_t count, int32_t fac
   }
 }
 
-// Delays the work enqueued behind it until the host stores a value other than 0; one thread.
+// Delays work that is enqueued after it until the host stores a value other than 0; one thread.
 extern "C" __global__ void pipeline_hold(const uint64_t* gate) {
   // Pairs with the host's store.
   while (loadAcquireSys(gate) == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake cuBLASLt computes: out = in * weights^T, a block for each row. Types are cudaDataType_t's: 0 float,
+// The product of the fake cuBLASLt: out = in * weights^T, a block for each row. Types are cudaDataType_t's: 0 float,
 // 14 bfloat16.
 namespace {
 

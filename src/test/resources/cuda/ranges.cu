@@ -78,7 +78,7 @@ extern "C" __global__ void smBothWays(SmChannel channel, int32_t rank, int32_t r
   }
 }
 
-// The same through the proxy, put and signal as two triggers.
+// Like the kernel above, through the proxy, with put and signal as two triggers.
 extern "C" __global__ void proxyBothWays(ProxyChannel channel, uint8_t* memory, int32_t rank,
                                          int32_t rounds, int64_t bytes, int64_t receiveOffset,
                                          uint32_t* wrong) {
@@ -153,8 +153,8 @@ extern "C" __global__ void fifoPushAndLook(FifoDeviceHandle fifo, int32_t count,
   }
 }
 
-// The same, but with one wait for all triggers of the block: then the handler has stored count in
-// every thread's line.
+// Like the kernel above, but with one wait for all triggers of the block. After it, the handler has
+// stored count in every thread's line.
 extern "C" __global__ void fifoPushAllAndLook(FifoDeviceHandle fifo, int32_t count,
                                               const uint64_t* handled, uint32_t* wrong) {
   const uint64_t thread = blockIdx.x * blockDim.x + threadIdx.x;

@@ -34,7 +34,7 @@ extern "C" __global__ void semaphorePingPong(SmDevice2DeviceSemaphore semaphore,
   pingPong<false>(semaphore, rank, iterations, done);
 }
 
-// The same with relaxed signals.
+// Like the kernel above, with relaxed signals.
 extern "C" __global__ void semaphoreRelaxedPingPong(SmDevice2DeviceSemaphore semaphore,
                                                     int32_t rank, int32_t iterations,
                                                     uint32_t* done) {

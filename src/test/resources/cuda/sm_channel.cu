@@ -207,9 +207,9 @@ extern "C" __global__ void smPacketPingPongLl16(SmChannel channel, int32_t rank,
                                    verify, wrong, done);
 }
 
-// Data of many blocks, never later than the one signal: a whole grid puts and passes a barrier, and
-// thread 0 of block 0 signals; a whole grid waits for the signal and checks the data. syncer:
-// zeroed, of this rank's memory. Both ranks launch as many blocks, all resident.
+// Data of many blocks arrives before their one signal. A whole grid puts and passes a barrier, and thread 0 of block 0
+// signals. A whole grid waits for the signal and checks the data. syncer: zeroed, of this rank's memory. Both ranks
+// launch equally many blocks, all resident.
 extern "C" __global__ void smGridPutPingPong(SmChannel channel, DeviceSyncer* syncer,
                                              AbortFlag* abort, int32_t rank, int32_t iterations,
                                              int64_t bytes, int64_t receiveOffset, uint32_t* wrong,
@@ -259,7 +259,7 @@ extern "C" __global__ void smPut(SmChannel channel, int64_t bytes) {
   channel.put(0, 0, bytes, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
 }
 
-// The same by get, from the start of the target to the start of the source.
+// Like smPut, by get, from the start of the target to the start of the source.
 extern "C" __global__ void smGet(SmChannel channel, int64_t bytes) {
   channel.get(0, 0, bytes, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
 }

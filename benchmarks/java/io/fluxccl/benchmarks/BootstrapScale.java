@@ -14,8 +14,9 @@ import java.util.function.Function;
 import java.util.stream.IntStream;
 
 /**
- * The bootstrap with many ranks in this JVM, over the loopback: milliseconds until the last rank
- * has joined, passed a barrier and gathered 64 B and 4 KiB of each rank, and descriptors a rank.
+ * The bootstrap with many ranks in this JVM, over the loopback. Measures milliseconds until the
+ * last rank has joined, passed a barrier and gathered 64 B and 4 KiB of each rank, and descriptors
+ * per rank.
  *
  * <p>Arguments: numbers of ranks; 16 to 1024 by default. 1024 ranks need 8 GiB of heap for 4 KiB.
  */

@@ -32,13 +32,13 @@ final class CapturedCall implements AlgorithmFamily {
   private final int times;
   private CUgraph graph;
 
-  /** Records each call so many times, one behind the other. */
+  /** Records each call {@code times} times in succession. */
   CapturedCall(CudaDevice device, int times) {
     this.device = device;
     this.times = times;
   }
 
-  /** What the last call would have launched. */
+  /** Returns the graph of the last call's launches. */
   CUgraph graph() {
     return graph;
   }

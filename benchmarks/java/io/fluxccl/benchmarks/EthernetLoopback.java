@@ -11,13 +11,12 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * ETHERNET between two ranks of this JVM over the loopback, one connection: writes of 8 bytes a
- * second, GB/s of writes of 64 KiB to 64 MiB, and the round trip of a write of 8 bytes and its
+ * ETHERNET between two ranks of this JVM over the loopback, one connection. Measures 8-byte writes
+ * per second, GB/s of writes of 64 KiB to 64 MiB, and the round trip of an 8-byte write and its
  * flush.
  *
- * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code staged} to have the
- * memory staged as a GPU's is; {@code checksums} for messages with checksums; {@code gpus} to have
- * it on GPUs 0 and 1, or all on the only one.
+ * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code staged} to stage memory
+ * as for a GPU; {@code checksums}; {@code gpus} for memory on GPUs 0 and 1, or on the only one.
  */
 public final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);

@@ -158,7 +158,7 @@ final class FifoFigures implements FigureSection {
     long start = System.nanoTime();
     stream.launch(
         TestKernels.of("fifo", kernel), blocks, threads, KernelArgs.of(handle, count, gaveUp));
-    // Not looked at while they push: a third reader of the tail would hold up who writes it.
+    // Does not read the tail while threads push: a third reader would delay its writer.
     stream.completion().join();
     while (fifo.tail() < goal) {
       Thread.onSpinWait();
@@ -185,7 +185,7 @@ final class FifoFigures implements FigureSection {
     figures.add("push and sync, worst" + beside, noisy[noisy.length - 1], "us");
   }
 
-  /** Microseconds of each push and sync, sorted, each after a pause of so many milliseconds. */
+  /** Microseconds of each push and sync, sorted, each after a pause of {@code pauseMillis}. */
   private double[] latency(CudaDevice device, int count, int pauseMillis) {
     try (DeviceBuffer cycles = device.allocate((long) count * Integer.BYTES);
         PinnedBuffer total = device.allocatePinned(2 * Long.BYTES)) {

@@ -9,10 +9,10 @@ interface FigureSection {
   /** One line for a person. */
   String description();
 
-  /** How many GPUs it needs. */
+  /** Returns the number of GPUs that it needs. */
   int gpus();
 
-  /** After how many seconds it is stopped, unless the command line says otherwise. */
+  /** Returns the default time limit in seconds. */
   default int limit() {
     return 90;
   }

@@ -4,7 +4,7 @@ package io.fluxccl.benchmarks;
 import java.util.Arrays;
 import java.util.function.Consumer;
 
-/** Where a section tells its figures. */
+/** Receives the figures of a section. */
 final class Figures {
   private final String section;
   private final Consumer<Figure> sink;

@@ -21,9 +21,10 @@ import java.util.List;
 import java.util.Locale;
 
 /**
- * How long the host device's collectives take, measured as {@code openmpi_collectives.c} measures
- * MPI's: batches of calls one after the other, each behind a barrier; a batch takes as long as on
- * the slowest rank; the best batch counts, because what else runs on the machine can only add.
+ * Measures the time of the host device's collectives as {@code openmpi_collectives.c} measures
+ * MPI's: in batches of consecutive calls, each batch after a barrier. The time of a batch is that
+ * of the slowest rank. The best batch counts, because other processes of the machine can only add
+ * time.
  *
  * <pre>
  *   fluxccl launch -n 2 java ... HostCollectives COLLECTIVE,... MINBYTES MAXBYTES FACTOR MILLISECONDS

@@ -14,7 +14,10 @@ import io.fluxccl.transport.Transport;
 import java.util.concurrent.CompletableFuture;
 import jcuda.driver.JCudaDriver;
 
-/** What the host sees of a GPU: from a launch to its completion, and from an abort to its end. */
+/**
+ * Latencies of a GPU on the host: from a launch to its completion, and from an abort to the
+ * kernel's end.
+ */
 final class HostFigures implements FigureSection {
   private static final int LAUNCHES = 20_000;
   private static final int ABORTS = 10;
@@ -98,7 +101,7 @@ final class HostFigures implements FigureSection {
     return times(action, () -> {});
   }
 
-  /** Microseconds of each action; what comes behind it is not timed. */
+  /** Returns the microseconds of each action; the code run after it is not timed. */
   private static double[] times(Runnable action, Runnable behind) {
     double[] micros = new double[LAUNCHES];
     for (int i = -LAUNCHES / 4; i < LAUNCHES; i++) {

@@ -11,11 +11,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * IB0 between two ranks of this JVM, as perftest measures it: MB/s (2^20 bytes) of writes of 64
- * KiB, up to 128 of them posted, and half the time of a ping-pong of 8 bytes: a signal there,
- * polled in memory, and one back.
+ * IB0 between two ranks of this JVM, as perftest measures it. Bandwidth: MB/s (2^20 bytes) of 64
+ * KiB writes, up to 128 posted. Latency: half the time of an 8-byte ping-pong of signals, which are
+ * polled in memory.
  *
- * <p>Arguments: how many writes, how many ping-pongs.
+ * <p>Arguments: number of writes, number of ping-pongs.
  */
 public final class IbLoopback {
   private static final int SIZE = 64 << 10;

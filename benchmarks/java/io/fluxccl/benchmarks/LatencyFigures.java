@@ -5,7 +5,7 @@ import io.fluxccl.cli.Main;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What the host adds to a collective: from subscribing to completion, and to a replay. */
+/** Time that the host adds to a collective, from subscribing to completion, and to a replay. */
 final class LatencyFigures implements FigureSection {
   @Override
   public String name() {

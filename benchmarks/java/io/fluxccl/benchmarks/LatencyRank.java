@@ -129,7 +129,7 @@ public final class LatencyRank {
     double measure(CUgraph graph, CudaStream stream);
   }
 
-  /** Measures the kernels of so many calls with the same arguments, launched by a loop in C. */
+  /** Measures the kernels of {@code calls} calls with equal arguments, launched by a loop in C. */
   private double fromC(int calls, FromC loop) {
     CudaDevice device = (CudaDevice) group.device();
     CapturedCall captured = new CapturedCall(device, calls);
@@ -180,7 +180,7 @@ public final class LatencyRank {
     }
     double inRow =
         replaysFromC(REPLAYS, false, micros -> DoubleStream.of(micros).sum() / micros.length);
-    figures.add("the same graph from C, one behind the other", inRow, "us");
+    figures.add("the same graph from C, one after the other", inRow, "us");
     figures.addAtMost("replays instead of C", single - inRow, "us", REPLAY_MORE_THAN_C);
     double awaited = replaysFromC(ROUNDS, true, micros -> Figures.percentile(micros, 0.5));
     figures.add("the same graph from C, cuStreamSynchronize, p50", awaited, "us");
@@ -205,7 +205,7 @@ public final class LatencyRank {
     return pipeline;
   }
 
-  /** Microseconds of so many replays behind each other, each with a completion of its own. */
+  /** Returns the microseconds of consecutive replays, each with its own completion. */
   private static double replay(CapturedPipeline pipeline, int times) {
     Mono<Void> run = pipeline.run();
     long start = System.nanoTime();

@@ -79,9 +79,9 @@ final class LaunchLoop {
   }
 
   /**
-   * Launches a graph again and again, and waits for it each time or behind the last one.
+   * Launches a graph repeatedly, and waits for each launch or only for the last one.
    *
-   * @return microseconds of each; the last one's with the wait for all, if only that waits
+   * @return microseconds of each launch; the last one includes the wait for all, if it alone waits
    */
   static double[] replayMicros(CUgraph graph, CudaStream stream, int launches, boolean each) {
     stream.device().makeCurrent();

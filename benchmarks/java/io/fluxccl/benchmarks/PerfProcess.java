@@ -16,7 +16,7 @@ import java.util.Locale;
 
 /** The command line as a process of its own, and the rows that {@code perf} writes. */
 final class PerfProcess {
-  /** What it exits with when the options ask for what is not there. */
+  /** Exit code if the options request something that the machine or build lacks. */
   static final int USAGE = 2;
 
   private PerfProcess() {}
@@ -49,7 +49,7 @@ final class PerfProcess {
       command.add("perf");
       command.addAll(List.of(arguments));
       command.addAll(List.of("--json", json.toString(), "--no-progress"));
-      // What it prints is no figure, so whoever started this process passes it on to stderr.
+      // Its output has no figures; the parent of this process forwards it to stderr.
       int code = new ProcessBuilder(command).inheritIO().start().waitFor();
       return new Outcome(code, Files.size(json) == 0 ? List.of() : parse(json));
     } finally {

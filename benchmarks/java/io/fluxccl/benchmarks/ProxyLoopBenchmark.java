@@ -26,8 +26,8 @@ import org.openjdk.jmh.annotations.Threads;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * What a trigger costs from push to handler: on one thread, and between threads. One operation is
- * one trigger. Run with {@code -prof gc}: nothing is to be allocated.
+ * Time of a trigger from push to handler, on one thread and between threads. One operation is one
+ * trigger. Run with {@code -prof gc}: operations must not allocate.
  */
 @BenchmarkMode(Mode.Throughput)
 @OutputTimeUnit(TimeUnit.SECONDS)

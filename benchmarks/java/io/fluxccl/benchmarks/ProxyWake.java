@@ -16,8 +16,8 @@ import java.util.function.Supplier;
 import org.agrona.concurrent.IdleStrategy;
 
 /**
- * What the first trigger after a pause waits for a proxy that idles, by idle strategy, on the host
- * device; and what the idle proxy costs.
+ * Time that the first trigger after a pause waits for an idle proxy, by idle strategy, on the host
+ * device; and the CPU time of the idle proxy.
  */
 final class ProxyWake {
   private static final int[] PAUSES_MILLIS = {1, 10, 100, 500};

@@ -15,8 +15,8 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * Measures what the flight recorder adds to a call: its begin and its end, two looks at the clock
- * included. Run with {@code -prof gc}: nothing is to be allocated.
+ * Measures the time that the flight recorder adds to a call: its begin and its end, including two
+ * clock reads. Run with {@code -prof gc}: operations must not allocate.
  */
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
@@ -36,7 +36,7 @@ public class RecorderBenchmark {
     recorder.ended(recorder.enqueued(1, 2, 3, 4, 16384, number, number), Outcome.DONE, 0, 0);
   }
 
-  /** The two looks at the clock alone. */
+  /** The two clock reads alone. */
   @Benchmark
   public long clock() {
     return System.nanoTime() - System.nanoTime();

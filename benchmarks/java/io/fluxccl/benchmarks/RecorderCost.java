@@ -21,8 +21,8 @@ import java.util.concurrent.CompletableFuture;
 import reactor.core.publisher.Mono;
 
 /**
- * All-reduces between two ranks of this JVM, each subscribed to and awaited by itself, with and
- * without a flight recorder in turn: time and allocated bytes of a call on rank 0.
+ * Measures time and allocated bytes of an all-reduce on rank 0, between two ranks of this JVM. Each
+ * call is awaited separately. Runs with and without a flight recorder alternate.
  *
  * <pre>
  *   java ... RecorderCost BYTES ROUNDS CALLS

@@ -17,9 +17,9 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
 /**
- * How a command reaches the ranks that follow: by a message of the bootstrap, as in {@link
- * StepLoop}, or by a broadcast on a lane of its own, which the followers have enqueued before. Each
- * step all-reduces 1 KiB; the figures are microseconds from subscribing on rank 0 to its completion
+ * Compares two ways to send a command to the followers: a message of the bootstrap, as in {@link
+ * StepLoop}, or a broadcast on a separate lane, which the followers have enqueued before. Each step
+ * all-reduces 1 KiB; the figures are microseconds from subscribing on rank 0 to its completion
  * there.
  *
  * <p>Two ranks of one JVM, or the ranks of {@code fluxccl launch}.

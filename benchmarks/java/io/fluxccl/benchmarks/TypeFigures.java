@@ -4,7 +4,7 @@ package io.fluxccl.benchmarks;
 import java.util.HashMap;
 import java.util.Map;
 
-/** What other types and unregistered buffers cost, next to registered 16-bit floats. */
+/** Cost of other types and unregistered buffers, relative to registered 16-bit floats. */
 final class TypeFigures implements FigureSection {
   private static final double BFLOAT16_AT_MOST = 1.05;
   private static final double FLOAT_AT_MOST = 1.10;

@@ -3,8 +3,8 @@
 // are of global memory: this GPU's, a peer's or pinned host memory.
 //
 // Relaxed accesses are single and never stale, but order nothing. An acquire load that sees a
-// release (store or reduction) of the same word also sees everything that came before the release.
-// Gpu covers the threads of this GPU; Sys also those of other GPUs and of the host.
+// release (store or reduction) of the same word also sees all accesses before the release. Gpu
+// covers the threads of this GPU; Sys also those of other GPUs and of the host.
 #pragma once
 
 #include "config.cuh"
@@ -153,11 +153,11 @@ FLUXCCL_DEVICE void storeLineRelaxedSys(uint4* mine, uint4 value) { storeRelaxed
 
 FLUXCCL_DEVICE uint4 loadLineRelaxedSys(const uint4* mine) { return loadRelaxedSys(mine); }
 
-// Orders everything before it, stores and loads, ahead of everything after it, for all threads of
-// this GPU.
+// Orders all earlier loads and stores before all later ones, for all threads of this GPU.
 FLUXCCL_DEVICE void fenceAcqRelGpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-// The same for all threads of all GPUs and of the host. Waits for this thread's stores to peers.
+// As fenceAcqRelGpu(), for all threads of all GPUs and of the host. Waits for this thread's stores
+// to peers.
 FLUXCCL_DEVICE void fenceAcqRelSys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 }  // namespace fluxccl

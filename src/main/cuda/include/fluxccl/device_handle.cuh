@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel gets of an object of the host. Twin of DeviceHandle.
+// The structures that represent host objects in kernels. Twin of DeviceHandle.
 #pragma once
 
 namespace fluxccl {

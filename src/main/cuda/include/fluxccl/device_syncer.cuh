@@ -8,11 +8,10 @@
 
 namespace fluxccl {
 
-// Lies in device memory, zeroed before its first use; a kernel takes its address. One grid at a
-// time uses it, with as many blocks as it likes, all of which must be resident at once: no more than
-// the GPU's multiprocessors hold.
+// Lies in device memory, zeroed before its first use; a kernel takes its address. One grid at a time
+// uses it. All its blocks must be resident at once, so the GPU's multiprocessors limit their number.
 //
-// After a sync that gave up it is unusable until it is zeroed again.
+// After an aborted sync it is unusable until it is zeroed again.
 struct alignas(128) DeviceSyncer {
   // Bit 31 changes with each barrier; below it the number of blocks that have arrived.
   uint32_t state;
@@ -20,9 +19,9 @@ struct alignas(128) DeviceSyncer {
 
 #if defined(FLUXCCL_CUDA)
 
-  // Waits for all blocks of a grid of one dimension. Called by all threads of all blocks. What any of
-  // them wrote before is visible to all of them after. False, for all threads of the block, when the
-  // communicator was aborted; abort may be null.
+  // Waits for all blocks of a grid of one dimension. Called by all threads of all blocks. Writes of
+  // any of them before the call are visible to all of them after it. Returns false, to all threads of
+  // the block, if the communicator was aborted; abort may be null.
   FLUXCCL_DEVICE bool sync(AbortFlag* abort) { return sync(blockIdx.x, gridDim.x, abort); }
 
   // sync for the blocks 0 to numBlocks - 1, as the caller numbers them.
@@ -35,8 +34,8 @@ struct alignas(128) DeviceSyncer {
     return __syncthreads_and(alive) != 0;
   }
 
-  // sync for any numBlocks blocks, whatever their numbers and however many the grid has. Takes the
-  // last block to arrive one store more. Without a flag it does not give up.
+  // sync for any numBlocks blocks of the grid, whatever their indices. Costs the last block to arrive
+  // one more store. Without a flag it can't be aborted.
   FLUXCCL_DEVICE bool sync(int numBlocks, AbortFlag* abort = nullptr) {
     __syncthreads();
     bool alive = true;
@@ -61,7 +60,7 @@ struct alignas(128) DeviceSyncer {
   }
 
   FLUXCCL_DEVICE bool arriveAndWait(uint32_t blockId, uint32_t numBlocks, AbortFlag* abort) {
-    // All additions of a barrier sum up to kPhase, in whatever order the blocks come.
+    // All additions of a barrier sum up to kPhase, in whatever order the blocks arrive.
     const uint32_t addition = blockId == 0 ? kPhase - (numBlocks - 1) : 1;
     // Releases what this block wrote; pairs with the acquire of the other blocks below. The last
     // block to arrive also acquires by it what the others released.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An epilogue of one's own for fused all-reduces: a structure with a function of the reduced row.
+// A user-defined epilogue for fused all-reduces: a structure with a function of the reduced row.
 //
 //   struct BiasSilu {
 //     const float* bias;
@@ -12,7 +12,7 @@
 //   FLUXCCL_EPILOGUE(biasSilu, BiasSilu)
 //
 // The row is a ReducedRow of collectives/reduced_row.cuh: index(), hidden(), forEach, map, store, sumOf, largestOf.
-// All threads of a block call the function together. The structure's fields are what CustomEpilogue is given.
+// All threads of a block call the function together. CustomEpilogue passes the structure's fields.
 #pragma once
 
 #include "config.cuh"

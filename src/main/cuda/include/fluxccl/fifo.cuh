@@ -18,16 +18,16 @@ namespace fluxccl {
 struct FifoDeviceHandle {
   using DeviceHandle = FifoDeviceHandle;
 
-  // The result of a push that gave up.
+  // The result of an aborted push.
   static constexpr int64_t kAborted = -1;
 
   // In pinned memory of the host.
   ProxyTrigger* triggers;
   // In this GPU's memory: the next position to be pushed.
   uint64_t* head;
-  // In pinned memory: how many triggers have been handled.
+  // In pinned memory: the number of handled triggers.
   const uint64_t* tail;
-  // In this GPU's memory: a tail that some thread has read, never ahead of the real one.
+  // In this GPU's memory: a tail that some thread has read, never beyond the real one.
   uint64_t* tailCache;
   AbortFlag* abort;
   // Triggers in the ring, a power of two.
@@ -36,11 +36,11 @@ struct FifoDeviceHandle {
 
 #if defined(FLUXCCL_CUDA)
 
-  // Pushes a trigger; waits while the ring is full. What this thread wrote before, and what it
-  // synchronised with, is visible to the handler of the trigger. Bit 63 of second is ignored.
+  // Pushes a trigger; waits while the ring is full. The trigger's handler sees this thread's earlier writes
+  // and those with which it has synchronised. Bit 63 of second is ignored.
   //
-  // Returns its position, for sync; kAborted if the abort flag was set while the ring was full. A
-  // push that gave up leaves a gap; no trigger after the gap is handled.
+  // Returns its position, for sync; kAborted if the abort flag was set while the ring was full. An aborted
+  // push leaves a gap; no trigger after the gap is handled.
   FLUXCCL_DEVICE int64_t push(uint64_t first, uint64_t second) const {
     return push<true>(first, second);
   }
@@ -54,8 +54,8 @@ struct FifoDeviceHandle {
     return push<false>(first, second);
   }
 
-  // Waits until the trigger at a position has been handled; what its handler did is visible then.
-  // False if the abort flag was set first, or position is kAborted.
+  // Waits until the trigger at a position has been handled; its handler's writes are then visible. False if
+  // the abort flag was set first, or position is kAborted.
   FLUXCCL_DEVICE bool sync(int64_t position) const {
     if (position < 0) {
       return false;
@@ -94,7 +94,7 @@ struct FifoDeviceHandle {
     return static_cast<int64_t>(position);
   }
 
-  // Claims the next position, with one atomic for all threads of a warp that come here together.
+  // Claims the next position, with one atomic for all threads of a warp that call this together.
   FLUXCCL_DEVICE uint64_t claim() const {
     const uint32_t active = __activemask();
     if ((active & (active - 1)) == 0) {

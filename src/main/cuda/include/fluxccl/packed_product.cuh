@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels around a product of PackedProducts need: where its rows are, and where its sums are.
+// The locations of rows and sums of a product of PackedProducts, for the kernels before and after it.
 #pragma once
 
 #include "config.cuh"
@@ -10,8 +10,8 @@ namespace fluxccl {
 
 constexpr int kTileInputs = 64;
 
-// Returns the index of an element of what is multiplied. With tileRows 0 rows lie one behind the other, each of so many
-// elements. Otherwise a tile has 64 elements of tileRows rows, whose 16-byte chunks are swizzled as wgmma reads them.
+// Returns the index of an element of the multiplied matrix. With tileRows 0, rows of `width` elements are contiguous.
+// Otherwise a tile has 64 elements of tileRows rows, whose 16-byte chunks are swizzled as wgmma reads them.
 FLUXCCL_DEVICE size_t placeInTiles(int row, int element, int width, int tileRows) {
   if (tileRows == 0) {
     return static_cast<size_t>(row) * width + element;

@@ -34,7 +34,7 @@ struct alignas(8) Ll8Packet {
                     static_cast<uint64_t>(newFlag) << 32 | payload);
   }
 
-  // Takes the payload if the packet carries the flag.
+  // Reads the payload if the packet carries the flag.
   FLUXCCL_DEVICE bool tryRead(uint32_t awaited, Payload& payload) const {
     const uint64_t word = loadRelaxedSys(reinterpret_cast<const uint64_t*>(this));
     payload = static_cast<uint32_t>(word);
@@ -61,7 +61,7 @@ struct alignas(16) Ll16Packet {
     storeWordsRelaxedSys(this, high | (payload & 0xffffffffu), high | payload >> 32);
   }
 
-  // Takes the payload if both words carry the flag.
+  // Reads the payload if both words carry the flag.
   FLUXCCL_DEVICE bool tryRead(uint32_t awaited, Payload& payload) const {
     uint64_t low;
     uint64_t high;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting that gives up soon after the communicator was aborted. Twin of AbortFlag and SpinWait.
+// Waits that end soon after the communicator was aborted. Twin of AbortFlag and SpinWait.
 #pragma once
 
 #include "atomics.cuh"
@@ -11,11 +11,10 @@ namespace fluxccl {
 // The word that every waiting kernel of a communicator watches, in pinned memory of the host. A
 // kernel takes it by address.
 struct AbortFlag {
-  // 0: go on, otherwise give up.
+  // 0: running, otherwise aborted.
   uint64_t aborted;
   uint64_t padding0[7];
-  // For whom a kernel last began a long wait: 0 nobody, rank + 1 a peer, -1 the proxy of its own
-  // rank.
+  // Target of the latest long wait: 0 = none, rank + 1 = that peer, -1 = this rank's proxy.
   uint64_t waitingFor;
   uint64_t padding1[7];
 
@@ -65,7 +64,7 @@ class SpinWaitOf {
   FLUXCCL_DEVICE SpinWaitOf(AbortFlag* abort, int64_t peer)
       : abort_(abort), peer_(peer), polls_(0), interval_(kFirstInterval) {}
 
-  // To be called after each poll that found nothing. Returns false once the flag is set.
+  // Call it after each unsuccessful poll. Returns false once the flag is set.
   FLUXCCL_DEVICE bool goOn() {
     betweenPolls();
     if (++polls_ < interval_) {

@@ -12,7 +12,7 @@ namespace fluxccl {
 
 // A kernel takes it by value. Each call is made by one thread; several threads may call at once,
 // except wait and poll. Offsets and sizes are bytes, below 4 GiB; the host checks them against the
-// memories. What a thread wrote before a put, or synchronised with, is what the put sends.
+// memories. A put sends the thread's earlier writes and those with which it has synchronised.
 //
 // Methods that return a bool return false if the communicator was aborted, for puts also if a size or
 // an offset is 4 GiB or more, or a memory's id is not below 512 (the channel fails then), and for
@@ -51,7 +51,7 @@ struct ProxyChannel {
     return push(ChannelTrigger::kData, target, targetOffset, source, sourceOffset, size) >= 0;
   }
 
-  // Asks the proxy to raise the peer's semaphore after everything requested before.
+  // Asks the proxy to raise the peer's semaphore after all earlier requests.
   FLUXCCL_DEVICE bool signal() const {
     return push(ChannelTrigger::kSignal, targetId, 0, sourceId, 0, 0) >= 0;
   }
@@ -73,7 +73,7 @@ struct ProxyChannel {
                 sourceOffset, size) >= 0;
   }
 
-  // Waits until everything requested before on this channel is in the peer's memory.
+  // Waits until all earlier requests on this channel are complete in the peer's memory.
   FLUXCCL_DEVICE bool flush() const { return waitFlush(requestFlush()); }
 
   // put, signal and flush in one trigger.

@@ -120,7 +120,7 @@ FLUXCCL_DEVICE void letNextLaunchBegin() {
 #endif
 }
 
-// Waits until the launch before has ended and what it wrote is visible.
+// Waits until the previous launch has ended and its writes are visible.
 FLUXCCL_DEVICE void awaitLaunchBefore() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -142,12 +142,12 @@ struct TransactionBarrier {
                    : "memory");
   }
 
-  // Releases what this thread did before, to those that see the phase over.
+  // Arrives, and releases this thread's earlier accesses to threads that see the end of the phase.
   FLUXCCL_DEVICE void arrive() {
     FLUXCCL_PTX_90("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(this)) : "memory");
   }
 
-  // Arrives, and the phase waits for so many bytes more.
+  // Arrives, and makes the phase wait for `bytes` more bytes.
   FLUXCCL_DEVICE void arriveAndExpect(uint32_t bytes) {
     FLUXCCL_PTX_90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(this)),
                    "r"(bytes)
@@ -178,7 +178,7 @@ FLUXCCL_DEVICE void fenceBarrierInit() {
 // Orders this thread's loads and stores against bulk copies, in both directions.
 FLUXCCL_DEVICE void fenceBulk() { FLUXCCL_PTX_90("fence.proxy.async;" ::: "memory"); }
 
-// The same for shared memory only. To be called after stores that a bulkStore will read.
+// As fenceBulk(), for shared memory only. Call it after stores that a bulkStore will read.
 FLUXCCL_DEVICE void fenceBulkShared() {
   FLUXCCL_PTX_90("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -194,7 +194,7 @@ FLUXCCL_DEVICE void bulkLoad(void* shared, const void* global, uint32_t bytes,
       : "memory");
 }
 
-// The same of memory that is read once: the second-level cache gives it up before anything else.
+// bulkLoad of memory that is read once: the second-level cache evicts it first.
 FLUXCCL_DEVICE void bulkLoadOnce(void* shared, const void* global, uint32_t bytes,
                                  TransactionBarrier* barrier) {
   FLUXCCL_PTX_90(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters by which one rank tells a peer that the data it sent has arrived. Twin of
+// Counters by which one rank signals to a peer that the data it sent has arrived. Twin of
 // SemaphoreDeviceHandle; the kinds are named after where signal and wait run.
 #pragma once
 
@@ -69,7 +69,8 @@ struct SmDevice2DeviceSemaphore : SemaphoreDeviceHandle {
 
 #if defined(FLUXCCL_CUDA)
 
-  // Tells the peer that everything this thread wrote before, or synchronised with, has arrived.
+  // Signals to the peer that this thread's earlier writes, and those with which it has
+  // synchronised, have arrived.
   FLUXCCL_DEVICE void signal() const {
     const uint64_t sent = loadRelaxedGpu(outbound);
     // Together with the store, a release, which pairs with the acquire in the peer's wait and poll.

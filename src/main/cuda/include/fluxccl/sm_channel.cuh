@@ -14,7 +14,7 @@ namespace fluxccl {
 #if defined(FLUXCCL_CUDA)
 namespace detail {
 
-// What is loaded and stored at once for a type of a size.
+// The unit in which a type of kBytes bytes is loaded and stored at once.
 template <int kBytes>
 struct WordOf;
 
@@ -48,9 +48,9 @@ struct WordOf<16> {
 
 // A kernel takes it by value. Offsets and sizes are bytes.
 //
-// put, get and the packet methods are called by numThreads threads together, each with its own
-// threadId; each does its share. signal, wait and poll are called by one thread, behind a
-// __syncthreads() where others copied.
+// All of numThreads threads call put, get and the packet methods together, each with its own
+// threadId, and each does its share. One thread calls signal, wait and poll, after a
+// __syncthreads() if other threads copied.
 struct SmChannel {
   using DeviceHandle = SmChannel;
 
@@ -155,7 +155,8 @@ struct SmChannel {
     storeRelaxedSys(static_cast<Word*>(target) + index, word);
   }
 
-  // Tells the peer that everything this thread wrote before, or synchronised with, has arrived.
+  // Signals to the peer that this thread's earlier writes, and those with which it has
+  // synchronised, have arrived.
   FLUXCCL_DEVICE void signal() const { semaphore.signal(); }
 
   // Like signal, but without ordering earlier writes.

@@ -48,7 +48,7 @@ struct ChannelTrigger {
   static constexpr uint32_t kIdShift = 53;
 
   // A trigger of type 0 reports an argument that does not fit. The first word holds the argument, the
-  // low bits of the second word tell which it is. The proxy fails the channel of such a trigger.
+  // low bits of the second word hold its kind. The proxy fails the channel of such a trigger.
   static constexpr uint64_t kRefusedSize = 1;
   static constexpr uint64_t kRefusedSourceOffset = 2;
   static constexpr uint64_t kRefusedDestinationOffset = 3;

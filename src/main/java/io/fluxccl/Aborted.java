@@ -2,7 +2,7 @@
 package io.fluxccl;
 
 /**
- * The communicator, or the operation, was ended on purpose: by a close, another rank's abort, or a
+ * The communicator or the operation was ended deliberately: by a close, another rank's abort, or a
  * cancel with {@code abortOnCancel}.
  */
 public final class Aborted extends FluxCclException {

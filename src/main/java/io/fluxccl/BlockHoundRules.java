@@ -6,12 +6,12 @@ import reactor.blockhound.BlockHound;
 import reactor.blockhound.integration.BlockHoundIntegration;
 
 /**
- * Configures BlockHound, where an application uses it: {@link NonblockingThread}s may spin and
- * sleep while they idle, and the host device's streams may run kernels, which wait for their peers.
+ * Configures BlockHound, if an application uses it. {@link NonblockingThread}s may spin and sleep
+ * while they idle, and the host device's streams may run kernels, which wait for their peers.
  * Threads that submit tasks, also to the application's schedulers, may take the lock of the JDK's
- * pool: the pool holds it while it counts a thread, not while a task runs. A pool's thread may wait
- * for its next task, and end. Code that users chain to the library's futures stays watched.
- * BlockHound finds this class by itself.
+ * pool. The pool holds it while it counts a thread, not while a task runs. A pool's thread may wait
+ * for its next task, and end. BlockHound still checks code that users chain to the library's
+ * futures. BlockHound finds this class by itself.
  */
 @Experimental
 public final class BlockHoundRules implements BlockHoundIntegration {

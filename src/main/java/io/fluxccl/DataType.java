@@ -55,9 +55,9 @@ public enum DataType {
   }
 
   /**
-   * Returns the bytes of so many elements.
+   * Returns the size of {@code elements} elements in bytes.
    *
-   * @throws InvalidUsage if these are more bytes than a long counts
+   * @throws InvalidUsage if the size exceeds a long
    */
   public long bytes(long elements) {
     if (elements > Long.MAX_VALUE / size) {
@@ -67,11 +67,11 @@ public enum DataType {
   }
 
   /**
-   * Returns how many elements so many bytes are.
+   * Returns the number of elements in {@code bytes} bytes.
    *
    * @param bytes of a buffer
    * @param where the operation, for the message
-   * @throws InvalidUsage if the last element would be cut off
+   * @throws InvalidUsage if {@code bytes} is not a multiple of the element size
    */
   public long elements(long bytes, Object where) {
     if (bytes % size != 0) {

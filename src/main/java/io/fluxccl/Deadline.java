@@ -12,25 +12,25 @@ import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * A moment, on the monotonic clock, by which something must be done. Immutable; created once at the
- * entry of an operation and passed down, so that all steps share one time limit.
+ * A point in time, on the monotonic clock, by which an operation must be done. Immutable. Each
+ * operation creates one and passes it on, so that all its steps share one time limit.
  *
- * <p>One that is created while a test has Reactor's virtual time installed passes when that says
- * so, or in real time, whichever comes first.
+ * <p>A deadline created while a test has installed Reactor's virtual time passes in virtual or in
+ * real time, whichever is first.
  */
 public final class Deadline {
-  /** The time limit of operations for which none is set: 30 s. */
+  /** The default time limit of operations: 30 s. */
   public static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(30);
 
   private static final long MAX_NANOS = Long.MAX_VALUE / 4;
 
-  /** The time limit of what may take for ever. All longer durations mean the same. */
+  /** No time limit. All longer durations have the same meaning. */
   public static final Duration NO_LIMIT = Duration.ofNanos(MAX_NANOS);
 
-  /** By how much the clock of a scheduler of real time may differ from the system's. */
+  /** The largest difference between the clock of a real-time scheduler and the system's. */
   private static final long TOLERANCE_MS = TimeUnit.HOURS.toMillis(1);
 
-  /** The last scheduler that was seen to have real time. */
+  /** The last scheduler that was found to use real time. */
   private static volatile Scheduler real;
 
   private final long startNanos = System.nanoTime();
@@ -48,7 +48,7 @@ public final class Deadline {
     this.virtualStartNanos = virtual == null ? 0 : virtual.now(TimeUnit.NANOSECONDS);
   }
 
-  /** Returns whether a scheduler's time is not virtual: that begins in 1970. */
+  /** Returns whether a scheduler uses real time. Virtual time starts in 1970. */
   public static boolean isReal(Scheduler timers) {
     if (timers == real) {
       return true;
@@ -62,7 +62,7 @@ public final class Deadline {
   }
 
   /**
-   * Returns a deadline that lies the given time ahead.
+   * Returns a deadline that passes after the given time.
    *
    * @param timeout zero or more
    * @return the deadline
@@ -106,7 +106,7 @@ public final class Deadline {
   /**
    * Runs a task on an executor once this has passed; never, if this never passes.
    *
-   * @return takes the task back, if it has not begun
+   * @return cancels the task if it has not started
    */
   public Disposable whenPassed(ScheduledExecutorService executor, Runnable task) {
     if (isNever()) {
@@ -128,7 +128,8 @@ public final class Deadline {
       Disposable.Composite timers, ScheduledExecutorService executor, Runnable task) {
     Runnable timer =
         () -> {
-          // While a test advances the time, Reactor counts a new delay from the time before that.
+          // While a test advances the time, Reactor adds a new delay to the time before the
+          // advance.
           if (virtualNanosLeft() > 0) {
             addTimer(timers, executor, task);
           } else {
@@ -139,7 +140,7 @@ public final class Deadline {
       long left = Math.max(0, virtualNanosLeft());
       timers.add(virtual.schedule(timer, left, TimeUnit.NANOSECONDS));
     } catch (RejectedExecutionException e) {
-      // The test has taken virtual time back since: real time is left.
+      // The test has uninstalled virtual time; only real time counts now.
     }
   }
 
@@ -147,7 +148,7 @@ public final class Deadline {
     try {
       executor.execute(task);
     } catch (RejectedExecutionException e) {
-      // The executor has ended, and with it what the task would have been late for.
+      // The executor has ended, so the task is no longer needed.
     }
   }
 

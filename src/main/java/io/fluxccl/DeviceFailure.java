@@ -11,7 +11,7 @@ public final class DeviceFailure extends FluxCclException {
   /**
    * @param status the code of the driver (a CUresult on CUDA), 0 where there is none
    * @param statusName its name, for example {@code CUDA_ERROR_OUT_OF_MEMORY}
-   * @param message the call and what it was given
+   * @param message the call and its arguments
    */
   public DeviceFailure(int status, String statusName, String message) {
     this(status, statusName, message, null);
@@ -20,7 +20,7 @@ public final class DeviceFailure extends FluxCclException {
   /**
    * @param status the code of the driver (a CUresult on CUDA), 0 where there is none
    * @param statusName its name, for example {@code CUDA_ERROR_OUT_OF_MEMORY}
-   * @param message the call and what it was given
+   * @param message the call and its arguments
    * @param cause what a kernel threw, or null
    */
   public DeviceFailure(int status, String statusName, String message, Throwable cause) {

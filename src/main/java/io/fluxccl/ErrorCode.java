@@ -3,11 +3,11 @@ package io.fluxccl;
 
 /** The kinds of failure, one for each subclass of {@link FluxCclException}. */
 public enum ErrorCode {
-  /** The caller asked for something that can't be: {@link InvalidUsage}. */
+  /** The caller requested something impossible: {@link InvalidUsage}. */
   INVALID_USAGE,
   /** A deadline passed: {@link Timeout}. */
   TIMEOUT,
-  /** The communicator was ended on purpose while the operation was in flight: {@link Aborted}. */
+  /** The communicator was aborted or closed while the operation was in flight: {@link Aborted}. */
   ABORTED,
   /** Another rank died or left: {@link RemoteFailure}. */
   REMOTE_FAILURE,

@@ -8,9 +8,9 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * Marks a package, a type or a member that may change or go in any version. A member whose
- * signature names a marked type counts as marked, too. What is public and not marked, neither
- * itself nor by its type or package, is stable: it changes as docs/12-in-your-project.md says.
+ * Marks a package, a type or a member that any version may change or remove. A member whose
+ * signature names a marked type counts as marked. A public API without this mark on itself, its
+ * type and its package is stable: docs/12-in-your-project.md describes how it may change.
  */
 @Documented
 @Retention(RetentionPolicy.RUNTIME)

@@ -2,13 +2,14 @@
 package io.fluxccl;
 
 /**
- * The root of every error that this library reports. All are unchecked. The message says what was
- * asked, what happened and what to try; {@link #rank()} is the rank to blame, if there is one.
+ * The root of every error that this library reports. All are unchecked. The message names the
+ * operation, the problem and a remedy. {@link #rank()} is the rank to which the failure is
+ * attributed, if there is one.
  */
 public abstract class FluxCclException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
-  /** The value of {@link #rank()} when no single rank is to blame. */
+  /** The value of {@link #rank()} if the failure is not attributed to a single rank. */
   public static final int NO_RANK = -1;
 
   private final ErrorCode code;
@@ -25,7 +26,7 @@ public abstract class FluxCclException extends RuntimeException {
     return code;
   }
 
-  /** Returns the rank to blame, or {@link #NO_RANK}. */
+  /** Returns the rank to which the failure is attributed, or {@link #NO_RANK}. */
   public final int rank() {
     return rank;
   }
@@ -34,7 +35,7 @@ public abstract class FluxCclException extends RuntimeException {
    * Returns a failure of the given kind; recreates an error that another rank reported.
    *
    * @param code the kind
-   * @param rank the rank to blame, or {@link #NO_RANK}
+   * @param rank the rank to which the failure is attributed, or {@link #NO_RANK}
    * @param message what happened
    * @return a new exception of the subclass that belongs to {@code code}
    */
@@ -66,7 +67,7 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
-   * Returns this failure with another message, by code that knows more about it.
+   * Returns this failure with another message, for code that adds information.
    *
    * @param message the new message
    * @return a new exception of the same kind and rank, with this one as its cause
@@ -125,9 +126,9 @@ public abstract class FluxCclException extends RuntimeException {
   }
 
   /**
-   * Returns the given failure as one of this tree: unwrapped from {@code CompletionException} and
-   * {@code ExecutionException}; any other exception becomes the cause of an {@link Aborted}, or of
-   * a {@link TransportFailure} if this process has no file descriptor left.
+   * Returns the given failure as a FluxCclException. Unwraps {@code CompletionException} and {@code
+   * ExecutionException}. Any other exception becomes the cause of an {@link Aborted}, or of a
+   * {@link TransportFailure} if this process has no file descriptor left.
    *
    * @param failure any throwable
    * @return the failure itself when it is a FluxCclException, otherwise one around it

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
-/**
- * The caller asked for something that is not possible: a size, an id, a state or a value out of
- * range.
- */
+/** The caller requested something impossible: a size, an id, a state or a value out of range. */
 public class InvalidUsage extends FluxCclException {
   private static final long serialVersionUID = 1L;
 
@@ -34,7 +31,7 @@ public class InvalidUsage extends FluxCclException {
   }
 
   /**
-   * Refuses null where a value is needed. Allocates nothing otherwise.
+   * Refuses null. Allocates nothing if the value is not null.
    *
    * @param value the argument
    * @param where the operation, for the message

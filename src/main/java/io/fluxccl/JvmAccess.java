@@ -6,10 +6,9 @@ import org.agrona.UnsafeApi;
 
 /**
  * Access to the JDK's internal packages that libraries of FluxCCL need: Agrona uses {@code
- * jdk.internal.misc.Unsafe}, DiSNI uses {@code sun.nio.ch}. Where the command line has not opened a
- * package, FluxCCL's native library opens it; an application on the class path then needs no
- * option. On the module path Agrona needs the option in any case. All methods are for any thread
- * and may be called again.
+ * jdk.internal.misc.Unsafe}, DiSNI uses {@code sun.nio.ch}. If the command line has not opened a
+ * package, FluxCCL's native library opens it, so an application on the class path needs no option.
+ * On the module path Agrona always needs the option. All methods are thread-safe and idempotent.
  */
 @Experimental
 public final class JvmAccess {
@@ -40,7 +39,7 @@ public final class JvmAccess {
 
   private static void require(String name, String option, Module user, String reason) {
     Module base = Object.class.getModule();
-    // A class loader's unnamed module shares what is open to ALL-UNNAMED with those of all others.
+    // A package that is open to ALL-UNNAMED is open to the unnamed modules of all class loaders.
     if (option.equals("--add-opens") ? base.isOpen(name, user) : base.isExported(name, user)) {
       return;
     }

@@ -23,8 +23,8 @@ import java.util.Set;
 import java.util.UUID;
 
 /**
- * Reads and writes files in folders where other users of the machine may place files and links too,
- * such as /tmp. Follows no link of another user, and never blocks on a FIFO. Stateless.
+ * Reads and writes files in folders in which other users of the machine may also create files and
+ * links, such as /tmp. Follows no link of another user, and never blocks on a FIFO. Stateless.
  */
 @Experimental
 public final class LocalFiles {
@@ -77,7 +77,8 @@ public final class LocalFiles {
   }
 
   /**
-   * Returns a path, of which parts may not exist, if only links of this user or of root lead there.
+   * Returns the path, unless it contains a link of a user other than this one and root. Parts of it
+   * may not exist.
    *
    * @throws IOException naming a link of another user
    */
@@ -110,7 +111,7 @@ public final class LocalFiles {
    * @param folder the path
    * @param owner the user that it must belong to
    * @param forbidden permissions that it must not have
-   * @throws IOException if it is no such folder; says what is wrong
+   * @throws IOException if the folder does not meet these conditions; the message names the problem
    */
   public static SecureDirectoryStream<Path> open(
       Path folder, UserPrincipal owner, Set<PosixFilePermission> forbidden) throws IOException {
@@ -137,7 +138,7 @@ public final class LocalFiles {
   }
 
   private static SecureDirectoryStream<Path> open(Path folder) throws IOException {
-    // Of a FIFO the system refuses the ".", whereas opening the FIFO itself would block.
+    // Opening a FIFO itself would block, but the system refuses "." within it.
     DirectoryStream<Path> opened = Files.newDirectoryStream(folder.resolve("."));
     if (opened instanceof SecureDirectoryStream<Path> secure) {
       return secure;
@@ -153,7 +154,7 @@ public final class LocalFiles {
    * @param name of the file
    * @param owner the user that it must belong to
    * @param most bytes that it may have
-   * @throws IOException if it is a link, no regular file, too large or of another user
+   * @throws IOException if it is a link, not a regular file, too large or belongs to another user
    */
   public static byte[] read(
       SecureDirectoryStream<Path> folder, Path name, UserPrincipal owner, int most)
@@ -165,7 +166,8 @@ public final class LocalFiles {
     if (!found.isRegularFile() || !found.owner().equals(owner)) {
       throw new IOException(Text.of("%s is no regular file of user %s", name, owner));
     }
-    // The owner may replace the file by a FIFO now, which is opened for writing without a wait.
+    // The owner may meanwhile replace the file by a FIFO. Opened for reading and writing, it does
+    // not block.
     Set<OpenOption> options =
         owner.equals(userOf("self"))
             ? Set.of(StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)

@@ -5,15 +5,15 @@ import java.nio.charset.StandardCharsets;
 import java.util.Optional;
 
 /**
- * FluxCCL's own native code, {@code libfluxccl.so}, for what Java and JCuda can't do. It is
+ * FluxCCL's own native code, {@code libfluxccl.so}, for functions that Java and JCuda lack. It is
  * optional: only CUDA's VMM memory, NVRTC, cuBLASLt, vendors' network plug-ins and the binding of
  * threads to NUMA nodes need it. Loaded once, by the first call of a method here. Thread-safe.
  *
- * <p>{@link NativeResource} finds the file: in the jar, or where {@value #PATH_PROPERTY} points.
+ * <p>{@link NativeResource} finds the file: in the jar, or at the path in {@value #PATH_PROPERTY}.
  */
 @Experimental
 public final class NativeLibrary {
-  /** System property: the library's file, or the folder that it lies in, instead of the jar's. */
+  /** System property: the library's file, or its folder, instead of the jar's. */
   public static final String PATH_PROPERTY = NativeResource.PATH_PROPERTY;
 
   private static final String FILE_NAME = "libfluxccl.so";
@@ -38,7 +38,7 @@ public final class NativeLibrary {
   /**
    * Requires the library.
    *
-   * @param purpose what needs it, as the subject of a sentence: {@code "VMM memory"}
+   * @param purpose the feature that needs it, as the subject of a sentence: {@code "VMM memory"}
    * @throws DeviceFailure if it could not be loaded, saying why
    */
   public static void require(String purpose) {
@@ -52,7 +52,7 @@ public final class NativeLibrary {
    * Returns the text of a system error.
    *
    * @param errno its number, positive
-   * @return the text, or just the number where the library is missing
+   * @return the text, or just the number if the library is missing
    */
   public static String errorText(int errno) {
     return isAvailable()
@@ -63,7 +63,7 @@ public final class NativeLibrary {
   /**
    * Sets a variable of this process's environment, as native libraries see it, unless it is set.
    * {@link System#getenv} still returns the value that the process was started with. Does nothing
-   * where the library is missing.
+   * if the library is missing.
    *
    * @param name the variable
    * @param value its value
@@ -91,7 +91,7 @@ public final class NativeLibrary {
       int found = abi();
       return found == ABI
           ? null
-          : "it is of another build (ABI " + found + ", this is " + ABI + "); build both together";
+          : "it is another build (ABI " + found + ", this is " + ABI + "); build both together";
     } catch (UnsatisfiedLinkError e) {
       return "what was loaded is another library: " + e.getMessage();
     }

@@ -11,8 +11,8 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * Loads FluxCCL's native libraries. A library comes from the jar, through a temporary file that is
- * deleted as soon as it is loaded, or from where {@value #PATH_PROPERTY} points.
+ * Loads FluxCCL's native libraries. A library is loaded from the jar, through a temporary file that
+ * is deleted at once, or from the path in {@value #PATH_PROPERTY}.
  */
 @Experimental
 public final class NativeResource {
@@ -27,10 +27,10 @@ public final class NativeResource {
   /**
    * Finds and loads a library.
    *
-   * @param fileName the library's
-   * @param buildOn what building it requires: {@code "Linux with a C compiler"}
-   * @param loading loads the file that it is given and throws what {@code System.load} throws;
-   *     called again with another file if it failed
+   * @param fileName the library's file name
+   * @param buildOn the requirements for building it: {@code "Linux with a C compiler"}
+   * @param loading loads the given file and throws the exceptions of {@code System.load}; called
+   *     again with another file if it fails
    * @return null, or why the library could not be loaded and what to do about it
    */
   public static String load(String fileName, String buildOn, Consumer<Path> loading) {
@@ -92,7 +92,7 @@ public final class NativeResource {
     return "it can't be loaded from a temporary file (" + String.join("; ", problems) + ")";
   }
 
-  /** Several, because some systems forbid execution from their temporary folder. */
+  /** Returns several folders, because some systems forbid execution from their temporary folder. */
   private static List<Path> extractionFolders() {
     return List.of(
         Path.of(System.getProperty("java.io.tmpdir")),
@@ -119,7 +119,10 @@ public final class NativeResource {
     }
   }
 
-  /** A loaded library stays mapped without its file; a killed process must leave none behind. */
+  /**
+   * Deletes a library's file at once, because a loaded library stays mapped and a killed process
+   * could not delete it.
+   */
   private static void delete(Path file) {
     if (file != null) {
       try {

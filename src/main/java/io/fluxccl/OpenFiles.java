@@ -7,7 +7,7 @@ import java.nio.file.Path;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** How many files and sockets this process may have open ({@code ulimit -n}). Stateless. */
+/** The limit of open files and sockets of this process ({@code ulimit -n}). Stateless. */
 @Experimental
 public final class OpenFiles {
   private static final String TOO_MANY = "too many open files";
@@ -16,7 +16,7 @@ public final class OpenFiles {
   private static final int FEWEST_PENDING = 16;
   private static final int MOST_PENDING = 1024;
 
-  /** Read once, while there is a descriptor to read it with; 0 if it is not known. */
+  /** Read once, while a descriptor is free for reading it; 0 if it is unknown. */
   private static final int LIMIT = read(Path.of("/proc/self/limits"));
 
   private OpenFiles() {}
@@ -31,8 +31,9 @@ public final class OpenFiles {
   }
 
   /**
-   * Returns how many sockets one listener may have that have not proved to belong to the job: a
-   * sixteenth of the process's limit, 16 to 1024. Strangers thus leave descriptors to the job.
+   * Returns the largest number of unauthenticated sockets of one listener: a sixteenth of the
+   * process's limit, 16 to 1024. Connections from outside the job thus cannot use up all
+   * descriptors.
    */
   public static int pendingSockets() {
     return pendingSockets(LIMIT);
@@ -47,7 +48,7 @@ public final class OpenFiles {
   /**
    * Returns why something could not be opened.
    *
-   * @param cause what the system said
+   * @param cause the exception
    * @param otherwise the reason, unless this process has too many open files
    * @return the limit and what to do if it was reached, or {@code otherwise}
    */
@@ -60,8 +61,8 @@ public final class OpenFiles {
   /**
    * Returns whether something failed because this process has no descriptor left.
    *
-   * @param failure what was thrown. A class that can't be loaded does not tell why: if its file is
-   *     there, the process could not open it
+   * @param failure the exception. A NoClassDefFoundError contains no cause: if the class file
+   *     exists, the process could not open it
    */
   public static boolean ranOut(Throwable failure) {
     for (Throwable each = failure; each != null; each = each.getCause()) {

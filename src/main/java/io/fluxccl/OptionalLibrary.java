@@ -4,8 +4,8 @@ package io.fluxccl;
 import java.util.Optional;
 
 /**
- * A library that only part of FluxCCL needs. It is an optional Maven dependency: an application
- * that uses that part adds it.
+ * A library that only a part of FluxCCL needs. It is an optional Maven dependency, which an
+ * application that uses this part adds.
  */
 @Experimental
 public enum OptionalLibrary {

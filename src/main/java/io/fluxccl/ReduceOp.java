@@ -6,8 +6,9 @@ import java.util.Locale;
 import java.util.stream.Collectors;
 
 /**
- * How a reduction combines the ranks' values. Integers wrap around. A NaN result is NaN on every
- * rank, but on the host device its sign and payload may differ between ranks.
+ * The operations by which a reduction combines the ranks' values. Integers wrap around. A NaN
+ * result is NaN on every rank, but on the host device its sign and payload may differ between
+ * ranks.
  *
  * <p>Floating-point values are combined in rank order and rounded once, within a host by all
  * algorithms but the quantized ones, and between hosts by {@code all-pairs}. The algorithms {@code

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
-/** Another rank died, or left while it was still needed; {@link #rank()} says which. */
+/** Another rank, {@link #rank()}, died or left while it was still needed. */
 public final class RemoteFailure extends FluxCclException {
   private static final long serialVersionUID = 1L;
 
   /**
-   * @param rank the rank that is gone
-   * @param message how that was noticed
+   * @param rank the rank that died or left
+   * @param message how this rank detected it
    */
   public RemoteFailure(int rank, String message) {
     this(rank, message, null);

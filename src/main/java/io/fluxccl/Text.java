@@ -4,8 +4,8 @@ package io.fluxccl;
 import java.util.Locale;
 
 /**
- * Formats text. Ranks, tools and files exchange it, so that its digits and signs are ASCII in every
- * locale. Stateless.
+ * Formats text with ASCII digits and signs in every locale, because ranks, tools and files exchange
+ * it. Stateless.
  */
 @Experimental
 public final class Text {

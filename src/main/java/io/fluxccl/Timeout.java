@@ -2,7 +2,7 @@
 package io.fluxccl;
 
 /**
- * A deadline passed before an operation was done; names the rank that did not answer where one is
+ * A deadline passed before an operation was done. Names the rank that did not answer, if it is
  * known.
  */
 public final class Timeout extends FluxCclException {
@@ -10,7 +10,7 @@ public final class Timeout extends FluxCclException {
 
   /**
    * @param rank the rank that did not answer, or {@link #NO_RANK}
-   * @param message the operation, whom it waited for and how long
+   * @param message the operation, the ranks that it waited for, and the time limit
    */
   public Timeout(int rank, String message) {
     this(rank, message, null);

@@ -7,7 +7,7 @@ public final class TransportFailure extends FluxCclException {
 
   /**
    * @param rank the peer at the other end, or {@link #NO_RANK}
-   * @param message the operation and the status the transport gave
+   * @param message the operation and the transport's status
    */
   public TransportFailure(int rank, String message) {
     this(rank, message, null);
@@ -15,7 +15,7 @@ public final class TransportFailure extends FluxCclException {
 
   /**
    * @param rank the peer at the other end, or {@link #NO_RANK}
-   * @param message the operation and the status the transport gave
+   * @param message the operation and the transport's status
    * @param cause what the operating system or the library said, or null
    */
   public TransportFailure(int rank, String message, Throwable cause) {

@@ -24,8 +24,8 @@ import org.junit.jupiter.api.Test;
 
 /**
  * Compares the stable API, which is all that is public and not marked {@link Experimental}, with
- * src/test/api/stable.txt. Who changes it on purpose writes the file anew, with
- * -Dfluxccl.api.write=true, and says why in CHANGELOG.md.
+ * src/test/api/stable.txt. To change the API on purpose, rewrite the file with
+ * -Dfluxccl.api.write=true and give the reason in CHANGELOG.md.
  */
 class ApiTest {
   private static final Path CLASSES = Path.of("target/classes");
@@ -53,7 +53,7 @@ class ApiTest {
   }
 
   @Test
-  void shouldLeaveOutWhatIsMarked() throws IOException {
+  void shouldLeaveOutExperimentalAndInternalTypes() throws IOException {
     assertThat(stableApi())
         .anyMatch(line -> line.startsWith("io.fluxccl.group.RankGroup "))
         .noneMatch(line -> line.startsWith(NativeLibrary.class.getName() + " "))

@@ -26,7 +26,7 @@ class BomTest {
   }
 
   @Test
-  void shouldManageWhatTheLibraryIsTestedWith() {
+  void shouldManageOnlyDependenciesOfTheLibrary() {
     List<String> known = dependencies(child(library, "dependencies"), library);
     known.add("io.fluxccl:fluxccl:" + text(library, "version") + "::[]");
     List<String> managed =

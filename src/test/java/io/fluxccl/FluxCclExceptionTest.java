@@ -10,7 +10,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 class FluxCclExceptionTest {
   @ParameterizedTest
   @EnumSource
-  void shouldTellTheSameAgain(ErrorCode code) {
+  void shouldCopyMessageRankAndCode(ErrorCode code) {
     FluxCclException first = FluxCclException.of(code, 3, "it broke");
     FluxCclException again = first.again();
     assertThat(again).isNotSameAs(first).hasSameClassAs(first).hasMessage("it broke");
@@ -34,7 +34,7 @@ class FluxCclExceptionTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldNameWhoTellsWhereNobodyIsBlamed(ErrorCode code) {
+  void shouldPrefixReportingRankIfErrorNamesNoRank(ErrorCode code) {
     FluxCclException blaming = FluxCclException.of(code, 3, "it broke");
     boolean names = blaming.rank() == 3;
     assertThat(blaming.attributedTo(5)).hasMessage(names ? "it broke" : "rank 5: it broke");

@@ -17,7 +17,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What other users of the machine may have placed in a folder, and what is made of it. */
+/** Handling of files that other users of the machine may have placed in a shared folder. */
 @Timeout(60)
 class LocalFilesTest {
   private static final int MOST = 1 << 20;
@@ -58,7 +58,7 @@ class LocalFilesTest {
   }
 
   @Test
-  void shouldReplaceALinkAndNotWhatItNames() throws IOException {
+  void shouldReplaceALinkAndNotItsTarget() throws IOException {
     Path victim = Files.writeString(folder.resolve("victim"), "untouched");
     Path link = Files.createSymbolicLink(folder.resolve("link"), victim);
     LocalFiles.replace(link, CONTENT);

@@ -113,7 +113,7 @@ class LocaleTest {
   }
 
   @Test
-  void shouldDeriveTheSameAddressInEveryLocale() {
+  void shouldDeriveAnAddressWithAsciiDigitsInEachLocale() {
     Map<String, String> slurm =
         Map.of(
             "SLURM_JOB_ID", "1",

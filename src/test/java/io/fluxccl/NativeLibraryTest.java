@@ -44,7 +44,7 @@ class NativeLibraryTest {
 
   @Test
   @RequiresNativeLibrary
-  void shouldSayWhatTheSystemCallsAnError() {
+  void shouldReturnTheSystemsTextOfAnError() {
     assertThat(NativeLibrary.errorText(2)).isEqualTo("No such file or directory (errno 2)");
   }
 
@@ -59,7 +59,7 @@ class NativeLibraryTest {
 
   @Test
   @Tag("multiprocess")
-  void shouldSayWhyAGivenFileIsNotIt() throws Exception {
+  void shouldReportWhyTheGivenFileCannotBeLoaded() throws Exception {
     Path file = Files.writeString(folder.resolve("libfluxccl.so"), "no library");
     try (ProcessRank child =
         TestJvms.of(1, Loads.class)
@@ -74,7 +74,7 @@ class NativeLibraryTest {
   @Test
   @Tag("multiprocess")
   @RequiresNativeLibrary
-  void shouldLeaveNoFileBehindAndManageWithoutATemporaryFolder() throws Exception {
+  void shouldLeaveNoTemporaryFileAndLoadWithoutATemporaryFolder() throws Exception {
     try (ProcessRank child =
         TestJvms.of(1, Loads.class).jvmOptions("-Djava.io.tmpdir=" + folder).startRank(0)) {
       assertThat(child.readLine()).isEqualTo("loaded");

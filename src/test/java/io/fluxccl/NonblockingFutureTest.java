@@ -63,7 +63,7 @@ class NonblockingFutureTest {
   }
 
   @Test
-  void shouldEndAsWhatItIsACopyOf() {
+  void shouldCompleteLikeTheCopiedStage() {
     CompletableFuture<String> stage = new CompletableFuture<>();
     NonblockingFuture<String> copy = NonblockingFuture.copyOf(stage);
     assertThat(copy).isNotDone();

@@ -40,7 +40,7 @@ class OpenFilesTest {
   }
 
   @Test
-  void shouldSayThatThereAreTooManyFilesWhereverOneIsOpened() throws Exception {
+  void shouldReportTheFileLimitIfAnyOpenExceedsIt() throws Exception {
     try (ProcessRank child =
         TestJvms.of(1, Exhausted.class).jvmOptions("-XX:-MaxFDLimit").startRank(0)) {
       for (String what : List.of("segment", "root", "network", "bootstrap")) {

@@ -35,7 +35,7 @@ class OptionalLibraryTest {
 
   @ParameterizedTest
   @EnumSource(OptionalLibrary.class)
-  void shouldFindWhatIsOnTheClassPath(OptionalLibrary library) {
+  void shouldFindLibrariesOnTheClassPath(OptionalLibrary library) {
     assertThat(library.missingBecause()).isEmpty();
   }
 }

@@ -46,7 +46,7 @@ class TimedTestsTest {
       Set.of(
           "HangLimit#check", // ends a hang after a minute
           "HostSideTest#whyNoSignal", // shows the error of a limit that passes
-          "DeviceTimesContract#shouldTellWhenEachCallRan", // the order of recorded times
+          "DeviceTimesContract#shouldRecordDeviceTimesOfEachCall", // the order of recorded times
           "TimedTestsTest#shouldFindAnUpperBound"); // examples in strings
 
   /**

@@ -11,7 +11,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** The small words that everybody shares. */
+/** Small types that all packages share. */
 class WordsTest {
   @ParameterizedTest
   @EnumSource(ErrorCode.class)

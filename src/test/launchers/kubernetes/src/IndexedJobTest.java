@@ -68,7 +68,7 @@ class IndexedJobTest {
   }
 
   @Test
-  void shouldNameTheServiceAsTheJobAndSayHowManyRanksThereAre() {
+  void shouldNameTheServiceLikeTheJobAndSetTheNumberOfRanks() {
     V1Job read = JSON.getGson().fromJson(job, V1Job.class);
     V1Service headless = JSON.getGson().fromJson(service, V1Service.class);
     String name = read.getMetadata().getName();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA C++ for the CPU, as far as device code of this project uses it. The compiler includes it before each .cu file.
-// What a thread asks of others goes to ../emulation.h.
+// Requests of a thread to other threads are in ../emulation.h.
 #ifndef FLUXCCL_EMULATED_CUDA_H
 #define FLUXCCL_EMULATED_CUDA_H
 

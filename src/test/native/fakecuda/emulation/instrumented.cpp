@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compiler calls before every access of a kernel when it is told -fsanitize=thread. Not that sanitizer's library,
-// which knows nothing of fibers and GPUs. Accesses of atomics.cuh have told of themselves already.
+// Functions that the compiler calls before every access of a kernel with -fsanitize=thread. They replace that sanitizer's
+// library, which supports neither fibers nor GPUs. Accesses of atomics.cuh are reported there.
 #include <cstddef>
 #include <cstdint>
 

@@ -12,7 +12,7 @@ int fluxcclEmulatedStaticShared();
 
 namespace fluxccl_emulated {
 
-// Parameters lie one behind the other, each aligned as its type wants.
+// Parameters are consecutive, each aligned as its type requires.
 template <class... Parameters>
 struct Layout {
   uint32_t sizes[sizeof...(Parameters) + 1] = {static_cast<uint32_t>(sizeof(Parameters))..., 0};

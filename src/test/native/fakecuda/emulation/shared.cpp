@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the blocks' shared memory is. In a kernel's source __shared__ is thread_local, and to find such a variable the
+// Places the blocks' shared memory. In a kernel's source __shared__ is thread_local, and to find such a variable the
 // compiler calls __tls_get_addr; in this library that is the function here, which gives the running block's own.
 #include <elf.h>
 #include <link.h>
@@ -21,12 +21,12 @@ extern "C" __attribute__((visibility("hidden"))) void* __tls_get_addr(const Vari
   return emulated_self->block->static_shared + variable->offset;
 }
 
-// What the compiler calls where an address is not aligned, under its own name.
+// The compiler calls this function, by this name, if an address is not aligned.
 extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(const void*, const void*) {
   emulation_misaligned();
 }
 
-// Of all kernels together.
+// Size of the static shared memory of all kernels together.
 __attribute__((visibility("hidden"))) int fluxcclEmulatedStaticShared() {
   const auto* headers =
       reinterpret_cast<const ElfW(Phdr)*>(reinterpret_cast<const char*>(&__ehdr_start) + __ehdr_start.e_phoff);

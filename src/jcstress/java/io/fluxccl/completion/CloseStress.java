@@ -12,11 +12,11 @@ import org.openjdk.jcstress.annotations.Outcome;
 import org.openjdk.jcstress.annotations.State;
 import org.openjdk.jcstress.infra.results.ZZ_Result;
 
-/** A future that is registered while its queue is closed ends, whoever is first. */
+/** A future that is registered while its queue is closed ends, in either order. */
 @JCStressTest
 @State
 @Outcome(id = "true, true", expect = Expect.ACCEPTABLE, desc = "failed by either")
-@Outcome(expect = Expect.FORBIDDEN, desc = "nobody ends it")
+@Outcome(expect = Expect.FORBIDDEN, desc = "never ended")
 public class CloseStress {
   private final CompletionAgent agent = new CompletionAgent("stress", () -> 0, false);
   private final CompletionQueue queue =

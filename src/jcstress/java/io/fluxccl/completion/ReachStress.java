@@ -11,7 +11,7 @@ import org.openjdk.jcstress.annotations.Outcome;
 import org.openjdk.jcstress.annotations.State;
 import org.openjdk.jcstress.infra.results.II_Result;
 
-/** What a stream wrote before its number is there when the future is done. */
+/** Writes of a stream before its number are visible when the future is done. */
 @JCStressTest
 @State
 @Outcome(id = "0, 7", expect = Expect.ACCEPTABLE, desc = "polled before the store")

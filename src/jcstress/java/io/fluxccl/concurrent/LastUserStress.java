@@ -10,18 +10,18 @@ import org.openjdk.jcstress.annotations.Outcome;
 import org.openjdk.jcstress.annotations.State;
 import org.openjdk.jcstress.infra.results.I_Result;
 
-/** The owner has given it up, and the last user leaves while another one comes, or is refused. */
+/** After the owner's release, the last user leaves while another user enters or is refused. */
 @JCStressTest
 @State
-@Outcome(id = "1", expect = Expect.ACCEPTABLE, desc = "let go by whoever was last")
-@Outcome(expect = Expect.FORBIDDEN, desc = "never let go, or twice")
+@Outcome(id = "1", expect = Expect.ACCEPTABLE, desc = "released by the last user")
+@Outcome(expect = Expect.FORBIDDEN, desc = "never released, or twice")
 public class LastUserStress {
-  private final AtomicInteger letGo = new AtomicInteger();
+  private final AtomicInteger released = new AtomicInteger();
   private final UseCount shared =
       new UseCount() {
         @Override
         protected void lastUserLeft() {
-          letGo.incrementAndGet();
+          released.incrementAndGet();
         }
       };
 
@@ -39,6 +39,6 @@ public class LastUserStress {
 
   @Arbiter
   public void look(I_Result result) {
-    result.r1 = letGo.get();
+    result.r1 = released.get();
   }
 }

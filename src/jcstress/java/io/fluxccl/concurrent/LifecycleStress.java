@@ -10,7 +10,7 @@ import org.openjdk.jcstress.annotations.Outcome;
 import org.openjdk.jcstress.annotations.State;
 import org.openjdk.jcstress.infra.results.II_Result;
 
-/** A child that is added while two threads close is closed exactly once, whoever is first. */
+/** A child that is added while two threads close is closed exactly once, in either order. */
 @JCStressTest
 @Outcome(id = "1, 1", expect = Expect.ACCEPTABLE, desc = "closed once, by one closing thread")
 @Outcome(expect = Expect.FORBIDDEN, desc = "a child was left open or closed twice")

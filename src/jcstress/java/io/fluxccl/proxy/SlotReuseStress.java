@@ -10,8 +10,8 @@ import org.openjdk.jcstress.annotations.State;
 import org.openjdk.jcstress.infra.results.JJJJ_Result;
 
 /**
- * A full ring of one slot: the producer writes the next lap only once the tail says that the slot
- * was read, so the consumer never sees one lap in the other.
+ * A full ring of one slot: the producer writes the next lap only after the tail has passed the
+ * slot, so the consumer never sees one lap in the other.
  */
 @JCStressTest
 @State

@@ -9,7 +9,7 @@ import org.openjdk.jcstress.annotations.Outcome;
 import org.openjdk.jcstress.annotations.State;
 import org.openjdk.jcstress.infra.results.JJ_Result;
 
-/** Who returns from sync sees what the handler did, and the handler what came before the push. */
+/** After sync the caller sees the handler's writes; the handler sees writes before the push. */
 @JCStressTest
 @State
 @Outcome(id = "7, 8", expect = Expect.ACCEPTABLE, desc = "both see the other's work")

@@ -48,7 +48,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   // Set once, on the event loop.
   private volatile List<Member> members;
 
-  // The rest is of the event loop only.
+  // The fields below are accessed only on the event loop.
   final Mailboxes mailboxes;
   private final Unsent unsent;
   final PendingOperations operations;
@@ -94,7 +94,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   /** Returns the silent ranks and for how long each is silent at least, in ns. */
   abstract Map<Integer, Long> silentNanos();
 
-  /** Learns for the first time that a rank has left in good order. This one may be leaving too. */
+  /** Called once for each rank that has left in good order. This rank may be leaving too. */
   void onDeparture(int peer) {}
 
   /** Leaves in good order: flushes, sends goodbyes, closes everything but the event loop. */
@@ -274,7 +274,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     if (job() == this) {
       reports.logFailure(reason);
     }
-    // The other ranks first: what completes below may close this bootstrap.
+    // Notifies the other ranks first: a completion below may close this bootstrap.
     relay(reason);
     subGroups.fail(reason);
     operations.endAll(reason);
@@ -354,7 +354,7 @@ abstract class AbstractBootstrap implements Bootstrap {
       Closing.await(
           done,
           CLOSE_SECONDS,
-          () -> LOG.warn("{}: closing takes over {} s and goes on", describe(), CLOSE_SECONDS));
+          () -> LOG.warn("{}: closing takes over {} s and continues", describe(), CLOSE_SECONDS));
     }
   }
 

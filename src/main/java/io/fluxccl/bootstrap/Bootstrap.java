@@ -18,9 +18,9 @@ import java.util.stream.IntStream;
 import reactor.core.publisher.Flux;
 
 /**
- * The network of a job's control messages. All operations return futures; none blocks a thread.
- * Each ends by its deadline with {@link io.fluxccl.Timeout}, which names the rank that did not
- * answer, or at once with {@link io.fluxccl.RemoteFailure} when that rank is gone.
+ * The network of a job's control messages. All operations return futures; none blocks a thread. An
+ * operation fails with {@link io.fluxccl.Timeout} at its deadline, naming the rank that did not
+ * answer, or at once with {@link io.fluxccl.RemoteFailure} if that rank has left or died.
  *
  * <p>Thread-safe. Collective operations (allGather, barrier, broadcast) must be called in the same
  * order on every rank. Futures complete on a thread of the bootstrap: run long work elsewhere.
@@ -86,8 +86,8 @@ public interface Bootstrap extends AutoCloseable {
   CompletableFuture<Void> send(int peer, int tag, byte[] message, Deadline deadline);
 
   /**
-   * Receives the next message of a peer and tag, whether it has arrived or is still to come. The
-   * messages of a rank that left in good order can still be received.
+   * Receives the next message of a peer and tag, whether it has arrived already or arrives later.
+   * The messages of a rank that left in good order can still be received.
    *
    * @param peer the rank that sends it
    * @param tag the sender's tag
@@ -121,7 +121,7 @@ public interface Bootstrap extends AutoCloseable {
   CompletableFuture<Void> barrier(Deadline deadline);
 
   /**
-   * {@link #barrier(Deadline)}, with news of the ranks that are late.
+   * As {@link #barrier(Deadline)}, and reports the ranks that are late.
    *
    * @param missing called on the bootstrap's thread with the ranks that have not called this, as
    *     far as this rank knows, after some 50 ms and whenever that changes
@@ -152,13 +152,13 @@ public interface Bootstrap extends AutoCloseable {
    * bootstrap of its own over the same connections: its ranks are numbered from 0, its messages and
    * collective operations are apart from those of all other groups.
    *
-   * <p>The failure of a sub-group is one of the job and of all its groups, and the other way round:
-   * its {@link #failure()} then names the rank by its number in the sub-group, or {@link
+   * <p>If a sub-group fails, the job and all its groups fail, and vice versa. The {@link
+   * #failure()} of a sub-group names the rank by its number in the sub-group, or {@link
    * FluxCclException#NO_RANK} if it has no such rank. Closing a sub-group closes only itself;
    * closing this bootstrap closes its sub-groups.
    *
-   * @param splits one for each sub-group of this rank; every rank gives as many, of the same names
-   *     and sizes, and calls this in the same order among its splits
+   * @param splits one for each sub-group of this rank; every rank passes equally many, with the
+   *     same names and sizes, and calls this in the same order among its splits
    * @param deadline by when every rank must have called this
    * @return by split, this rank's sub-group, or empty for a negative colour; the caller closes it.
    *     Fails with {@link io.fluxccl.InvalidUsage} on every rank if the ranks differ
@@ -191,28 +191,28 @@ public interface Bootstrap extends AutoCloseable {
   }
 
   /**
-   * Adds a part to what this rank answers when it is asked what it does.
+   * Adds a part to this rank's report, which answers dump requests.
    *
-   * @param part makes it; called on this bootstrap's thread, so it must wait for nothing
-   * @return takes the part back
+   * @param part creates it; called on this bootstrap's thread, so it must not block
+   * @return removes the part
    */
   default Runnable report(Supplier<GroupReport> part) {
     return () -> {};
   }
 
   /**
-   * Asks all ranks of the job what they do, each on a connection of its own. They answer on their
-   * bootstrap's thread, whatever their other threads do. Works as long as this bootstrap is open,
-   * also when the job has failed or the root is gone, and changes nothing of the job.
+   * Requests a report from every rank of the job, each over a separate connection. Ranks answer on
+   * their bootstrap's thread, even if their other threads are blocked. Works while this bootstrap
+   * is open, also after the job has failed or the root has closed. Does not affect the job.
    *
    * @param all whether with all calls that are kept; otherwise with those in flight and the last
    *     few
    * @param limit how long to wait for ranks that don't answer
-   * @return what all ranks do
+   * @return the reports of all ranks
    */
   default CompletableFuture<JobDump> dump(boolean all, Duration limit) {
     return CompletableFuture.failedFuture(
-        InvalidUsage.of("dump: %s can't be asked", getClass().getSimpleName()));
+        InvalidUsage.of("dump: %s supports no dumps", getClass().getSimpleName()));
   }
 
   /**

@@ -7,8 +7,8 @@ import java.net.InetSocketAddress;
 import java.util.List;
 
 /**
- * The messages between ranks and their root. On the wire each has its length in front (4 bytes, big
- * endian), then a byte for the type and the fields in their order here; see {@link
+ * The messages between ranks and their root. On the wire, a frame is its length (4 bytes, big
+ * endian), a byte for its type, and its fields in the order of declaration; see {@link
  * BootstrapFrameCodec}.
  */
 sealed interface BootstrapFrame {
@@ -18,7 +18,7 @@ sealed interface BootstrapFrame {
   /** The acceptor's first frame. */
   record Greeting(byte[] nonce) implements BootstrapFrame {}
 
-  /** The connector's first frame: it shows the acceptor which version the connector has. */
+  /** The connector's first frame, which carries its protocol version. */
   record Hello() implements BootstrapFrame {}
 
   /**
@@ -46,16 +46,16 @@ sealed interface BootstrapFrame {
   /**
    * A rank registers: where it listens, and on which host and in which process it is.
    *
-   * @param process for people: the process id and the host's name
+   * @param process a description for messages: the process id and the host's name
    */
   record Register(Member member, boolean hostsRoot, String process) implements BootstrapFrame {}
 
-  /** The answer to {@link Ping}, and the sign of life of a rank that has joined. */
+  /** The answer to {@link Ping}, and the periodic heartbeat of a rank after set-up. */
   record Pong() implements BootstrapFrame {}
 
   // ---- the root to its ranks ----
 
-  /** Ranks that have not registered; those that never did come before those that gave up. */
+  /** Ranks that have not registered: first those that never did, then those that gave up. */
   record Waiting(List<Integer> missing) implements BootstrapFrame {}
 
   /**
@@ -69,23 +69,23 @@ sealed interface BootstrapFrame {
   record Peers(byte[] jobId, int rootHost, String rootProcess, List<Member> members)
       implements BootstrapFrame {}
 
-  /** Asks a rank for a {@link Pong}. */
+  /** Requests a {@link Pong} from a rank. */
   record Ping() implements BootstrapFrame {}
 
-  /** All ranks that have not answered for a while. */
+  /** All ranks that are silent now. */
   record Silent(List<Integer> ranks) implements BootstrapFrame {}
 
-  // ---- a meeting ----
+  // ---- a rendezvous ----
 
   /**
-   * A process waits for the next generation.
+   * Requests membership in the next generation.
    *
-   * @param generation the last one that it was a member of, or 0
-   * @param previousRank its rank in that, or -1
-   * @param previousSize how many ranks that had
-   * @param lost ranks of that which are known not to come
-   * @param least the fewest ranks with which it goes on
-   * @param patienceMillis how long it waits for more
+   * @param generation the sender's latest generation, or 0
+   * @param previousRank the sender's rank in that generation, or -1
+   * @param previousSize the number of ranks of that generation
+   * @param lost ranks of that generation that are known not to join
+   * @param least the fewest ranks with which the sender continues
+   * @param patienceMillis how long the sender waits for further ranks
    */
   record Attend(
       long generation,
@@ -97,28 +97,32 @@ sealed interface BootstrapFrame {
       implements BootstrapFrame {}
 
   /**
-   * A generation begins.
+   * A generation has formed.
    *
    * @param rank the receiver's
-   * @param previousRanks by rank, the rank in the generation before, or -1
+   * @param previousRanks for each rank, its rank in the previous generation, or -1
    * @param jobId random; the key of the generation is derived from it
-   * @param root where its members register
+   * @param root the address at which its members register
    */
   record Convened(
       long generation, int rank, List<Integer> previousRanks, byte[] jobId, InetSocketAddress root)
       implements BootstrapFrame {}
 
   /**
-   * To a process that waits: a generation runs. To a member of that: it has room, and one waits.
+   * Informs a waiting process that a generation is running, or a member that a process waits for a
+   * free rank.
    */
   record Spare() implements BootstrapFrame {}
 
-  // ---- somebody who looks at the job ----
+  // ---- dumps ----
 
-  /** Asks a rank for its {@link Report}, a root for {@link Peers}, a meeting for the root. */
+  /**
+   * Requests a rank's {@link Report}, a root's {@link Peers}, or the {@link Convened} of a
+   * generation.
+   */
   record Inquire(boolean all) implements BootstrapFrame {}
 
-  /** Answers with what a rank does; see {@link io.fluxccl.trace.RankReport}. */
+  /** The report of a rank; see {@link io.fluxccl.trace.RankReport}. */
   record Report(byte[] content) implements BootstrapFrame {}
 
   // ---- between any two ----
@@ -143,20 +147,24 @@ sealed interface BootstrapFrame {
     }
   }
 
-  /** How many frames have arrived, of those that count; see {@link ResumingSession}. */
+  /**
+   * The number of frames received, except heartbeats and confirmations; see {@link
+   * ResumingSession}.
+   */
   record Confirm(long received) implements BootstrapFrame {}
 
   /**
-   * Goes on with a session on another connection; the acceptor answers with the same.
+   * Resumes a session on another connection; the acceptor answers with the same frame type.
    *
-   * @param session the connector's nonce of its first connection; zeros for one that has ended
-   * @param received how many frames have arrived, of those that count
+   * @param session the connector's nonce of the session's first connection; zeros if the session
+   *     has ended
+   * @param received the number of frames received, as in {@link Confirm}
    */
   record Resume(byte[] session, long received) implements BootstrapFrame {}
 
   // ---- one rank to another ----
 
-  /** The connector has received the verdict: from now on a lost connection means a lost rank. */
+  /** The connector has received the verdict: from now on, a lost connection means a dead rank. */
   record Attach() implements BootstrapFrame {}
 
   /**
@@ -179,16 +187,16 @@ sealed interface BootstrapFrame {
     ROOT,
     PEER,
     MEETING,
-    /** The connection of a session that was reset goes on with another one. */
+    /** Replaces the connection of a session, which was reset. */
     RESUME,
-    /** It asks what the job does, and is none of its ranks. */
+    /** Carries one dump request. */
     INQUIRY
   }
 
   /** The acceptor's decision on a connector. */
   enum Admission {
     WELCOME,
-    /** A rank is connected. */
+    /** The rank is connected already. */
     DUPLICATE_RANK,
     /** All ranks have registered. */
     JOB_COMPLETE,

@@ -60,7 +60,7 @@ final class BootstrapFrameCodec {
   /** The longest frame of a connection with the root. */
   static final int CONTROL_LIMIT = 4 << 20;
 
-  /** What a message needs beside its own bytes. */
+  /** An upper bound of the bytes of a {@link Data} frame besides its message. */
   private static final int DATA_OVERHEAD = 64;
 
   static final int MAX_REASON_BYTES = 4096;
@@ -70,7 +70,7 @@ final class BootstrapFrameCodec {
   /** The longest description of a process: its id and a host name of Linux. */
   private static final int MAX_PROCESS_BYTES = 128;
 
-  /** How the frames of one type are written, behind the type's number, and read. */
+  /** Writes and reads the fields of one type of frame; the type's number precedes them. */
   private record Form<F extends BootstrapFrame>(
       Class<F> type, BiConsumer<F, WireWriter> writer, Function<WireReader, F> reader) {
     void write(BootstrapFrame frame, WireWriter out) {
@@ -78,7 +78,7 @@ final class BootstrapFrameCodec {
     }
   }
 
-  // A type's number is its place here.
+  // A type's number is its index in this list.
   private static final List<Form<?>> FORMS =
       List.of(
           new Form<>(
@@ -344,7 +344,7 @@ final class BootstrapFrameCodec {
     return ordinal;
   }
 
-  /** Returns a reason as it is sent: cut where it is too long. */
+  /** Returns a reason as it is sent: truncated if it is too long. */
   static String shortened(String message) {
     return new String(shorten(message), StandardCharsets.UTF_8);
   }

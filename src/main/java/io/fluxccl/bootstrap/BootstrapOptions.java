@@ -31,7 +31,7 @@ public record BootstrapOptions(
     Duration livenessTimeout,
     int messageLimit,
     HostIdentity hostIdentity) {
-  /** The environment variable that stands for {@link Builder#insecure}: 1, or 0 for false. */
+  /** The environment variable for {@link Builder#insecure}: 1 for true, 0 for false. */
   public static final String INSECURE_VARIABLE = "FLUXCCL_INSECURE";
 
   static final int DEFAULT_MESSAGE_LIMIT = 64 << 20;

@@ -35,7 +35,7 @@ import org.slf4j.LoggerFactory;
 /**
  * The root at which ranks register. It collects their addresses and sends them to all ranks when
  * the last has registered. From then on it notices ranks that die, leave or fall silent, and
- * notifies the others. State is of the event loop only.
+ * notifies the others. State is accessed only on the event loop.
  */
 final class BootstrapRoot extends Gate {
   private static final Logger LOG = LoggerFactory.getLogger(BootstrapRoot.class);
@@ -68,7 +68,7 @@ final class BootstrapRoot extends Gate {
   private List<Integer> silent = List.of();
 
   /**
-   * @param nRanks how many to wait for, or 0 for the number that the first one gives
+   * @param nRanks the number of ranks, or 0 to adopt the number that the first rank sends
    */
   BootstrapRoot(SessionKey key, int nRanks, BootstrapOptions options) {
     this(key, nRanks, options, UNUSED);
@@ -102,7 +102,7 @@ final class BootstrapRoot extends Gate {
     return (InetSocketAddress) bound.localAddress();
   }
 
-  /** Closes the root if no rank is connected for long before all have registered. */
+  /** Closes the root if no rank is connected for {@code patience} before all have registered. */
   private void awaitRanks() {
     if (unused != null) {
       unused.cancel(false);
@@ -121,7 +121,7 @@ final class BootstrapRoot extends Gate {
     return sessions.isEmpty() && users == 0;
   }
 
-  /** Closes the root if no rank has come to it yet. */
+  /** Closes the root if no rank is connected and no bootstrap of this process uses it. */
   void killUnused() {
     if (isUnused()) {
       kill();
@@ -133,7 +133,7 @@ final class BootstrapRoot extends Gate {
     return ended;
   }
 
-  /** Adds a bootstrap of this process: the root stays until that has left. */
+  /** Adds a bootstrap of this process: the root stays open until that has left. */
   void use() {
     users++;
   }
@@ -141,7 +141,7 @@ final class BootstrapRoot extends Gate {
   /**
    * Removes a bootstrap of this process; the root closes with the last of them, in good order.
    *
-   * @return completes when it has closed, or at once when it stays for others
+   * @return completes when the root has closed, or at once if other bootstraps still use it
    */
   CompletableFuture<Void> leave(int rank) {
     if (peers != null) {
@@ -178,7 +178,7 @@ final class BootstrapRoot extends Gate {
     }
   }
 
-  /** Closes the port once it is over: those that live may want to meet at this address. */
+  /** Closes the port once the job is over: surviving ranks may want to listen at this address. */
   void stopListening() {
     boolean over = leaving || (peers != null && failure != null);
     boolean sought = sessions.values().stream().anyMatch(ResumingSession::isResuming);
@@ -286,13 +286,14 @@ final class BootstrapRoot extends Gate {
     peers = new Peers(jobId, rootHost, rootProcess, members);
     TcpBootstrap host = hosts.get(rootHost);
     if (host != null) {
-      host.control.formed(peers); // first: messages for it may come from now on
+      host.control.formed(peers); // first: messages for it may arrive now
       sessions.values().forEach(each -> each.raiseLimit(host.links.frameLimit));
     }
     sendAllBut(rootHost, peers);
   }
 
-  // Those that never registered come first: they are to blame, not those that gave up waiting.
+  // Ranks that never registered are first: errors are attributed to them, not to ranks that gave up
+  // waiting.
   private List<Integer> missing() {
     List<Integer> missing = new ArrayList<>();
     List<Integer> gaveUp = new ArrayList<>();
@@ -306,7 +307,7 @@ final class BootstrapRoot extends Gate {
     return missing;
   }
 
-  /** Tells all ranks that the job has failed. */
+  /** Notifies all ranks that the job has failed. */
   void failed(Failed reason) {
     if (failure == null) {
       failure = reason;
@@ -326,7 +327,7 @@ final class BootstrapRoot extends Gate {
       }
     } else if (session.receivedGoodbye()) {
       departed.set(rank);
-      // Many leave at once as a rule: one frame names all of them.
+      // Usually many ranks leave at once: one frame names all of them.
       loop.execute(this::sendDeparted);
     } else if (!leaving && !departed.get(rank)) {
       failed(session.death(""));
@@ -338,7 +339,10 @@ final class BootstrapRoot extends Gate {
     }
   }
 
-  /** Delivers a message for the rank that hosts the root; false if that is none of this process. */
+  /**
+   * Delivers a message for the rank that hosts the root; returns false if this process has no such
+   * rank.
+   */
   boolean arrived(int sender, Data data) {
     TcpBootstrap host = peers != null ? hosts.get(rootHost) : null;
     if (host != null) {
@@ -347,7 +351,7 @@ final class BootstrapRoot extends Gate {
     return host != null;
   }
 
-  /** Ends the set-up if a rank whose connection was lost has not come again. */
+  /** Fails the set-up if a rank whose connection was lost has not reconnected. */
   private void requireReturn(RootSession lost) {
     if (peers == null && !leaving && !sessions.containsKey(lost.rank)) {
       failed(lost.death(" during initialize"));

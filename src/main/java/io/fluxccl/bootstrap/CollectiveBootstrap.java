@@ -22,20 +22,23 @@ import java.util.stream.IntStream;
 import reactor.core.publisher.Flux;
 
 /**
- * Adds the operations of all ranks together. One rank leads each of them: the first of those that
- * take part. Each operation has a number, so that messages of an operation that was given up never
- * pass for those of the next one. State is of the event loop only.
+ * Adds the collective operations. The first participating rank leads each of them. Each operation
+ * has a number, so that messages of an abandoned operation are never mistaken for those of the next
+ * one. State is accessed only on the event loop.
  */
 abstract class CollectiveBootstrap extends AbstractBootstrap {
   /** The rank that forwards broadcasts. */
   private static final int LEADER = 0;
 
-  /** The last number of each kind of operation: by tag of an exchange, by group, of all others. */
+  /**
+   * The latest operation number: by tag for exchanges, by list of ranks for group barriers, by
+   * {@link Space} for others.
+   */
   private final Map<Object, Integer> sequences = new HashMap<>();
 
   private final List<Integer> all;
 
-  /** Which ranks answer no heartbeat; not used by sub-groups, which ask the job's. */
+  /** Tracks the silent ranks; sub-groups use the job's instead. */
   final Liveness liveness = new Liveness(this);
 
   CollectiveBootstrap(String name, int rank, int nRanks, int messageLimit) {
@@ -216,7 +219,7 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
   }
 
   /**
-   * The leader sends a broadcast that has arrived to the other ranks, before a receiver here asks
+   * The leader sends a broadcast that has arrived to the other ranks, before a receiver here waits
    * for it: so only its root can be late.
    */
   @Override
@@ -252,7 +255,10 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
     pipe(from, to, unwanted -> {});
   }
 
-  /** Completes a future as another one; a value that comes too late goes to {@code unwanted}. */
+  /**
+   * Completes a future with the outcome of another; {@code unwanted} gets the value if it was
+   * complete already.
+   */
   private static <T> void pipe(
       CompletableFuture<T> from, CompletableFuture<T> to, Consumer<T> unwanted) {
     from.whenComplete(

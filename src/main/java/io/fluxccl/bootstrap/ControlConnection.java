@@ -29,8 +29,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A rank's connection with the root: tried until it works, then kept open as the sign of life; it
- * learns from the root which ranks answer no heartbeat. Only on the event loop.
+ * A rank's connection with the root: retried until it succeeds, then kept open for heartbeats. The
+ * root reports the silent ranks over it. Only on the event loop.
  */
 final class ControlConnection implements Handshake.Outcome {
   private static final Logger LOG = LoggerFactory.getLogger(ControlConnection.class);
@@ -135,7 +135,7 @@ final class ControlConnection implements Handshake.Outcome {
     refused(where + rendezvous.root() + ": " + why, why);
   }
 
-  /** Logs a refusal at once, and fails the set-up if there is nothing but refusals for a while. */
+  /** Logs the first refusal, and fails the set-up if refusals persist. */
   private void refused(String text, String why) {
     if (patience.begins()) {
       RankLog.line(bootstrap.rank(), () -> LOG.warn("{}", text));
@@ -155,7 +155,7 @@ final class ControlConnection implements Handshake.Outcome {
     refused(where + rendezvous.root() + ": " + why, why);
   }
 
-  /** Ends the set-up if the root that was lost has not come again. */
+  /** Fails the set-up if the lost connection with the root was not restored. */
   private void requireReturn(int loss, String how) {
     if (!stopped && session == null && losses == loss) {
       stop();
@@ -179,7 +179,7 @@ final class ControlConnection implements Handshake.Outcome {
     }
   }
 
-  /** Returns why set-up has not come further. */
+  /** Returns the time-out of a set-up that has not completed. */
   Timeout late(long millis) {
     if (missing.isEmpty()) {
       int rootRank = rendezvous.rootRank();
@@ -193,7 +193,7 @@ final class ControlConnection implements Handshake.Outcome {
     }
     return Timeout.of(
         missing.get(0),
-        "%s: initialize: of the ranks, %s had not come to the root at %s within %s ms;"
+        "%s: initialize: ranks %s did not register with the root at %s within %s ms;"
             + " were all processes started, with the same address and secret?",
         bootstrap.describe(),
         Message.describe(missing),
@@ -217,7 +217,7 @@ final class ControlConnection implements Handshake.Outcome {
     return session.isOpen() && !hostLeft;
   }
 
-  /** Fails what waits for the rank that hosts the root, if that has left. */
+  /** Fails operations that wait for the rank that hosts the root, if that has left. */
   private void hostMayHaveLeft() {
     if (rootHost >= 0) {
       bootstrap.streamMayHaveEnded(rootHost);
@@ -263,10 +263,10 @@ final class ControlConnection implements Handshake.Outcome {
     }
   }
 
-  /** Learns that all ranks have registered. */
+  /** Called when all ranks have registered. */
   void formed(Peers peers) {
     if (stopped) {
-      return; // it crossed the goodbye: what begins now would never end
+      return; // it crossed the goodbye: a timer started now would never stop
     }
     formed = true;
     missing = List.of();
@@ -283,13 +283,13 @@ final class ControlConnection implements Handshake.Outcome {
     if (clock.stalled()) {
       session.excuseUnless(bootstrap.liveness.silentRanks().contains(rootHost));
     }
-    // Without being asked: the question may wait behind a long message.
+    // Sent without a ping, because the root's ping may be queued after a long message.
     send(new Pong());
     findUnresponsive();
     bootstrap.liveness.check(bootstrap.options().livenessTimeout());
   }
 
-  // A root that is gone is not silent, and of silent ranks it alone knows.
+  // A root that has left or died is not silent. Only the root knows which other ranks are silent.
   private void findUnresponsive() {
     long limit = clock.silenceLimit();
     boolean rootSilent = formed && session.isSilentSince(limit);

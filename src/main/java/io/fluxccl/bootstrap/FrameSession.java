@@ -16,11 +16,10 @@ import java.util.concurrent.CompletableFuture;
 /**
  * One end of a connection after the handshake. Only on the event loop.
  *
- * <p>A side that leaves in good order sends a goodbye, sends nothing after it, and lets the other
- * side close the socket: so nothing is unread when a socket closes, and no reset can overtake the
- * goodbye.
+ * <p>A side that leaves in good order sends a goodbye and nothing after it; the other side closes
+ * the socket. So no data is unread when a socket closes, and no reset can overtake the goodbye.
  */
-@Sharable // a session that resumes goes from one channel to the next
+@Sharable // a session that resumes moves to another channel
 abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> {
   private static final long GRACE_MILLIS = 1000;
 
@@ -29,7 +28,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
   private boolean sentGoodbye;
   private long excusedNanos = System.nanoTime();
 
-  /** Returns how long a side that leaves waits until the others close; silent ones never do. */
+  /** Returns how long a leaving side waits for the others to close; less if some are silent. */
   static long graceMillis(List<Integer> silent) {
     return silent.isEmpty() ? GRACE_MILLIS : GRACE_MILLIS / 2;
   }
@@ -39,7 +38,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     this.channel = channel;
   }
 
-  /** Takes the place of the handshake in the channel's pipeline and allows longer frames. */
+  /** Replaces the handshake in the channel's pipeline and allows longer frames. */
   final void replace(ChannelHandler handshake, int limit) {
     raiseLimit(limit);
     channel.pipeline().replace(handshake, "session", this);
@@ -49,7 +48,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     return channel;
   }
 
-  /** Goes on with another channel. */
+  /** Continues with another channel. */
   final void channel(Channel next) {
     channel = next;
   }
@@ -57,7 +56,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
   /** Handles a frame that is no goodbye. */
   abstract void received(ChannelHandlerContext ctx, BootstrapFrame frame);
 
-  /** Learns that the other side leaves in good order. */
+  /** Called when the other side leaves in good order. */
   void departed() {}
 
   /** Sends a frame, unless this side has sent its goodbye. */
@@ -67,7 +66,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     }
   }
 
-  /** Sends a frame whatever was sent before. */
+  /** Sends a frame, even after this side's goodbye. */
   ChannelFuture write(BootstrapFrame frame) {
     return channel.writeAndFlush(frame);
   }
@@ -86,7 +85,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
   }
 
   static RemoteFailure unsent(int peer) {
-    return RemoteFailure.of(peer, "rank %s is gone; nothing more can be sent to it", peer);
+    return RemoteFailure.of(peer, "rank %s has left or died; nothing more can be sent to it", peer);
   }
 
   final void sendGoodbye() {
@@ -102,7 +101,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
     return receivedGoodbye;
   }
 
-  /** Whether frames may still come and go. */
+  /** Returns whether frames may still be sent and received. */
   boolean isOpen() {
     return channel.isActive();
   }
@@ -123,15 +122,15 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
         && lastReceivedNanos() - nanos < 0;
   }
 
-  /** Returns when the last bytes came. */
+  /** Returns when the last bytes arrived. */
   long lastReceivedNanos() {
     return Frames.lastReceivedNanos(channel);
   }
 
   /**
-   * Forgets how long the other side was silent, as this process itself was not running.
+   * Restarts the measurement of the other side's silence, because this process was suspended.
    *
-   * @param silent whether it was known to be silent before, which it stays until it answers
+   * @param silent whether it was silent already; it then stays silent until it answers
    */
   final void excuseUnless(boolean silent) {
     if (!silent) {

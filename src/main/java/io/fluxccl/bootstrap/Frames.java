@@ -39,7 +39,9 @@ import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
 import org.slf4j.LoggerFactory;
 
-/** Sockets that carry {@link BootstrapFrame}s, each behind its length in 4 bytes, big endian. */
+/**
+ * Sockets that carry {@link BootstrapFrame}s, each preceded by its length in 4 bytes, big endian.
+ */
 final class Frames {
   static final int LENGTH_BYTES = 4;
 
@@ -67,7 +69,7 @@ final class Frames {
         new ChannelInitializer<>() {
           @Override
           protected void initChannel(Channel channel) {
-            // Before it is bound: it may have to be closed before that.
+            // Before the bind, because the channel may have to be closed earlier.
             channels.add(channel);
           }
         };
@@ -127,10 +129,11 @@ final class Frames {
   }
 
   /**
-   * Asks whether a process listens somewhere.
+   * Probes whether a process listens at an address.
    *
-   * @param greeted called once it has sent something, or the connection has ended
-   * @param refused called when it surely does not listen
+   * @param greeted called when the connection has ended, or could not be made for another reason
+   *     than a refusal
+   * @param refused called if the connection is refused: no process listens
    */
   static void probe(
       EventLoop loop,
@@ -142,7 +145,7 @@ final class Frames {
         new ChannelInboundHandlerAdapter() {
           @Override
           public void channelRead(ChannelHandlerContext ctx, Object greeting) {
-            // Not before: closing with bytes unread would look like a failure to the other side.
+            // Closes only after a read, because unread bytes would turn the close into a reset.
             ReferenceCountUtil.release(greeting);
             ctx.close();
           }
@@ -182,7 +185,10 @@ final class Frames {
             });
   }
 
-  /** Whether nobody listens at an address. A time-out, which says nothing, is one as well. */
+  /**
+   * Returns whether no process listens at an address. A time-out, also a {@code ConnectException},
+   * does not prove it.
+   */
   static boolean isRefused(Throwable cause) {
     return cause instanceof ConnectException && !(cause instanceof ConnectTimeoutException);
   }
@@ -199,22 +205,27 @@ final class Frames {
     };
   }
 
-  /** Lets a channel whose other side is trusted carry longer frames. On the event loop. */
+  /** Raises the frame limit of a channel whose other side is trusted. On the event loop. */
   static void raiseLimit(Channel channel, int limit) {
     channel.pipeline().get(Decoder.class).limit = limit;
   }
 
-  /** Returns when the last bytes came, also those of a frame that is not complete yet. */
+  /** Returns when the last bytes arrived, including those of an incomplete frame. */
   static long lastReceivedNanos(Channel channel) {
     return channel.pipeline().get(Decoder.class).receivedNanos;
   }
 
-  /** Authenticates what is sent from now on; null for nothing. On the event loop. */
+  /**
+   * Authenticates frames that are sent from now on, unless {@code mac} is null. On the event loop.
+   */
   static void sign(Channel channel, FrameMac mac) {
     channel.pipeline().get(Encoder.class).mac = mac;
   }
 
-  /** Refuses, from now on, frames that are not authentic; null for none. On the event loop. */
+  /**
+   * Refuses, from now on, frames that are not authentic, unless {@code mac} is null. On the event
+   * loop.
+   */
   static void verify(Channel channel, FrameMac mac) {
     channel.pipeline().get(Decoder.class).mac = mac;
   }
@@ -232,7 +243,7 @@ final class Frames {
         : OpenFiles.explain(inner, text);
   }
 
-  /** Whether two sides can't understand each other: their versions, TLS or certificates differ. */
+  /** Returns whether the versions, TLS settings or certificates of the two sides differ. */
   static boolean isMismatch(Throwable cause) {
     return cause instanceof DecoderException || cause instanceof SSLException;
   }
@@ -262,10 +273,10 @@ final class Frames {
     private static final long serialVersionUID = 1L;
     private static final int MAX_SHOWN = 40;
 
-    /** How a record of TLS begins that opens a connection. */
+    /** The first two bytes of a TLS handshake record. */
     private static final int TLS_HANDSHAKE = 0x1603;
 
-    /** How one begins that ends it. */
+    /** The first two bytes of a TLS alert record. */
     private static final int TLS_ALERT = 0x1503;
 
     private static final int MAX_SHOWN_HEX = 8;
@@ -319,7 +330,7 @@ final class Frames {
     @Override
     protected Object decode(ChannelHandlerContext ctx, ByteBuf in) throws Exception {
       if (broken) {
-        // Nothing behind a malformed frame is believed, though the socket may close only later.
+        // Bytes after a malformed frame are discarded, though the socket may close only later.
         in.skipBytes(in.readableBytes());
         return null;
       }

@@ -22,24 +22,26 @@ abstract class Gate {
   private static final Logger LOG = LoggerFactory.getLogger(Gate.class);
   private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
 
-  /** Apart from strangers, so that a flood of these does not hide why a rank can't join. */
+  /**
+   * Separate from {@link #STRANGERS}, so that a flood of those does not hide why a rank can't join.
+   */
   private static final RecurringWarning MISMATCHES = new RecurringWarning(LOG);
 
-  /** The sockets that have not proved themselves, the oldest first. */
+  /** The sockets that are not authenticated yet, the oldest first. */
   private final Set<ChannelHandlerContext> unproven = new LinkedHashSet<>();
 
-  /** The key of the connections; a handshake waits while it is not known. */
+  /** Returns the key of the connections; handshakes wait until it is known. */
   abstract CompletableFuture<SessionKey> key();
 
-  /** Decides on a connector that wants to be one of the job's ranks and knows the secret. */
+  /** Decides whether to admit an authenticated connector as a rank of the job. */
   abstract Admission judge(Proof proof);
 
-  /** How many ranks the job has, for the verdict. */
+  /** Returns the job's number of ranks, for the verdict. */
   abstract int expectedRanks();
 
   /**
-   * Returns the answer to somebody who asks what the job does; here, that no rank is known. Must
-   * not wait for user code.
+   * Returns the answer to a dump request; by default, that no rank is known. Must not wait for user
+   * code.
    *
    * @param all whether with all calls that are kept
    */
@@ -47,7 +49,7 @@ abstract class Gate {
     return new Waiting(List.of());
   }
 
-  /** Decides on a connector that knows the secret; whoever only asks is welcome. */
+  /** Decides whether to admit an authenticated connector. Dump requests are always admitted. */
   final Admission decide(Proof proof) {
     return proof.kind() == LinkKind.INQUIRY ? Admission.WELCOME : judge(proof);
   }
@@ -60,14 +62,14 @@ abstract class Gate {
     }
   }
 
-  /** Puts a session in the place of {@code acceptor}. */
+  /** Replaces {@code acceptor} by a session. */
   abstract void admitted(Channel channel, Handshake.Acceptor acceptor, Proof proof);
 
   /**
-   * Learns of a socket that has to prove itself.
+   * Adds a socket that is not authenticated yet.
    *
-   * @return the socket to close because there are too many, or null. A rank proves itself within a
-   *     round trip, so the oldest is the least likely to be one
+   * @return the socket to close because there are too many, or null. A rank authenticates within a
+   *     round trip, so the oldest socket is the least likely to be a rank's
    */
   final ChannelHandlerContext begins(ChannelHandlerContext socket) {
     ChannelHandlerContext oldest = null;
@@ -89,10 +91,12 @@ abstract class Gate {
     }
   }
 
-  /** Learns that no connection can be accepted, because this process has no descriptor for it. */
+  /**
+   * Called if no connection can be accepted, because this process has no file descriptor for it.
+   */
   void ranOut(String why) {}
 
-  /** Learns that a socket has proved itself, or is closed. */
+  /** Removes a socket that is authenticated or closed. */
   final void ends(ChannelHandlerContext socket) {
     unproven.remove(socket);
   }

@@ -20,10 +20,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
 /**
- * Gathers one block of each of some ranks at each of them. The first of the ranks leads: the others
- * send it their blocks, and it answers each of them with all blocks. So the leader knows which
- * ranks are missing, and the others learn it from the leader before their deadlines pass. Only on
- * the event loop.
+ * Gathers one block of each of some ranks at each of them. The first rank leads: the others send it
+ * their blocks, and it answers each of them with all blocks. So the leader knows which ranks are
+ * missing, and the others learn it from the leader before their deadlines pass. Only on the event
+ * loop.
  */
 abstract class Gather {
   private static final long REPORT_MILLIS = 50;
@@ -40,7 +40,7 @@ abstract class Gather {
   final byte[][] blocks;
   private Consumer<List<Integer>> onMissing = UNREPORTED;
 
-  /** A gather's place in the order of those that must match on the ranks that take part. */
+  /** The participating ranks of a gather, and the key that matches its messages among them. */
   record Turn(List<Integer> ranks, StreamKey key) {}
 
   private Gather(CollectiveBootstrap bootstrap, Turn turn) {
@@ -50,7 +50,7 @@ abstract class Gather {
     this.blocks = new byte[ranks.size()][];
   }
 
-  /** Creates the part of this rank, which is one of those that take part. */
+  /** Creates the part of this rank, which must be a participant. */
   static Gather of(CollectiveBootstrap bootstrap, Turn turn) {
     return turn.ranks().get(0) == bootstrap.rank()
         ? new Leader(bootstrap, turn)
@@ -90,10 +90,10 @@ abstract class Gather {
     }
   }
 
-  /** Ends it here; messages that still come for it are dropped. */
+  /** Abandons the gather on this rank; messages that still arrive for it are dropped. */
   abstract void drop();
 
-  /** Learns that {@link #done} has failed. */
+  /** Called when {@link #done} has failed. */
   void failed() {
     drop();
   }
@@ -144,7 +144,7 @@ abstract class Gather {
       }
     }
 
-    /** Tells those that have come for whom they wait. */
+    /** Sends the list of missing ranks to each rank whose block has arrived. */
     private void report() {
       report = null;
       Message news = new Missing(missing()).toMessage();
@@ -181,12 +181,12 @@ abstract class Gather {
       return missing;
     }
 
-    // From now on the others can't succeed, whatever their deadlines are.
+    // From now on the other ranks' gathers can't succeed, whatever their deadlines are.
     @Override
     void failed() {
       drop();
       if (bootstrap.hasEnded()) {
-        return; // they learn from the job why
+        return; // the job's failure gives them the reason
       }
       FluxCclException reason = FluxCclException.from(done.handle((all, why) -> why).join());
       if (reason instanceof RemoteFailure) {
@@ -257,7 +257,7 @@ abstract class Gather {
 
     @Override
     public boolean accept(Message message) {
-      // A loop, not a recursion: many answers may be here already.
+      // A loop, not a recursion: many answers may have arrived already.
       for (Message each = message; each != null; each = bootstrap.mailboxes.poll(inbound)) {
         try {
           read(each);

@@ -10,7 +10,7 @@ import java.util.List;
 
 /** The answer of a {@link Gather}'s leader to the other ranks, as the bytes of a message. */
 sealed interface GatherAnswer {
-  /** Some of the blocks, in the order of the ranks; the next answer goes on behind them. */
+  /** A range of the blocks, in rank order. The next answer holds the blocks after this range. */
   record Blocks(List<byte[]> blocks) implements GatherAnswer {
     private static final int CHUNK_BYTES = 1 << 16;
 
@@ -39,7 +39,7 @@ sealed interface GatherAnswer {
   /**
    * The leader's deadline has passed.
    *
-   * @param rank to blame
+   * @param rank the attributed rank
    */
   record GaveUp(int rank, String reason) implements GatherAnswer {}
 
@@ -61,7 +61,7 @@ sealed interface GatherAnswer {
   /**
    * Reads a message of the leader.
    *
-   * @param mostBlocks how many blocks may still come
+   * @param mostBlocks the number of blocks that have not arrived yet
    * @throws TransportFailure if it is malformed; it names the leader
    */
   static GatherAnswer of(Message message, int leader, int mostBlocks) {

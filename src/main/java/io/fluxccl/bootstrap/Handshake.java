@@ -28,8 +28,9 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The handshake with which every connection begins: the acceptor sends a nonce, the connector
- * proves that it knows the secret, the acceptor answers with its decision and its own proof. A side
- * that does not finish within 5 s is closed, and nothing else. Only on the event loop.
+ * proves that it knows the secret, the acceptor answers with its decision and its own proof. A
+ * connection whose handshake does not finish within 5 s is closed, without any other effect. Only
+ * on the event loop.
  */
 abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   static final int LIMIT_MILLIS = 5000;
@@ -86,7 +87,10 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     }
   }
 
-  /** Without a secret any process can prove itself: over loopback the user must be the same. */
+  /**
+   * Checks that both ends of a loopback connection have one user: without a secret, any process can
+   * authenticate.
+   */
   final void checkUser(ChannelHandlerContext ctx, SessionKey key, Runnable same, Runnable other) {
     CompletableFuture<Boolean> differ =
         key.known()
@@ -113,7 +117,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
   /** The result of a connector's attempt; exactly one method is called, once. */
   interface Outcome {
-    /** Puts a session in the place of {@code connector}: both sides have proved themselves. */
+    /** Replaces {@code connector} by a session: both sides are authenticated. */
     void welcomed(Channel channel, Connector connector);
 
     /** The acceptor knows the secret and refuses. */
@@ -127,25 +131,25 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       lost(why);
     }
 
-    /** Nobody listens there. */
+    /** No process listens at the address. */
     default void absent(String why) {
       lost(why);
     }
 
-    /** The other side is another service, of another user or version, or TLS does not fit. */
+    /** The other side is another service, or its user, version or TLS setting differs. */
     default void foreign(String why) {
       lost(why);
     }
 
-    /** The acceptor refuses this side's secret; nothing proves that it is the job's own. */
+    /** The acceptor refuses this side's secret. This refusal is not authenticated. */
     default void mistrusted() {
       lost(SECRETS_DIFFER);
     }
   }
 
   /**
-   * The accepting side. It reads nothing but a {@link Proof} of fixed size before the other side
-   * has shown that it knows the secret.
+   * The accepting side. Until the other side has proved that it knows the secret, it reads only a
+   * {@link Hello} and a {@link Proof}, which are short.
    */
   static final class Acceptor extends Handshake {
     private static final Verdict WRONG_SECRET =

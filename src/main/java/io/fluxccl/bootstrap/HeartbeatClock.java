@@ -4,7 +4,7 @@ package io.fluxccl.bootstrap;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 
-/** Tells the silence of others from a standstill of this process. Only on the event loop. */
+/** Distinguishes silent peers from a suspension of this process. Only on the event loop. */
 final class HeartbeatClock {
   private static final long MIN_SILENCE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
@@ -27,7 +27,7 @@ final class HeartbeatClock {
     return stalled;
   }
 
-  /** Returns the moment since which a rank must have been heard of, else it is silent. */
+  /** Returns the time since which bytes of a rank must have arrived; otherwise it is silent. */
   long silenceLimit() {
     return System.nanoTime() - Math.max(MIN_SILENCE_NANOS, 5 * intervalNanos);
   }

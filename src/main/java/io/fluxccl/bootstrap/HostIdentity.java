@@ -17,16 +17,16 @@ import java.util.TreeMap;
 import java.util.concurrent.Callable;
 
 /**
- * Tells hosts and processes apart. Two processes have one host hash when they can share memory: the
- * same boot of the same kernel, the same process ids and the same /dev/shm, so two containers of
- * one machine differ.
+ * Identifies hosts and processes. Processes that can share memory have the same host hash: it
+ * covers the host name, the boot of the kernel, the PID namespace and /dev/shm. So two containers
+ * of one machine differ.
  *
  * @param hostHash equal for processes that share memory
  * @param processHash equal within one JVM only
  */
 @Experimental
 public record HostIdentity(long hostHash, long processHash) {
-  /** The environment variable that replaces all that is asked of the system. */
+  /** The environment variable that replaces the system's description of the host. */
   public static final String VARIABLE = "FLUXCCL_HOSTID";
 
   private static final long JVM_RANDOM = new SecureRandom().nextLong();
@@ -58,7 +58,7 @@ public record HostIdentity(long hostHash, long processHash) {
     return name.isEmpty() ? textOf(() -> InetAddress.getLocalHost().getHostName()) : name;
   }
 
-  /** Returns this process for people, for example {@code pid 4711 on host-b}. */
+  /** Returns a description of this process for messages, for example {@code pid 4711 on host-b}. */
   static String process() {
     return "pid " + ProcessHandle.current().pid() + " on " + hostName();
   }
@@ -72,7 +72,7 @@ public record HostIdentity(long hostHash, long processHash) {
         textOf(() -> new TreeMap<>(Files.readAttributes(Path.of("/dev/shm"), "unix:dev,ino"))));
   }
 
-  /** Returns what the system says, or an empty text if it says nothing. */
+  /** Returns a text of the system, or an empty text if it can't be read. */
   private static String textOf(Callable<?> source) {
     try {
       return source.call().toString().strip();

@@ -28,9 +28,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Asks ranks what they do: one connection for each, one question, one answer. Such a connection is
- * none of the job's, so its loss means nothing, and it needs neither the root nor another rank.
- * Only on the event loop.
+ * Requests reports from ranks: one connection, one request and one answer for each. These
+ * connections are independent of the job's: losing one has no effect, and none needs the root or
+ * another rank. Only on the event loop.
  *
  * @param from the local address to use, or null for any
  * @param limit how long to wait for an answer
@@ -38,13 +38,13 @@ import java.util.concurrent.TimeUnit;
  */
 record Inquiry(
     EventLoop loop, ChannelGroup channels, InetAddress from, Duration limit, boolean all) {
-  /** How long ranks have at least before {@link #settle} gives them up. */
+  /** The time that ranks have at least before {@link #settle} gives up on them. */
   private static final long SETTLE_NANOS = 100_000_000;
 
   private static final long TICK_NANOS = 25_000_000;
 
   /**
-   * Asks every rank.
+   * Requests a report from every rank.
    *
    * @param key of inquiries, derived from that of the connections between ranks
    * @param members where each listens, by rank
@@ -69,8 +69,8 @@ record Inquiry(
   }
 
   /**
-   * Gives up the ranks that have not answered, before the limit, if those that have answered say
-   * themselves that these are stopped, and had needed less than half of the time until now.
+   * Gives up on the missing answers before the limit, if the other answers show that these ranks
+   * are stopped, and arrived in less than half of the time so far.
    */
   private static void settle(
       List<Question> questions, List<CompletableFuture<RankAnswer>> answers) {
@@ -109,10 +109,10 @@ record Inquiry(
   }
 
   /**
-   * Asks whoever listens at an address.
+   * Sends a request to the process that listens at an address.
    *
-   * @param nRanks as the asker knows it, or 0
-   * @param target the rank, or -1 for a root or a meeting
+   * @param nRanks as this process knows it, or 0
+   * @param target the rank, or -1 for a root or a rendezvous
    */
   Question ask(SessionKey key, InetSocketAddress at, int nRanks, int target) {
     Question question = new Question(at);
@@ -124,7 +124,7 @@ record Inquiry(
     return question;
   }
 
-  /** A question on its way. */
+  /** A request in flight. */
   final class Question implements Handshake.Outcome {
     final CompletableFuture<BootstrapFrame> answer = new CompletableFuture<>();
     private final InetSocketAddress at;
@@ -153,8 +153,8 @@ record Inquiry(
     }
 
     /**
-     * Counts the time in which this thread has listened. In a process that has just begun it loads
-     * classes for longer, above all those of TLS, and what the rank has answered waits meanwhile.
+     * Counts the time in which this thread could receive the answer. A new process may spend longer
+     * on loading classes, above all those of TLS, while the rank's answer waits.
      */
     private void tick() {
       long nowNs = System.nanoTime();
@@ -172,7 +172,7 @@ record Inquiry(
               "no answer from %s within %d ms%s",
               at,
               TimeUnit.NANOSECONDS.toMillis(waitedNs),
-              stopped ? "; its process is stopped, or does nothing else" : ""));
+              stopped ? "; its process is stopped, or too busy" : ""));
     }
 
     private void fail(String why) {
@@ -182,7 +182,7 @@ record Inquiry(
     @Override
     public void welcomed(Channel connected, Handshake.Connector connector) {
       if (answer.isDone()) {
-        connected.close(); // behind the limit
+        connected.close(); // after the limit
         return;
       }
       channel = connected;
@@ -235,7 +235,7 @@ record Inquiry(
     }
   }
 
-  /** Answers one question on a connection that was admitted; the asker closes it. */
+  /** Answers one request on an admitted connection; the requesting side closes it. */
   static void answer(Channel channel, Handshake.Acceptor acceptor, Gate gate) {
     channel
         .eventLoop()

@@ -36,12 +36,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A file by which this user's other processes find the ranks of this process: where the ranks of
- * their job listen, and the key that lets its reader ask what they do, and do nothing else. Only
- * this user can read the folder. The first rank of a process writes the file when the job has
- * formed, and the last one deletes it. A killed process leaves its file, which the next process
- * that writes one deletes. Containers may share the folder: a file's name begins with the PID
- * namespace, and files of other namespaces are neither read nor deleted.
+ * A file by which this user's other processes find the ranks of this process. It holds the
+ * addresses of the job's ranks, and a key that permits dump requests and nothing else. Only this
+ * user can read the folder. The first rank of a process writes the file when the job has formed,
+ * and the last one deletes it. A killed process leaves its file, which the next process that writes
+ * one deletes. Containers may share the folder: a file's name begins with the PID namespace, and
+ * files of other namespaces are neither read nor deleted.
  *
  * @param process of the ranks
  * @param root where the ranks of the job registered
@@ -83,8 +83,8 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
   }
 
   /**
-   * Adds a rank of this process whose job has formed. The first one writes the file, soon, and not
-   * on this thread.
+   * Adds a rank of this process whose job has formed. The first rank's file is written
+   * asynchronously, on another thread.
    */
   static Written write(TcpBootstrap bootstrap, SessionKey key, List<Member> members) {
     JobEntry entry = new JobEntry(ProcessHandle.current().pid(), bootstrap.root(), key, members);
@@ -110,7 +110,7 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
   }
 
   /**
-   * Returns the entries of processes of this machine that live and belong to one user.
+   * Returns the entries of one user's live processes on this machine.
    *
    * @param of a process of that user, or {@code self}
    * @param wanted accepts the ids of the processes
@@ -243,7 +243,7 @@ record JobEntry(long process, InetSocketAddress root, SessionKey key, List<Membe
       return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(text));
     }
 
-    /** Takes a rank out. Called once by each. */
+    /** Removes a rank. Called once by each. */
     @Override
     public void close() {
       release();

@@ -22,9 +22,9 @@ import java.util.function.Function;
 import java.util.stream.Collectors;
 
 /**
- * Asks a job what it does, from a process that is none of its ranks. It finds the ranks by their
- * process on this machine, or by the job's address and secret, and asks each of them by itself: so
- * a rank that is stopped, the one that hosts the root as well, is only one that does not answer.
+ * Requests a dump of a job, from a process that is none of its ranks. It finds the ranks by their
+ * process on this machine, or by the job's address and secret. It asks each rank separately, so a
+ * stopped rank does not delay the answers of the others.
  */
 public final class JobInquiry {
   private final boolean all;
@@ -42,10 +42,10 @@ public final class JobInquiry {
   }
 
   /**
-   * Asks the jobs of which a process of this machine has a rank. May block.
+   * Requests a dump of each job in which a process of this machine has a rank. May block.
    *
    * @param process its id, or that of a process that has started ranks
-   * @return what each of its jobs does, a job for each
+   * @return one dump for each of its jobs
    * @throws InvalidUsage if no rank of that process is known
    */
   public List<CompletableFuture<JobDump>> ofProcess(long process) {
@@ -76,12 +76,12 @@ public final class JobInquiry {
   }
 
   /**
-   * Asks the job whose ranks meet at an address. May block while the name of a host is looked up.
+   * Requests a dump of the job at an address. May block while a host name is resolved.
    *
    * @param address as in FLUXCCL_ADDR
    * @param secret the job's, if it has one
-   * @return what the job does; fails with {@link Timeout} if its root does not answer, and with
-   *     {@link InvalidUsage} while ranks are missing
+   * @return the dump; fails with {@link Timeout} if its root does not answer, and with {@link
+   *     InvalidUsage} while ranks are missing
    */
   public CompletableFuture<JobDump> ofAddress(String address, Optional<JobSecret> secret) {
     RootAddress where = RootAddress.parse(address);
@@ -91,7 +91,7 @@ public final class JobInquiry {
   }
 
   private CompletableFuture<JobDump> ofRoot(InetSocketAddress root, SessionKey key) {
-    // Half of the time for the root, which may be stopped, and the other half for the ranks.
+    // Half of the limit for the root, which may be stopped; the ranks then have the full limit.
     return with(
             limit.dividedBy(2),
             inquiry ->
@@ -113,7 +113,7 @@ public final class JobInquiry {
       return CompletableFuture.failedFuture(
           Timeout.of(
               waiting.missing().isEmpty() ? FluxCclException.NO_RANK : waiting.missing().get(0),
-              "the job at %s is being set up; ranks that have not come: %s",
+              "the job at %s is being set up; missing ranks: %s",
               root,
               Message.describe(waiting.missing())));
     }
@@ -121,7 +121,7 @@ public final class JobInquiry {
     if (reason instanceof InvalidUsage) {
       return CompletableFuture.failedFuture(reason);
     }
-    // The root's process may be stopped; ranks of this machine know where the others are.
+    // The root's process may be stopped; a file of a rank on this machine has the addresses of all.
     return entryOf(root)
         .map(this::ask)
         .orElseGet(
@@ -150,7 +150,7 @@ public final class JobInquiry {
     return with(limit, inquiry -> inquiry.askAll(entry.key(), entry.members()));
   }
 
-  /** Asks on the thread of the bootstraps, which it keeps as long. */
+  /** Runs a request on the bootstraps' thread, which stays alive until the answer. */
   private <T> CompletableFuture<T> with(
       Duration time, Function<Inquiry, CompletableFuture<T>> question) {
     SharedEventLoop thread = SharedEventLoop.acquire();

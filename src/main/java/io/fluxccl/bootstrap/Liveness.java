@@ -14,9 +14,9 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Sinks;
 
 /**
- * Which ranks of the job are silent, as this rank knows it: logs changes, publishes them, and fails
- * the job if a silence lasts too long. Only on the event loop, except for {@link #silentRanks} and
- * {@link #changes}.
+ * Tracks the silent ranks of the job, as this rank knows them: logs and publishes changes, and
+ * fails the job if a silence lasts too long. Only on the event loop, except for {@link
+ * #silentRanks} and {@link #changes}.
  */
 final class Liveness {
   private static final Logger LOG = LoggerFactory.getLogger(Liveness.class);
@@ -101,7 +101,7 @@ final class Liveness {
     }
   }
 
-  /** Returns why a job fails in which a rank has been silent for so long. */
+  /** Returns the failure of a job in which a rank was silent for longer than the limit. */
   static Timeout over(int rank, Duration limit) {
     return Timeout.of(rank, "rank %s has answered no heartbeat for %s ms", rank, limit.toMillis());
   }

@@ -28,14 +28,14 @@ import reactor.core.Disposables;
 public final class LocalBootstrap extends CollectiveBootstrap {
   private static final int MESSAGE_LIMIT = BootstrapOptions.DEFAULT_MESSAGE_LIMIT;
 
-  /** After how long others notice that a rank answers no heartbeat, as by {@link TcpBootstrap}. */
+  /** The time after which other ranks notice a silent rank, as with {@link TcpBootstrap}. */
   private static final Duration SILENCE = Duration.ofSeconds(1);
 
   // By rank; filled before a caller sees any of them, and never changed.
   final List<LocalBootstrap> group;
   boolean gone;
 
-  // Of the event loop only: the timers of this rank's silence.
+  // The timers of this rank's silence. Accessed only on the event loop.
   private Disposable silencing = Disposables.disposed();
 
   private LocalBootstrap(
@@ -105,9 +105,9 @@ public final class LocalBootstrap extends CollectiveBootstrap {
   }
 
   /**
-   * Lets this rank answer no heartbeat, as if its process was stopped: for tests of what the others
-   * do then. They notice after a second, by Reactor's virtual time if a test has installed it.
-   * Nothing else changes: messages that this rank sends still arrive.
+   * Makes this rank silent, as if its process were stopped, to test how the other ranks react. They
+   * notice after a second, by Reactor's virtual time if a test has installed it. Nothing else
+   * changes: messages that this rank sends still arrive.
    *
    * @param livenessTimeout how long after that the job fails, as {@link
    *     BootstrapOptions#livenessTimeout}; zero: it does not
@@ -129,7 +129,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
         });
   }
 
-  /** Lets this rank answer heartbeats again. */
+  /** Makes this rank answer heartbeats again. */
   public void answerAgain() {
     operations.onLoop(
         () -> {
@@ -153,7 +153,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
   void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
     LocalBootstrap to = group.get(peer);
     Message copy = message.copy();
-    // A task of its own, as a network would: rings of ranks must not become deep recursions.
+    // A separate task, so that messages around a ring of ranks cause no deep recursion.
     loop.execute(
         () -> {
           if (!to.gone) {
@@ -180,7 +180,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
       silencing.dispose();
       tellOthers(false);
       for (LocalBootstrap each : group) {
-        // Behind what was transmitted before.
+        // After all messages that were transmitted before.
         loop.execute(() -> each.departed(rank()));
       }
     }

@@ -13,18 +13,18 @@ import java.util.function.BiConsumer;
 import java.util.function.IntFunction;
 
 /**
- * Messages that arrived before a receiver asked for them, and receivers that wait for messages.
- * Only on the event loop.
+ * Unexpected messages, which arrived before a receiver, and receivers that wait for messages. Only
+ * on the event loop.
  */
 final class Mailboxes {
   private static final int REMEMBERED_KEYS = 4096;
 
   private final Map<StreamKey, Mailbox> boxes = new HashMap<>();
 
-  /** What waits here for a receiver. */
+  /** The bytes of messages that wait for a receiver. */
   final WaitingBytes unreceived;
 
-  // Operations that ended early: messages that still come for them are dropped, not kept for ever.
+  // Keys of operations that ended early: messages that still arrive for them are dropped.
   private final Map<StreamKey, Boolean> abandoned =
       new LinkedHashMap<>() {
         private static final long serialVersionUID = 1L;
@@ -41,10 +41,10 @@ final class Mailboxes {
 
   /** Waits for a message. At most one of the two methods is called, once. */
   interface Receiver {
-    /** Takes the message; false when it is wanted no more, and then the next receiver gets it. */
+    /** Accepts the message; returns false to leave it to the next receiver. */
     boolean accept(Message message);
 
-    /** Learns that there will be no message. */
+    /** Called if no message will arrive. */
     void fail(FluxCclException reason);
   }
 
@@ -82,7 +82,7 @@ final class Mailboxes {
     }
   }
 
-  /** Waits for the next message, which may be here already. */
+  /** Gives the next message to a receiver, now or when it arrives. */
   void receive(StreamKey key, Receiver receiver) {
     Message message = poll(key);
     if (message == null) {
@@ -93,7 +93,7 @@ final class Mailboxes {
     }
   }
 
-  /** Returns whether a message is here. */
+  /** Returns whether a message has arrived and waits for a receiver. */
   boolean has(StreamKey key) {
     Mailbox box = boxes.get(key);
     return box != null && !box.messages.isEmpty();
@@ -118,7 +118,7 @@ final class Mailboxes {
     }
   }
 
-  /** Drops what has arrived and what will arrive for a key. */
+  /** Drops all messages for a key, including those that arrive later. */
   void abandon(StreamKey key) {
     Mailbox box = boxes.remove(key);
     if (box != null) {
@@ -181,7 +181,7 @@ final class Mailboxes {
     }
   }
 
-  // Never both at once: a message for which a receiver waits does not stay here.
+  // At least one of the queues is empty: a message for which a receiver waits is delivered at once.
   private static final class Mailbox {
     final ArrayDeque<Message> messages = new ArrayDeque<>();
     final ArrayDeque<Receiver> receivers = new ArrayDeque<>();

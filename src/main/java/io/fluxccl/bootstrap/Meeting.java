@@ -33,10 +33,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The place where the processes of a job meet before each of its generations, or the ranks of a
- * failed job that live, to go on without the others. Whichever process can listen at the job's
- * address hosts the meeting; when it dies, another one does. So the meeting outlives every process,
- * as long as one of them runs on the host of the address. Thread-safe.
+ * The rendezvous at which the processes of a job form each of its generations, or the surviving
+ * ranks of a failed job form a smaller group. A process that can listen at the job's address hosts
+ * it; if that process dies, another one takes over. So the rendezvous continues as long as one
+ * process runs on the host of the address. Thread-safe.
  */
 @io.fluxccl.Experimental
 public final class Meeting implements AutoCloseable {
@@ -50,13 +50,13 @@ public final class Meeting implements AutoCloseable {
   private final SharedEventLoop thread;
   private final EventLoop loop;
 
-  // The rest is of the event loop only.
+  // The fields below are accessed only on the event loop.
   private final DefaultChannelGroup channels;
   private MeetingHost host;
   private Session session;
   private Attendance attendance;
 
-  /** Ends the attendance when it takes too long; null while a generation runs without this rank. */
+  /** Fails the wait at its deadline; null while a generation runs without this process. */
   private ScheduledFuture<?> timer;
 
   private Patience refusals;
@@ -71,10 +71,10 @@ public final class Meeting implements AutoCloseable {
       Attend request, CompletableFuture<Membership> result, Deadline deadline) {}
 
   /**
-   * Creates a meeting that this process does not attend yet.
+   * Creates a rendezvous; {@link #attend} then joins its next generation.
    *
-   * @param place the rank that this process wishes, how many ranks a full generation has, and the
-   *     address; a unique id is refused, because its root dies with the process that created it
+   * @param place the requested rank, the number of ranks of a full generation, and the address. A
+   *     unique id is refused, because its root dies with the process that created it
    * @param options secret, heartbeat interval and name
    * @param least the fewest ranks that a generation after the first may have
    * @param patience how long a smaller generation waits for more ranks
@@ -85,13 +85,13 @@ public final class Meeting implements AutoCloseable {
   }
 
   /**
-   * Creates a meeting of the ranks of a job that has failed. A generation begins once all of them
-   * that live have come; dead are those that nothing listens for any more, and those that {@link
-   * #attend} is told of.
+   * Creates the rendezvous of the ranks of a failed job. The next generation forms once all of them
+   * have joined, except dead ranks and those that {@link #attend} names as lost. A rank is dead if
+   * its port refuses connections.
    *
-   * @param failed the bootstrap of this process's rank; to be closed after the meeting, because it
-   *     is by this that the others see that it lives
-   * @param generation the number that the failed job has
+   * @param failed the bootstrap of this process's rank; close it after the rendezvous, because its
+   *     open port shows the others that this rank is alive
+   * @param generation the generation number of the failed job
    */
   public Meeting(TcpBootstrap failed, long generation) {
     this(MeetingPlace.of(failed, generation), 1, Duration.ZERO);
@@ -109,14 +109,13 @@ public final class Meeting implements AutoCloseable {
   /**
    * Waits for the next generation and takes part in it. One call at a time.
    *
-   * @param previous this process's place in the last generation it was told of, or null
-   * @param lost a rank of that generation that is known not to come
-   * @param deadline by when the generation must have begun; as much time again whenever a smaller
-   *     generation that went on without this process has ended
-   * @return the place in the generation; fails with {@link Timeout}, naming ranks that have not
-   *     come, with {@link InvalidUsage} if the others expect another number of ranks or another
-   *     secret, or with {@link Aborted} if the other ranks of a failed job have gone on without
-   *     this one
+   * @param previous this process's place in its latest generation, or null
+   * @param lost a rank of that generation that is known not to join
+   * @param deadline by when the generation must have formed; restarts whenever a generation that
+   *     ran without this process has ended
+   * @return the place in the generation. Fails with {@link Timeout}, naming missing ranks. Fails
+   *     with {@link InvalidUsage} if the others expect another number of ranks or another secret,
+   *     and with {@link Aborted} if the other ranks of a failed job have continued without this one
    */
   public CompletableFuture<Membership> attend(
       Membership previous, OptionalInt lost, Deadline deadline) {
@@ -162,7 +161,7 @@ public final class Meeting implements AutoCloseable {
   }
 
   private static Aborted wasClosed() {
-    return new Aborted(FluxCclException.NO_RANK, "the meeting was closed");
+    return new Aborted(FluxCclException.NO_RANK, "the rendezvous was closed");
   }
 
   private void startTimer(Deadline deadline) {
@@ -180,7 +179,7 @@ public final class Meeting implements AutoCloseable {
     }
   }
 
-  /** Limits a wait again that had no limit while a generation ran. */
+  /** Restarts the timer of a wait that had none while a generation ran. */
   private void restartTimer() {
     if (attendance != null && timer == null) {
       startTimer(Deadline.after(attendance.deadline.timeout()));
@@ -195,7 +194,7 @@ public final class Meeting implements AutoCloseable {
     return result;
   }
 
-  // ---- reaching the host, or being it ----
+  // ---- connecting to the host, or becoming it ----
 
   private void reach() {
     place
@@ -207,7 +206,7 @@ public final class Meeting implements AutoCloseable {
             (connecting, failure) -> {
               FluxCclException reason = failure == null ? null : FluxCclException.from(failure);
               if (reason != null && reason.getCause() instanceof UnknownHostException) {
-                again(reason.getMessage()); // a name may get its address later than we are started
+                again(reason.getMessage()); // a name may get its address after this process starts
               } else if (reason != null && attendance != null) {
                 end().completeExceptionally(reason);
               }
@@ -276,7 +275,7 @@ public final class Meeting implements AutoCloseable {
                     "%s is refused: the job at %s has %s ranks",
                     place, place.address(), expectedRanks));
       } else {
-        again("it is no meeting: its ranks join one generation only");
+        again("it is the root of a job without generations");
       }
     }
 
@@ -301,7 +300,7 @@ public final class Meeting implements AutoCloseable {
     }
   }
 
-  // ---- what the host says ----
+  // ---- messages of the host ----
 
   private void convened(Convened news) {
     if (attendance == null) {
@@ -358,14 +357,17 @@ public final class Meeting implements AutoCloseable {
     @Override
     public void channelInactive(ChannelHandlerContext ctx) {
       session = null;
-      String why = "the process that hosts the meeting at " + place.address() + " is gone";
+      String why = "lost the process that hosts the rendezvous at " + place.address();
       broken(new RemoteFailure(FluxCclException.NO_RANK, why));
       restartTimer();
       again(why);
     }
   }
 
-  /** Leaves the meeting. A wait for the next generation fails. Waits for nothing. Idempotent. */
+  /**
+   * Leaves the rendezvous, without waiting. A pending wait for the next generation fails.
+   * Idempotent.
+   */
   @Override
   public void close() {
     try {
@@ -384,7 +386,7 @@ public final class Meeting implements AutoCloseable {
       end().completeExceptionally(wasClosed());
     }
     if (host != null) {
-      host.close(); // now: a generation that it still began would end with it
+      host.close(); // now: a generation that it still formed would end with it
     }
     if (session != null) {
       session.sendGoodbye();

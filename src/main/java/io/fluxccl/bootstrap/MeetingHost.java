@@ -35,22 +35,26 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The process that listens at the job's address. It collects those who come, decides when a
- * generation begins and who is in it, and opens the root of its bootstrap. Members stay connected,
- * so that their death is known at once. Only on the event loop.
+ * The server at the job's address. It collects the processes that join, decides when a generation
+ * forms and which of them are its members, and opens the root of its bootstrap. Members stay
+ * connected, so that the server notices their death at once. Only on the event loop.
  */
 final class MeetingHost extends Gate {
   private static final Logger LOG = LoggerFactory.getLogger(MeetingHost.class);
 
-  /** How long survivors have that are expected, although a connection with them was never seen. */
+  /**
+   * Time that a new host waits for survivors of the last generation that have not connected to it
+   * yet.
+   */
   private static final long SETTLE_MILLIS = 1_000;
 
   /**
-   * How long members have that are connected and have not come: on a busy machine some are late.
+   * Time that the host waits for connected members that have not asked to join: on a busy machine
+   * some are late.
    */
   private static final long SILENT_MILLIS = 5_000;
 
-  /** How often it is checked which ranks of a failed job, that have not come, still live. */
+  /** Interval at which the host probes the missing ranks of a failed job. */
   private static final long PROBE_MILLIS = 100;
 
   private static final int ATTEND_LIMIT = 1 << 20;
@@ -58,10 +62,13 @@ final class MeetingHost extends Gate {
   /** The roots that this process has opened, by the address at which they listen. */
   private static final Map<InetSocketAddress, BootstrapRoot> ROOTS = new ConcurrentHashMap<>();
 
-  /** That of the last generation; ends unused if its members were told of it and do not come. */
+  /** The root of the latest generation. The next generation closes it if no rank is connected. */
   private Optional<BootstrapRoot> newestRoot = Optional.empty();
 
-  /** Its first member was told this; null before the first. */
+  /**
+   * The {@code Convened} frame sent to rank 0 of the latest generation; null before the first
+   * generation.
+   */
   private Convened newest;
 
   private final EventLoop loop;
@@ -90,9 +97,9 @@ final class MeetingHost extends Gate {
     return ROOTS.get(address);
   }
 
-  /** Listens. Fails where another process does, or the address is not of this host. */
+  /** Listens. Fails if another process listens there, or if the address is not this host's. */
   CompletableFuture<InetSocketAddress> open(InetSocketAddress address) {
-    return Frames.listen(loop, address, this, channels, "the meeting", FluxCclException.NO_RANK)
+    return Frames.listen(loop, address, this, channels, "the rendezvous", FluxCclException.NO_RANK)
         .thenApply(
             bound -> {
               listener = bound;
@@ -139,7 +146,7 @@ final class MeetingHost extends Gate {
     session.replace(acceptor, ATTEND_LIMIT);
   }
 
-  // ---- who takes part ----
+  // ---- the participants ----
 
   private List<Session> waiting() {
     return sessions.stream().filter(each -> each.request != null).toList();
@@ -153,7 +160,7 @@ final class MeetingHost extends Gate {
     decide();
   }
 
-  /** Begins a generation if all are there who are expected. Called whenever that may change. */
+  /** Forms a generation if all expected processes have joined. Called whenever that may change. */
   private void decide() {
     List<Session> waiting = waiting();
     if (closed || convening || waiting.isEmpty()) {
@@ -167,7 +174,7 @@ final class MeetingHost extends Gate {
     if (!complete && place.isFailed(last)) {
       complete = areAllHere(last, survivors);
       if (!complete) {
-        // Those that live may be about to come.
+        // Live ranks may be about to join.
         later(() -> probe(waiting, survivors), TimeUnit.MILLISECONDS.toNanos(PROBE_MILLIS));
       }
     } else if (!complete && !survivors.isEmpty() && waiting.size() >= least) {
@@ -202,14 +209,14 @@ final class MeetingHost extends Gate {
         .toList();
   }
 
-  /** Returns ranks of the last generation that are known not to come. */
+  /** Returns ranks of the last generation that are known not to join. */
   private Set<Integer> lost(List<Session> survivors) {
     Set<Integer> lost = new HashSet<>(dead);
     survivors.forEach(each -> lost.addAll(each.request.lost()));
     return lost;
   }
 
-  /** Whether all members of the last generation have come, but for those that are lost. */
+  /** Returns whether all members of the last generation have joined, except lost ones. */
   private boolean areAllHere(long last, List<Session> survivors) {
     Set<Integer> lost = lost(survivors);
     if (last == generation) {
@@ -222,7 +229,7 @@ final class MeetingHost extends Gate {
     return IntStream.range(0, size).allMatch(lost::contains);
   }
 
-  /** Looks whether the ranks of a failed job live that have not come. */
+  /** Probes whether the missing ranks of a failed job are alive. */
   private void probe(List<Session> waiting, List<Session> survivors) {
     for (int rank : missing(waiting, lost(survivors))) {
       if (probed.add(rank)) {
@@ -250,8 +257,8 @@ final class MeetingHost extends Gate {
   }
 
   /**
-   * Tells those who wait which ranks nobody has come for yet. While a generation runs, newcomers
-   * learn that they may have to wait for long, and its members, if it has room, of newcomers.
+   * Sends the list of missing ranks to each waiting process. While a generation runs, sends a
+   * {@link Spare} to newcomers instead and, if the generation has free ranks, to its members.
    */
   private void sendMissing(List<Session> waiting, List<Session> survivors, long last) {
     List<Session> running =
@@ -266,14 +273,14 @@ final class MeetingHost extends Gate {
         running.forEach(each -> each.send(new Spare()));
       }
     }
-    // In another job those that are lost are to be replaced.
+    // Except after a failed job, lost ranks are to be replaced, so they are missing, too.
     List<Integer> missing = missing(waiting, place.isFailed(last) ? lost(survivors) : Set.of());
     waiting.stream()
         .filter(each -> running.isEmpty() || !newcomers.contains(each))
         .forEach(each -> each.send(new Waiting(missing)));
   }
 
-  // ---- a generation begins ----
+  // ---- a generation forms ----
 
   private void convene(long next, List<Session> survivors, List<Session> waiting) {
     List<Session> chosen = new ArrayList<>(survivors);
@@ -305,7 +312,7 @@ final class MeetingHost extends Gate {
 
   /**
    * Returns members by rank. In a full generation survivors keep their ranks and newcomers get the
-   * free ones, by their wishes; in a smaller one survivors move up.
+   * free ones, if possible as requested. In a smaller one, survivors keep their order.
    */
   private Session[] ranked(List<Session> chosen) {
     Session[] members = new Session[chosen.size()];
@@ -341,16 +348,16 @@ final class MeetingHost extends Gate {
       member.send(new Convened(next, rank, previous, jobId, root));
     }
     newest = new Convened(next, 0, previous, jobId, root);
-    // One may have died while the root was being opened.
+    // A member may have died while the root was being opened.
     Arrays.stream(members).filter(each -> !sessions.contains(each)).forEach(this::gone);
     LOG.debug("generation {} has {} ranks", next, members.length);
     roundBeganNanos = System.nanoTime();
     decide();
   }
 
-  /** Lets the other members know, who may be waiting for it in their set-up. */
+  /** Notifies the other members that this member is dead; they may be waiting for it in set-up. */
   private void gone(Session member) {
-    String why = Text.of("rank %d of generation %d is gone", member.rank, member.memberOf);
+    String why = Text.of("rank %d of generation %d has left or died", member.rank, member.memberOf);
     Failed news = new Failed(ErrorCode.REMOTE_FAILURE, member.rank, why);
     List.copyOf(sessions).stream()
         .filter(each -> each.memberOf == member.memberOf && each.request == null)

@@ -13,12 +13,12 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * Where a {@link Meeting} takes place, and whose it is.
+ * The address, key and options of a rendezvous, and the failed job whose ranks take part, if any.
  *
- * @param rank the one that this process wishes, or has in the job that has failed
- * @param nRanks how many a full generation, or that job, has
- * @param failed the job that has failed, if only its ranks meet; else null
- * @param failedGeneration the number of that
+ * @param rank the rank that this process requests, or has in the failed job
+ * @param nRanks the number of ranks of a full generation, or of the failed job
+ * @param failed the failed job, if only its ranks take part; else null
+ * @param failedGeneration the generation number of the failed job
  */
 record MeetingPlace(
     RootAddress address,
@@ -29,9 +29,9 @@ record MeetingPlace(
     TcpBootstrap failed,
     long failedGeneration) {
   /**
-   * Returns the place of a job's generations.
+   * Returns the rendezvous of a job's generations.
    *
-   * @param least the fewest ranks of one
+   * @param least the fewest ranks of a generation
    */
   static MeetingPlace of(RankEnvironment place, BootstrapOptions options, int least) {
     if (least < 1 || least > place.nRanks()) {
@@ -39,7 +39,7 @@ record MeetingPlace(
     }
     if (place.uniqueId().isPresent()) {
       throw new InvalidUsage(
-          "generations meet at an address, which any process can take over, not at a unique id;"
+          "generations need an address, which any process can take over, not a unique id;"
               + " set FLUXCCL_ADDR and FLUXCCL_SECRET");
     }
     SessionKey key = SessionKey.of(options.secret().or(place::secret), place.jobIdentity());
@@ -47,7 +47,7 @@ record MeetingPlace(
     return new MeetingPlace(address, key, place.rank(), place.nRanks(), options, null, 0);
   }
 
-  /** Returns the place of the ranks of a job that has failed: where they registered. */
+  /** Returns the rendezvous of a failed job's ranks: the address where they registered. */
   static MeetingPlace of(TcpBootstrap failed, long generation) {
     InetSocketAddress root = failed.root();
     return new MeetingPlace(
@@ -60,7 +60,7 @@ record MeetingPlace(
         generation);
   }
 
-  /** Whether a generation is the job that has failed, and none that its ranks formed since. */
+  /** Returns whether a generation is the failed job, and not one that its ranks formed later. */
   boolean isFailed(long generation) {
     return failed != null && generation == failedGeneration;
   }
@@ -83,10 +83,10 @@ record MeetingPlace(
   }
 
   /**
-   * Returns why there is nothing to wait for, if ranks of the job that has failed have left in good
-   * order. On the event loop.
+   * Returns the failure of this rank if other ranks have left the failed job in good order;
+   * otherwise empty. On the event loop.
    *
-   * @param lost ranks that are not waited for
+   * @param lost ranks for which the rendezvous does not wait
    */
   CompletableFuture<Optional<Aborted>> refusal(long generation, List<Integer> lost) {
     return isFailed(generation)
@@ -97,11 +97,11 @@ record MeetingPlace(
         : CompletableFuture.completedFuture(Optional.empty());
   }
 
-  /** Returns the failure of a rank without which the others have gone on. */
+  /** Returns the failure of a rank without which the others have continued. */
   Aborted goneOn(int other) {
     return Aborted.of(
         other,
-        "%s is late: %s left the job that has failed, or went on without this one",
+        "%s joined too late: %s left the failed job or continued in a smaller group",
         this,
         other == FluxCclException.NO_RANK ? "the others" : "rank " + other);
   }
@@ -115,15 +115,15 @@ record MeetingPlace(
   /**
    * Returns the failure of a wait.
    *
-   * @param missing ranks that nobody has come for, as far as is known
-   * @param trouble what is known without them
+   * @param missing the missing ranks, as far as this process knows
+   * @param trouble the reason, if no missing rank is known
    */
   Timeout late(Duration limit, List<Integer> missing, String trouble) {
     long millis = limit.toMillis();
     if (missing.isEmpty()) {
       return Timeout.of(
           FluxCclException.NO_RANK,
-          "no generation of the job at %s began within %s ms: %s",
+          "no generation of the job at %s started within %s ms: %s",
           address,
           millis,
           trouble);
@@ -131,14 +131,15 @@ record MeetingPlace(
     return failed == null
         ? Timeout.of(
             missing.get(0),
-            "no generation of the job at %s began within %s ms: nobody has come for ranks %s of %s",
+            "no generation of the job at %s started within %s ms: ranks %s of %s did not join;"
+                + " start them with this address and secret",
             address,
             millis,
             missing,
             nRanks)
         : Timeout.of(
             missing.get(0),
-            "%s: the ranks %s of the job that has failed live, but did not come within %s ms",
+            "%s: ranks %s of the failed job are alive, but did not join within %s ms",
             this,
             missing,
             millis);

@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * A process's place in one generation of a job, as a {@link Meeting} decided it. Join it by {@link
+ * A process's place in one generation of a job, as a {@link Meeting} assigned it. Join it by {@link
  * TcpBootstrap#initialize(Membership)}. Immutable.
  */
 @Experimental
@@ -23,10 +23,10 @@ public final class Membership {
   private final SessionKey key;
   private final InetSocketAddress root;
 
-  /** Completes when a member dies, or the meeting is lost, after this was decided. */
+  /** Completes when a member dies, or when the rendezvous loses its host. */
   private final CompletableFuture<FluxCclException> broken = new CompletableFuture<>();
 
-  /** Completes when processes wait for the next generation, and this one has room for them. */
+  /** Completes when processes wait for the next generation, and this one has free ranks. */
   private final CompletableFuture<Void> newcomers = new CompletableFuture<>();
 
   Membership(
@@ -43,7 +43,7 @@ public final class Membership {
   }
 
   /**
-   * Returns the place of a rank whose job no meeting has decided: to attend the first one.
+   * Returns the place of a rank in a job that no rendezvous has formed: to attend the first one.
    *
    * @param job initialized
    * @param generation the number that the job has

@@ -5,7 +5,7 @@ import io.fluxccl.FluxCclException;
 import java.util.List;
 
 /**
- * One message, or the news that there will be none because a rank left before it gave its part.
+ * One message, or a notice that a rank left before it sent its part.
  *
  * @param leftRank the rank that left, or {@link FluxCclException#NO_RANK} for a message
  */
@@ -25,7 +25,7 @@ record Message(byte[] bytes, int leftRank) {
     return leftRank != FluxCclException.NO_RANK;
   }
 
-  /** Returns ranks for an error, those beyond the first ones as a number. */
+  /** Returns ranks for an error: the first ones, and the number of the others. */
   static String describe(List<Integer> ranks) {
     int more = ranks.size() - SHOWN_RANKS;
     return more <= 0 ? ranks.toString() : ranks.subList(0, SHOWN_RANKS) + " and " + more + " more";

@@ -11,7 +11,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.stream.Stream;
 
-/** Which of this host's addresses to use. */
+/** Chooses among this host's addresses. */
 final class NetworkAddresses {
   private static final List<String> VIRTUAL = List.of("docker", "br-", "veth", "virbr", "cni");
 

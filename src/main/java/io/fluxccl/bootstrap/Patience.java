@@ -4,15 +4,15 @@ package io.fluxccl.bootstrap;
 import java.time.Duration;
 
 /**
- * How long a rank tolerates an answer at the job's address that is not the job's. An earlier job
- * may be about to release the port, and rank 0 tries to bind it for as long. Nobody can prove to a
- * rank with another secret that he refuses it in the job's name, so a single refusal, which may be
- * forged, fails no rank. Only on the event loop.
+ * Limits how long a rank retries while another service answers at the job's address. An earlier job
+ * may be about to release the port, and rank 0 retries its bind for a similar time. A refusal under
+ * a different secret cannot be authenticated and may be forged. A rank therefore fails only if
+ * refusals persist. Only on the event loop.
  */
 final class Patience {
   private static final int SHARE_OF_TIMEOUT = 4;
 
-  /** How long one that was connected may take to connect again before it counts as dead. */
+  /** The time in which a rank that was connected must reconnect before it counts as dead. */
   static final long RETURN_MILLIS = 1000;
 
   private final long nanos;
@@ -26,7 +26,7 @@ final class Patience {
     nanos = Math.min(Rendezvous.BIND_RETRY_NANOS, timeout.toNanos() / SHARE_OF_TIMEOUT);
   }
 
-  /** Learns of such an answer; returns whether it is the first one in a row. */
+  /** Records such an answer; returns whether it is the first one in a row. */
   boolean begins() {
     boolean first = !began;
     if (first) {
@@ -36,12 +36,12 @@ final class Patience {
     return first;
   }
 
-  /** Returns whether there were only such answers for too long. */
+  /** Returns whether all answers have been such answers for too long. */
   boolean isOver() {
     return began && System.nanoTime() - beganNanos >= nanos;
   }
 
-  /** Learns of another answer. */
+  /** Records any other answer, which ends the row. */
   void reset() {
     began = false;
   }

@@ -49,7 +49,7 @@ final class PeerLink extends ResumingSession {
     return attached;
   }
 
-  /** Whether the loss of this connection says nothing about the peer's life. */
+  /** Returns whether losing this connection does not mean that the peer has died. */
   boolean orderly() {
     return receivedGoodbye() || sentGoodbye() || !attached;
   }
@@ -122,8 +122,8 @@ final class PeerLink extends ResumingSession {
   }
 
   /**
-   * The way to one peer: connected when it is first needed, and again and again while a message
-   * waits for it.
+   * The connection to one peer: opened when it is first needed, and retried while a message waits
+   * for it.
    */
   static final class Outgoing implements Handshake.Outcome {
     private static final long FIRST_BACKOFF_MILLIS = 10;
@@ -161,7 +161,7 @@ final class PeerLink extends ResumingSession {
       }
     }
 
-    /** Connects without a message to send, trying for so long. */
+    /** Connects without a message to send, and retries for {@code nanos}. */
     void open(long nanos) {
       keepTryingUntil = System.nanoTime() + nanos;
       if (link == null && !shut) {
@@ -186,7 +186,7 @@ final class PeerLink extends ResumingSession {
       return queue.isEmpty();
     }
 
-    /** Sends no more: the peer is gone, or this rank leaves. */
+    /** Fails queued messages and sends no more: the peer has left, or this rank leaves. */
     void shut(FluxCclException reason) {
       shut = true;
       Queued queued;

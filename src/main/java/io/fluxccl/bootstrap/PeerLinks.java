@@ -63,14 +63,14 @@ final class PeerLinks extends Gate {
     return listening;
   }
 
-  /** Learns the addresses of all ranks, and goes on with the handshakes that wait. */
+  /** Sets the addresses of all ranks, and continues the handshakes that wait for the key. */
   void begin(SessionKey jobKey, List<Member> all) {
     members = all;
     key.complete(jobKey);
     entry = JobEntry.write(bootstrap, jobKey.of(LinkKind.INQUIRY), all);
   }
 
-  /** Asks all ranks what they do, each on a connection of its own; this rank as well. */
+  /** Requests a report from every rank, including this one, each over a separate connection. */
   CompletableFuture<JobDump> inquire(boolean all, Duration limit) {
     return new Inquiry(bootstrap.loop, channels, from, limit, all)
         .askAll(jobKey().of(LinkKind.INQUIRY), members);
@@ -109,7 +109,7 @@ final class PeerLinks extends Gate {
     }
   }
 
-  /** A rank has left: messages that wait for a connection with it fail. */
+  /** Fails messages that wait for a connection with a rank that has left. */
   void onDeparture(int peer) {
     PeerLink.Outgoing link = outgoing.get(peer);
     if (link != null) {
@@ -118,7 +118,10 @@ final class PeerLinks extends Gate {
     queueDrained();
   }
 
-  /** The root is gone: notifies the other ranks of those that left, and begins to watch them. */
+  /**
+   * Called when the root has left or died: sends the departed ranks to the others, and begins to
+   * watch them.
+   */
   void replaceRoot(boolean orderly) {
     rootDied = !orderly;
     rootLeft = orderly;
@@ -132,7 +135,7 @@ final class PeerLinks extends Gate {
 
   /**
    * Without the root, ranks watch each other: each keeps a connection with the next that has not
-   * left, so that every death is noticed and the news reaches all ranks.
+   * left, so that every death is noticed and reported to all ranks.
    */
   void watchNext() {
     int n = bootstrap.nRanks();
@@ -146,8 +149,8 @@ final class PeerLinks extends Gate {
   }
 
   /**
-   * Learns which ranks have left. After a root that left in good order nobody tells of them: those
-   * that live still listen, and one that died meanwhile can't be told from one that left.
+   * Probes which ranks have left. After the root has left, departures are not announced. Live ranks
+   * still accept connections; a rank that refuses has left or died.
    *
    * @return completes when all have answered, or after a second
    */
@@ -174,7 +177,7 @@ final class PeerLinks extends Gate {
     return answered;
   }
 
-  /** Asks whether a rank still listens. */
+  /** Probes whether a rank still listens. */
   void probe(int peer, Runnable perhaps, Runnable no) {
     Frames.probe(bootstrap.loop, members.get(peer).address(), channels, perhaps, no);
   }
@@ -196,7 +199,7 @@ final class PeerLinks extends Gate {
     return flushed != null;
   }
 
-  /** Learns that a connection has no queue any more. */
+  /** Called when a connection has no queue any more. */
   void queueDrained() {
     if (flushed != null
         && !(bootstrap.control.isResuming() && answers(bootstrap.control.rootHost()))
@@ -206,7 +209,9 @@ final class PeerLinks extends Gate {
     }
   }
 
-  /** Whether leaving waits for the connection with a rank: a silent one would take too long. */
+  /**
+   * Returns whether leaving waits for the connection with a rank: a silent one would take too long.
+   */
   private boolean answers(int peer) {
     return !bootstrap.silentRanks().contains(peer);
   }
@@ -222,7 +227,7 @@ final class PeerLinks extends Gate {
     incoming.values().forEach(PeerLink::sendGoodbye);
   }
 
-  /** Fails what waits to be sent. From now on the loss of a connection is no failure. */
+  /** Fails queued messages. From now on the loss of a connection is no failure. */
   void stopSending(String why) {
     leaving = true;
     if (entry != null) {
@@ -290,21 +295,21 @@ final class PeerLinks extends Gate {
   }
 
   /**
-   * Learns that a rank to watch can't be reached. If the root has died it may have died as well;
-   * after a root that left in good order it has more likely left, too.
+   * Called if a watched rank can't be reached. If the root has died, the rank may have died as
+   * well, so the job fails. If the root has left in good order, the rank has more likely left, too.
    */
   void unreachable(int peer) {
     if (rootDied && !leaving && !isFlushing() && !bootstrap.hasDeparted(peer)) {
       bootstrap.fail(
           RemoteFailure.of(
               peer,
-              "%s: the root is gone, and rank %s can't be reached",
+              "%s: the root has died, and rank %s can't be reached",
               bootstrap.describe(),
               peer));
     }
   }
 
-  /** Learns that a connection is closed; fails the job unless it closed in good order. */
+  /** Called when a connection is closed; fails the job unless it closed in good order. */
   void closed(PeerLink link) {
     int peer = link.peer();
     if (link.incoming()) {

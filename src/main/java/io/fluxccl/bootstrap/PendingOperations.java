@@ -57,7 +57,9 @@ final class PendingOperations {
     }
   }
 
-  /** Names the rank that answers no heartbeat, or else those for which the operation waits. */
+  /**
+   * Returns a time-out that names the silent rank, or else the ranks for which the operation waits.
+   */
   Timeout late(String operation, List<Integer> peers, Deadline deadline) {
     OptionalInt silent = bootstrap.unresponsiveRank();
     boolean one = peers.size() == 1;

@@ -19,8 +19,8 @@ import java.util.stream.Stream;
  *
  * <p>FluxCCL's own: FLUXCCL_RANK, FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK, FLUXCCL_LOCAL_SIZE,
  * FLUXCCL_ADDR ({@code ip:port} or {@code interface:ip:port}), FLUXCCL_UNIQUE_ID (base64),
- * FLUXCCL_SECRET, FLUXCCL_SECRET_FILE. Where all ranks run on one host, address and secret may be
- * left out: a loopback port is derived from the job's identity.
+ * FLUXCCL_SECRET, FLUXCCL_SECRET_FILE. If all ranks run on one host, address and secret may be left
+ * out: a loopback port is derived from the job's identity.
  *
  * @param launcher the launcher whose variables were found, or {@code none}
  * @param sizeVariable the name of the variable with the number of ranks; empty without a launcher
@@ -29,8 +29,7 @@ import java.util.stream.Stream;
  * @param localRank this rank's number on its host, if the launcher sets it
  * @param localSize how many ranks run on this host, if the launcher sets it
  * @param address the address at which rank 0 hosts the root, given or derived
- * @param jobIdentity a text that only this job's ranks have, where the address was derived; else
- *     empty
+ * @param jobIdentity a text that only this job's ranks have, if the address was derived; else empty
  * @param uniqueId the id to join by; it has precedence over the address
  * @param secret the job's secret, if one is given
  */
@@ -135,7 +134,7 @@ public record RankEnvironment(
   }
 
   /**
-   * Returns this place with an address at which the ranks meet, and without an id.
+   * Returns this place with an address of the root, and without an id.
    *
    * @throws InvalidUsage if the address has another form than FLUXCCL_ADDR
    */

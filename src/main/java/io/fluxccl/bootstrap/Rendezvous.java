@@ -16,10 +16,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Where a rank finds the other ranks, and with which key.
+ * The address of the root at which a rank joins its job, and the key.
  *
  * @param from the local address to use, or null for any
- * @param hosted the root itself, when this process hosts it, held by one use; or null
+ * @param hosted the root itself, if this process hosts it, with one use counted for this rank; or
+ *     null
  * @param rootRank the rank that hosts the root, or -1 when that is not known
  */
 record Rendezvous(
@@ -69,7 +70,7 @@ record Rendezvous(
     InetAddress from = options.networkInterface().map(NetworkAddresses::ofInterface).orElse(null);
     BootstrapRoot hosted = hostedFor(id);
     if (hosted != null) {
-      hosted.use(); // last: if the interface is unknown, no rank would ever leave it
+      hosted.use(); // last: if the interface is unknown, no rank would release it
     }
     return new Rendezvous(
         SessionKey.of(id.secret()), from, id.address(), hosted, FluxCclException.NO_RANK);
@@ -92,7 +93,9 @@ record Rendezvous(
     }
   }
 
-  /** Refuses an address that others can reach, unless there is a secret or leave to do without. */
+  /**
+   * Refuses an address that others can reach, unless there is a secret or the options allow none.
+   */
   static InetAddress checkTrusted(
       InetAddress ip, RootAddress address, SessionKey key, BootstrapOptions options, String who) {
     if (key.guarded() || ip.isLoopbackAddress()) {
@@ -111,7 +114,7 @@ record Rendezvous(
   /**
    * Finds the rendezvous of an address; rank 0 opens the root there.
    *
-   * @param wanted whether the search is still worth the effort
+   * @param wanted whether the caller still waits for the result
    */
   record Search(
       TcpBootstrap bootstrap,

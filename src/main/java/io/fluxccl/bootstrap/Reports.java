@@ -21,11 +21,11 @@ import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** What one rank answers when it is asked what it does: a part for each of its communicators. */
+/** The report with which one rank answers dump requests: a part for each of its communicators. */
 final class Reports {
   private static final Logger LOG = LoggerFactory.getLogger(Reports.class);
   private static final String HOST = HostIdentity.hostName();
-  // Longer than a busy machine stops a thread.
+  // Longer than a busy machine delays a thread.
   private static final long GRACE_MILLIS = 5000;
   private static final int MOST_BYTES = BootstrapFrameCodec.CONTROL_LIMIT - 64;
 
@@ -102,7 +102,7 @@ final class Reports {
         });
   }
 
-  /** Returns the answer to somebody who asks; without all calls if it were too long. */
+  /** Returns the answer to a dump request; without all calls if it would be too long. */
   Report answer(boolean all) {
     RankReport report = make();
     byte[] content = report.encode(all);

@@ -23,10 +23,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A session that goes on with another connection when its own is reset, for both processes live: a
- * process that dies ends its connections without a reset, or no longer listens. Frames but
- * heartbeats are kept until the other side confirms them, and sent again. The side that connected
- * connects again; the other one asks meanwhile whether that still listens. Only on the event loop.
+ * A session that continues on another connection when its own is reset, because both processes are
+ * alive: a dead process ends its connections without a reset, or no longer listens. All frames
+ * except heartbeats are kept until the other side confirms them, and sent again. The side that
+ * connected reconnects; meanwhile the other side probes whether it still listens. Only on the event
+ * loop.
  */
 abstract class ResumingSession extends FrameSession implements Handshake.Outcome {
   private static final Logger LOG = LoggerFactory.getLogger(ResumingSession.class);
@@ -59,19 +60,22 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     this.id = id;
   }
 
-  /** Whether a reset now is no end: both sides know each other, and neither leaves. */
+  /**
+   * Returns whether the session survives a reset now: both sides know each other, and neither
+   * leaves.
+   */
   abstract boolean mayResume();
 
   /**
-   * On the side that connected: connects again, for this as the outcome. On the other side: asks
-   * whether the connector still listens; {@link #later} if it may, {@link #end} if not.
+   * On the side that connected, reconnects with this as the outcome. On the other side, probes
+   * whether the connector still listens, and calls {@link #later} if it may, {@link #end} if not.
    */
   abstract void seek();
 
-  /** Learns that the session is over. */
+  /** Called when the session is over. */
   abstract void ended();
 
-  /** Learns that the session goes on with another connection. */
+  /** Called when the session continues on another connection. */
   void resumed() {}
 
   final boolean isResuming() {
@@ -99,7 +103,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
   @Override
   final ChannelFuture write(BootstrapFrame frame) {
     if (isHeartbeat(frame) && !channel().isWritable()) {
-      // The bytes that already wait are a sign of life once the other side reads them.
+      // The queued bytes serve as a heartbeat once the other side reads them.
       return channel().newSucceededFuture();
     }
     if (counts(frame)) {
@@ -117,7 +121,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     return super.write(frame).addListener((ChannelFuture done) -> written(done));
   }
 
-  // A write may learn of the reset, and then a read finds nothing but the end.
+  // A write may report the reset; a later read then finds only the end of the stream.
   private void written(ChannelFuture done) {
     reset |= done.channel() == channel() && isReset(done.cause());
   }
@@ -138,7 +142,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     keptBytes -= bytes(kept.remove());
   }
 
-  /** Forgets what has arrived; returns whether all the rest is here. */
+  /** Drops the kept frames that have arrived; returns whether all later frames are kept. */
   private boolean confirmed(long arrived) {
     if (arrived > sent || arrived < sent - kept.size()) {
       return false;
@@ -152,7 +156,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
   @Override
   protected final void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
     if (ctx.channel() != channel()) {
-      return; // it comes again
+      return; // the other side sends it again
     }
     if (frame instanceof Confirm confirm) {
       if (confirm.received() > sent) {
@@ -234,7 +238,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     channel(next);
     resuming = false;
     reset = false;
-    before.close(); // this side may not have noticed
+    before.close(); // this side may not have noticed the reset
     replace(handshake, limit);
     confirmedFrames = received;
     unconfirmedBytes = 0;
@@ -288,7 +292,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     }
   }
 
-  /** Whether a frame tells how far the other side of this session is, and all the rest is kept. */
+  /** Returns whether a frame confirms frames of this session, and all later ones are kept. */
   private boolean isHere(BootstrapFrame frame) {
     return frame instanceof Resume other
         && Arrays.equals(other.session(), id)
@@ -310,7 +314,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     end();
   }
 
-  /** Another job listens there, which may be that of the survivors of this one. */
+  /** Ends the session: another job listens there, maybe that of this job's survivors. */
   @Override
   public final void mistrusted() {
     end();
@@ -324,9 +328,9 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
   // ---- the side that accepts ----
 
   /**
-   * Goes on with a session on the connection of a connector that asks for it.
+   * Resumes a session on the connection of a connector that requests it.
    *
-   * @param session the one with its rank, or null
+   * @param session the session with the connector's rank, or null
    */
   static void accept(Channel next, Handshake.Acceptor acceptor, ResumingSession session) {
     next.pipeline().replace(acceptor, "resumption", new Asked(session));

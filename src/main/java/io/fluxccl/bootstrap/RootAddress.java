@@ -223,7 +223,7 @@ record RootAddress(String networkInterface, String host, int port) {
       return FIRST_PORT + (int) Math.floorMod(HostIdentity.hash(identity), (long) PORTS);
     }
 
-    /** Returns what processes that one launcher started on one host have in common. */
+    /** Returns a text that is equal for all processes that one launcher started on one host. */
     static String ofParentProcess() {
       return ProcessHandle.current()
           .parent()

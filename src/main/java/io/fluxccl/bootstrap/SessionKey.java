@@ -15,13 +15,13 @@ import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
 /**
- * The key of the handshake: each side gives a fresh nonce, the connector proves itself first, the
- * acceptor after that, both by HMAC-SHA-256 over both nonces and all that was said. Different words
- * go in front for either side, so neither proof can be played back as the other. Immutable.
+ * The key of the handshake. Each side sends a fresh nonce. First the connector and then the
+ * acceptor proves that it knows the key, by HMAC-SHA-256 over both nonces and the exchanged fields.
+ * Each side uses a different label, so neither proof can be replayed as the other. Immutable.
  *
- * @param guarded whether it was made of a secret
- * @param known whether any process can make it: there is no secret, and it is not of links between
- *     ranks that were admitted
+ * @param guarded whether it was derived from a secret
+ * @param known whether any process can derive it: there is no secret, and it is no key of links
+ *     between admitted ranks
  */
 record SessionKey(byte[] key, boolean guarded, boolean known) {
   private static final String ALGORITHM = "HmacSHA256";
@@ -43,8 +43,8 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
   }
 
   /**
-   * Creates a key without a secret. It keeps out processes that speak another protocol, and jobs
-   * that came to the same port by accident.
+   * Creates a key without a secret. It excludes processes that speak another protocol, and jobs
+   * that use the same port by accident.
    *
    * @param jobIdentity what the job's ranks have in common; may be empty
    */
@@ -52,12 +52,15 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
     return new SessionKey((NO_SECRET + jobIdentity).getBytes(StandardCharsets.UTF_8), false, true);
   }
 
-  /** The key for links between ranks of one incarnation of the job. */
+  /** Returns the key for links between the ranks of one run or generation of the job. */
   SessionKey forJob(byte[] jobId) {
     return new SessionKey(mac("links", ByteBuffer.wrap(jobId)), guarded, false);
   }
 
-  /** Returns the key of connections of a kind. Whoever may only look learns no other key. */
+  /**
+   * Returns the key of connections of a kind. The holder of a dump key cannot derive any other key
+   * from it.
+   */
   SessionKey of(LinkKind kind) {
     return kind == LinkKind.INQUIRY
         ? new SessionKey(mac("inquiries", ByteBuffer.allocate(0)), guarded, known)
@@ -71,7 +74,7 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
   }
 
   /**
-   * Returns what proves that a connector knows the secret.
+   * Returns the proof that a connector knows the secret.
    *
    * @param certificate the fingerprint of the acceptor's; empty without TLS
    */
@@ -79,7 +82,7 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
     return mac("connector", transcript(request, acceptorNonce, certificate, 0, 0));
   }
 
-  /** Returns what proves that an acceptor knows the secret and has decided so. */
+  /** Returns the proof that an acceptor knows the secret and has made this decision. */
   byte[] acceptorProof(
       Proof request,
       byte[] acceptorNonce,
@@ -92,8 +95,9 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
   }
 
   /**
-   * Returns what authenticates the frames that the connector sends, or the acceptor, of one
-   * connection; null without a secret, when anybody could do the same, and over TLS, which does it.
+   * Returns the authentication of the frames that the connector, or else the acceptor, of one
+   * connection sends. Null over TLS, which authenticates them itself, and without a secret, because
+   * any process could then forge it.
    *
    * @param certificate as for the proofs
    */

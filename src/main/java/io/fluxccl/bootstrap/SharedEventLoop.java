@@ -44,7 +44,7 @@ final class SharedEventLoop extends UseCount {
     return thread;
   }
 
-  /** Blocking on it would hold up all bootstraps, so Reactor's {@code block()} refuses to. */
+  /** Blocking it would block all bootstraps, so Reactor's {@code block()} refuses to. */
   private static final class LoopThread extends FastThreadLocalThread implements NonBlocking {
     LoopThread(Runnable task) {
       super(task, "fluxccl-bootstrap");

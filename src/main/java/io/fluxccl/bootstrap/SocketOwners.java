@@ -23,9 +23,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The users to whom the two ends of a loopback connection belong. The kernel lists all sockets of
- * this network namespace with their owners, so this needs neither a file that ranks share nor the
- * other side's word, and works between containers that share the loopback.
+ * Finds the users that own the two ends of a loopback connection. The kernel lists all sockets of
+ * this network namespace with their owners. So this needs no shared file and no statement of the
+ * other side, and works between containers that share the loopback.
  */
 final class SocketOwners {
   private static final List<Path> TABLES =
@@ -34,7 +34,7 @@ final class SocketOwners {
   private static final int REMOTE = 2;
   private static final int USER = 7;
 
-  /** What stands before an IPv4 address in the table for IPv6. */
+  /** The prefix of an IPv4 address in the table for IPv6. */
   private static final String MAPPED = word(0) + word(0) + word(0xffff);
 
   private static final int IPV4_LENGTH = "0100007F:1F90".length();
@@ -61,7 +61,7 @@ final class SocketOwners {
 
   private SocketOwners() {}
 
-  /** Learns of a connection of this process, until it is closed. */
+  /** Records a connection of this process until it is closed. */
   static void opened(Channel channel) {
     Ends ends = new Ends(channel.localAddress(), channel.remoteAddress());
     OWN.add(ends);
@@ -99,7 +99,7 @@ final class SocketOwners {
   private static synchronized void answer() {
     List<Question> asked;
     synchronized (QUESTIONS) {
-      asked = List.copyOf(QUESTIONS); // those that come later need a later reading
+      asked = List.copyOf(QUESTIONS); // later ones need a later reading
       QUESTIONS.clear();
     }
     answer(asked, TABLES);

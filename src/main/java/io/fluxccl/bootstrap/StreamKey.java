@@ -4,7 +4,7 @@ package io.fluxccl.bootstrap;
 /**
  * Messages of one key arrive in order; keys are independent of each other.
  *
- * @param group the id of a sub-group while its message is in the hands of the job; otherwise 0
+ * @param group the id of a sub-group while the job's bootstrap carries its message; otherwise 0
  * @param peer the rank that sends
  * @param space the kind of operation that the message belongs to
  * @param channel the tag, the hash of the members or the root of the broadcast, by {@code space}
@@ -22,7 +22,10 @@ record StreamKey(long group, int peer, Space space, long channel, int sequence) 
     return new StreamKey(group, otherPeer, space, channel, sequence);
   }
 
-  /** Returns this key of a message that is on its way from a group to another, or between ranks. */
+  /**
+   * Returns this key with another group and peer, for a message that passes between groups or
+   * ranks.
+   */
   StreamKey in(long otherGroup, int otherPeer) {
     return new StreamKey(otherGroup, otherPeer, space, channel, sequence);
   }

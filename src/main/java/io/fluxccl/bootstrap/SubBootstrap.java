@@ -21,23 +21,20 @@ import java.util.stream.IntStream;
 import reactor.core.publisher.Flux;
 
 /**
- * A bootstrap over some ranks of another one. It is a bootstrap of its own, with its own state and
- * its own numbers of ranks, whose messages the job's bootstrap carries: with the sub-group's id,
- * which no other sub-group of these ranks has. A sub-group of a sub-group is carried by the job,
- * too.
+ * A bootstrap over some ranks of another one. It has its own state and its own rank numbers. The
+ * job's bootstrap carries its messages, with the sub-group's id, which no other sub-group of these
+ * ranks has. The job carries the messages of nested sub-groups, too.
  */
 final class SubBootstrap extends CollectiveBootstrap {
   private static final int SHOWN_RANKS = 8;
   private static final long GRACE_MILLIS = 1000;
 
-  /**
-   * The job, its own number there, and the numbers there of all ranks of the sub-group, by rank.
-   */
+  /** The job, and the job's numbers of the sub-group's ranks, by rank. */
   private final AbstractBootstrap job;
 
   final List<Integer> ranks;
 
-  /** Which splits formed it, from the job on; with these ranks it is unique. */
+  /** The splits that formed it, starting at the job; unique among sub-groups with these ranks. */
   private final String path;
 
   final long id;
@@ -168,7 +165,7 @@ final class SubBootstrap extends CollectiveBootstrap {
     }
   }
 
-  // A rank's messages to this sub-group travel on its connection to the job, ahead of its leave
+  // A rank's messages to this sub-group travel on its connection to the job, before its leave
   // notice.
   @Override
   boolean mayStillDeliver(int peer) {
@@ -226,7 +223,7 @@ final class SubBootstrap extends CollectiveBootstrap {
     gone = true;
     List<CompletableFuture<Void>> sent = new ArrayList<>();
     for (int peer = 0; peer < nRanks() && !job.hasEnded(); peer++) {
-      // Also to ranks that have left the sub-group: they keep it until all have.
+      // Also to ranks that have left the sub-group: they keep it until all ranks have left.
       if (peer != rank() && !job.hasDeparted(ranks.get(peer))) {
         CompletableFuture<Void> done = NonblockingFuture.create();
         StreamKey key = new StreamKey(rank(), Space.LEFT, 0, 0);
@@ -237,7 +234,7 @@ final class SubBootstrap extends CollectiveBootstrap {
       }
     }
     forgetIfAllHaveLeft();
-    // Behind all other messages: they are sent as well.
+    // The leave notices follow all other messages, so these are sent, too.
     CompletableFuture<Void> left = NonblockingFuture.create();
     CompletableFuture.allOf(sent.toArray(CompletableFuture<?>[]::new))
         .whenComplete((all, failure) -> left.complete(null));

@@ -18,7 +18,7 @@ final class SubGroups {
     this.job = job;
   }
 
-  /** Adds a sub-group, with the messages of ranks that were faster. */
+  /** Adds a sub-group, with the messages of ranks that formed it earlier. */
   void add(SubBootstrap group) {
     groups.put(group.id, group);
     job.mailboxes.take(group.id, group::arrivedAtJob);
@@ -43,12 +43,12 @@ final class SubGroups {
     }
   }
 
-  /** The job has failed. */
+  /** Fails all sub-groups, because the job has failed. */
   void fail(FluxCclException reason) {
     all().forEach(group -> group.fail(group.fromJob(reason)));
   }
 
-  /** A rank has left the job. */
+  /** Records that a rank has left the job. */
   void departed(int peer) {
     forEachWith(peer, SubBootstrap::hasLeft);
   }
@@ -66,7 +66,7 @@ final class SubGroups {
     }
   }
 
-  /** This rank leaves the job. */
+  /** Closes all sub-groups, because this rank leaves the job. */
   void close() {
     all().forEach(AbstractBootstrap::closeAsync);
   }

@@ -37,9 +37,9 @@ import org.slf4j.LoggerFactory;
  * need it.
  *
  * <p>Every connection begins with a handshake in which both sides prove that they know the job's
- * secret; without a secret only loopback addresses are used. The frames behind it are authenticated
- * where there is a secret, and encrypted only over TLS. All bootstraps of a JVM share one daemon
- * thread, which ends with the last of them.
+ * secret; without a secret only loopback addresses are used. Later frames are authenticated if
+ * there is a secret, and encrypted only over TLS. All bootstraps of a JVM share one daemon thread,
+ * which ends with the last of them.
  */
 public final class TcpBootstrap extends CollectiveBootstrap {
   private static final Logger LOG = LoggerFactory.getLogger(TcpBootstrap.class);
@@ -50,7 +50,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   private final CompletableFuture<Void> ready = NonblockingFuture.create();
   private final ChannelGroup channels;
 
-  // The rest is of the event loop only.
+  // The fields below are accessed only on the event loop.
   ControlConnection control;
   private Rendezvous rendezvous;
   BootstrapRoot localRoot;
@@ -80,8 +80,8 @@ public final class TcpBootstrap extends CollectiveBootstrap {
 
   /**
    * Opens a root in this process and returns the id by which to join it. The root closes when all
-   * ranks have left, when the last bootstrap of this process that joined it closes, or when no rank
-   * is connected for ten minutes before all have registered.
+   * ranks have left, or when the last bootstrap of this process that joined it closes. Before all
+   * ranks have registered, it also closes if no rank is connected for ten minutes.
    *
    * @param options the interface to listen at, and the heartbeat interval
    * @return the id, to be carried to all ranks
@@ -128,7 +128,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
    *
    * @param environment see {@link RankEnvironment}
    * @return as {@link #initialize(UniqueId)}; fails with {@link InvalidUsage} if the environment
-   *     doesn't say where the ranks meet
+   *     has no address of the root
    */
   public CompletableFuture<Void> initialize(RankEnvironment environment) {
     return begin(() -> joinAs(environment));
@@ -183,7 +183,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     return null;
   }
 
-  // A set-up that failed leaves no socket behind, though the bootstrap is closed only later.
+  // A failed set-up closes its sockets at once, though the bootstrap is closed only later.
   private void endSetup() {
     if (ready.isCompletedExceptionally() && !hasEnded()) {
       FluxCclException reason = FluxCclException.from(ready.handle((v, why) -> why).join());
@@ -195,7 +195,9 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     }
   }
 
-  /** Takes why the root's host is not found so far, for {@link #late}; null once it is found. */
+  /**
+   * Sets why the root's host name is not resolved yet, for {@link #late}; null once it is resolved.
+   */
   void hostIsUnknown(FluxCclException reason) {
     unknownHost = reason;
   }
@@ -233,7 +235,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     return channels;
   }
 
-  // ---- what a meeting of the ranks that live needs to know, once this is initialized ----
+  // ---- for a rendezvous of the surviving ranks, once this is initialized ----
 
   BootstrapOptions options() {
     return options;
@@ -244,7 +246,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     return rendezvous.root();
   }
 
-  /** Returns the key that the ranks of this job have, and no earlier or later incarnation of it. */
+  /** Returns the key that only the ranks of this run or generation of the job have. */
   SessionKey jobKey() {
     return links.jobKey();
   }
@@ -375,7 +377,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
     }
   }
 
-  /** Goes on without the root, unless the rank that hosts it has died. */
+  /** Continues without the root, unless the rank that hosts it has died. */
   void rootGone(boolean orderly) {
     rootGone = true;
     int rootHost = control.rootHost();
@@ -389,7 +391,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
       return;
     }
     if (!orderly) {
-      String gone = "{}: the root is gone; the ranks watch each other from now on";
+      String gone = "{}: the root has died; the ranks watch each other from now on";
       RankLog.line(rank(), () -> LOG.info(gone, describe()));
     }
     links.replaceRoot(orderly);

@@ -15,8 +15,8 @@ import javax.net.ssl.SSLException;
 
 /**
  * TLS of the bootstrap's sockets. Both sides' proofs of the job's secret contain the fingerprint of
- * the accepting side's certificate, each as that side knows it: somebody between them who presents
- * a certificate of its own makes the proofs differ.
+ * the accepting side's certificate, each as that side knows it. So a man in the middle that
+ * presents another certificate makes the proofs differ.
  */
 final class TlsChannels {
   static final String NO_TLS =

@@ -45,8 +45,8 @@ public final class UniqueId {
   }
 
   /**
-   * Opens a root in this process, with options from the environment, and gives the id by which to
-   * join it. The same as {@link TcpBootstrap#createUniqueId}.
+   * Opens a root in this process, with options from the environment, and returns the id by which to
+   * join it; see {@link TcpBootstrap#createUniqueId}.
    */
   public static UniqueId create() {
     return TcpBootstrap.createUniqueId(BootstrapOptions.defaults());
@@ -99,17 +99,17 @@ public final class UniqueId {
     }
   }
 
-  /** The id, secret included. */
+  /** Returns the id, secret included. */
   public byte[] toBytes() {
     return bytes.clone();
   }
 
-  /** The id, secret included, as text for an environment variable. */
+  /** Returns the id, secret included, as text for an environment variable. */
   public String toBase64() {
     return Base64.getEncoder().encodeToString(bytes);
   }
 
-  /** Where the root listens. */
+  /** Returns the address at which the root listens. */
   public InetSocketAddress address() {
     return address;
   }

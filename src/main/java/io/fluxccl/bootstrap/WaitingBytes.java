@@ -25,7 +25,7 @@ final class WaitingBytes {
     return all == 0 || all + of(message) <= limit;
   }
 
-  /** Counts bytes of a rank; those that wait no more are negative. */
+  /** Counts bytes of a rank; negative for bytes that no longer wait. */
   void add(int rank, long bytes) {
     byRank[rank] += bytes;
     all += bytes;

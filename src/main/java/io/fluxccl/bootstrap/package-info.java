@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * How ranks find each other and talk before there is anything faster: messages, gathers and
- * barriers over TCP or inside one JVM, and the news that a rank has died.
+ * The control network by which ranks find each other before faster connections exist: messages,
+ * gathers and barriers over TCP or inside one JVM, and notices of dead ranks.
  *
  * <p>Imports the root package only.
  */

@@ -26,8 +26,8 @@ import java.util.function.DoubleSupplier;
  * proxy thread and any number of peers. A communicator usually has one service.
  *
  * <p>A trigger that can't be executed fails its own channel only: the listener is notified, the
- * channel's flushes return false, and the loop goes on. The thread starts with the first semaphore,
- * so an unused service costs nothing.
+ * channel's flushes return false, and the loop continues. The thread starts with the first
+ * semaphore, so an unused service costs nothing.
  *
  * <p>Semaphores and memories may be added on any thread, before a kernel uses their ids.
  */

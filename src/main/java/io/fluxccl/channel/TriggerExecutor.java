@@ -33,12 +33,12 @@ import org.agrona.concurrent.AtomicBuffer;
  * and acquire publish it.
  *
  * <p>A fresh id is preferred to that of a closed object, so that a late trigger for the closed
- * object fails. Once all ids have been given out, those of closed objects are given out again.
+ * object fails. Once all ids have been used, those of closed objects are reused.
  */
 final class TriggerExecutor implements ProxyHandler, ProxyDuty {
   /** The failure of a channel when there is no memory to create a specific one. */
   private static final FluxCclException OUT_OF_MEMORY =
-      new Aborted(FluxCclException.NO_RANK, "a channel failed for want of memory");
+      new Aborted(FluxCclException.NO_RANK, "a channel failed while the JVM was out of memory");
 
   private final Communicator communicator;
   private final AtomicBuffer flushWords;
@@ -93,7 +93,7 @@ final class TriggerExecutor implements ProxyHandler, ProxyDuty {
     FlushTracker before = channels[id];
     channels[id] = new FlushTracker(semaphore, connection, flushWords, id * FLUSH_WORD_STRIDE);
     channelCount = Math.max(channelCount, id + 1);
-    // A kernel may wait for the peer while nobody posts here.
+    // A kernel may wait for the peer without posting, so no failing post would report this.
     connection.failed().thenRun(() -> connectionFailed = true);
     return before == null ? null : before.semaphore;
   }

@@ -10,7 +10,8 @@ import org.agrona.collections.Int2ObjectCache;
 /**
  * Writes patterns into the buffers of a rank and counts wrong elements afterwards. Outputs are
  * poisoned first, so that a missing write is found. Inputs beside the output must stay as they are,
- * and so must buffers that a rank does not use. Guard bytes behind them show writes past the end.
+ * and so must buffers that a rank does not use. Guard bytes after each buffer show writes past its
+ * end.
  */
 final class BufferContents {
   private static final int GUARD_BYTES = 64;
@@ -38,15 +39,15 @@ final class BufferContents {
             .order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** Returns the size of a buffer for so many bytes of elements. */
+  /** Returns the size of a buffer for elements of {@code bytes} bytes. */
   static long sizeFor(long bytes) {
     return bytes + GUARD_BYTES;
   }
 
-  /** Writes this rank's input, poison where its output goes, and the guards behind them. */
+  /** Writes this rank's input, poison where its output goes, and the guards after them. */
   void upload(DataLayout layout, Placement placement) {
     if (placement == Placement.OUT_OF_PLACE) {
-      // Also on a rank without input, so that a collective that reads it there is found.
+      // Also on a rank without input, to detect a collective that reads it there.
       write(PerfRank.Buffer.INPUT, 0, layout.inputExtent(), rank.rank());
       guard(PerfRank.Buffer.INPUT, layout.inputExtent());
       write(PerfRank.Buffer.OUTPUT, 0, layout.outputExtent(), POISONED);
@@ -93,7 +94,7 @@ final class BufferContents {
     return wrong + guardDifferences(PerfRank.Buffer.OUTPUT, extent);
   }
 
-  /** Returns how many sums of what experts give are wrong. */
+  /** Returns how many sums of experts' outputs are wrong. */
   private long combinedDifferences(DataLayout layout) {
     int[][] places = ExpertLayout.of(layout.shape(), layout.nRanks()).placesOf(layout.rank());
     long wrong = 0;

@@ -12,7 +12,7 @@ import java.util.function.Supplier;
  *
  * @param input holds the input of calls out of place
  * @param output holds everything else
- * @param zeros returns as many zeros as either has bytes, which fused all-reduces read
+ * @param zeros returns a buffer of zeros, as long as each of the two, which fused all-reduces read
  * @param experts makes the calls of a mixture of experts
  * @param rank this rank
  * @param nRanks how many ranks there are

@@ -24,19 +24,22 @@ import java.util.stream.LongStream;
  * @param plan how they are measured
  */
 record CallTimer(PerfRank rank, PerfPlan plan) {
-  /** How many calls a round has at least. */
+  /** The least number of calls of a round. */
   static final int LEAST_ITERATIONS = 20;
 
-  /** How long a round takes at least, if the number of iterations is open. */
+  /** The least time of a round, if the number of iterations is open. */
   static final Duration LEAST_TIME = Duration.ofMillis(20);
 
-  /** How many rounds are measured, if the number of iterations is open; the median counts. */
+  /** The number of measured rounds, if the number of iterations is open; the median counts. */
   static final int ROUNDS = 3;
 
-  /** A round that takes so long is the only one: a pause of the JVM is little beside it. */
+  /**
+   * A round that takes at least this time is the only one: a pause of the JVM is short in
+   * comparison.
+   */
   private static final Duration LONG = Duration.ofMillis(200);
 
-  /** How long a case runs in one round of the warm-up. */
+  /** The time for which a case runs in one round of the warm-up. */
   private static final Duration WARM_UP_TIME = Duration.ofMillis(2);
 
   private static final int BATCH = 20;
@@ -119,7 +122,7 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
     return (int) Math.max(1, Math.min(Integer.MAX_VALUE, most));
   }
 
-  /** Returns how many batches of a length so many calls are. */
+  /** Returns how many batches of {@code length} calls hold {@code calls} calls. */
   static int runs(int calls, int length) {
     return (int) Math.max(1, ((long) calls + length - 1) / length);
   }

@@ -8,10 +8,10 @@ import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
 /**
- * Where the data of one rank lies in a case, and which input each part of its output comes from.
+ * The layout of one rank's data in a case, and the input that each part of its output comes from.
  * Counts and offsets are elements.
  *
- * <p>An all-to-all-v has parts of 0 to 2 times the mean: rank r gives rank p part number (r + p)
+ * <p>An all-to-all-v has parts of 0 to 2 times the mean. Rank r sends to rank p part number (r + p)
  * modulo n of a row that grows evenly, so that all ranks have the same totals.
  *
  * @param shape the case
@@ -130,7 +130,7 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
     return parts(rank, nRanks).toArray();
   }
 
-  /** Returns how many elements a rank exchanges with the first ranks, so many of them. */
+  /** Returns how many elements a rank exchanges with each of the first {@code others} ranks. */
   private LongStream parts(int one, int others) {
     return IntStream.range(0, others).mapToLong(other -> part(one, other));
   }

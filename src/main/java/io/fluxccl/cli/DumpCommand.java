@@ -22,8 +22,8 @@ import picocli.CommandLine.Parameters;
 @Command(
     name = "dump",
     description = {
-      "Ask the ranks of a job what they do, and say who waits for whom.",
-      "Takes no part in the job, and changes nothing of it."
+      "Show the current calls of a job's ranks, and which ranks wait for which others.",
+      "Does not join the job, and does not affect it."
     },
     sortOptions = false)
 final class DumpCommand implements Callable<Integer> {
@@ -53,7 +53,7 @@ final class DumpCommand implements Callable<Integer> {
   @Option(
       names = "--limit",
       paramLabel = "MILLIS",
-      description = "How long to wait for a rank that does not answer; 500 by default.")
+      description = "Time limit for a rank that does not answer; 500 by default.")
   private long limitMillis = LIMIT_MILLIS;
 
   DumpCommand(CliContext context) {

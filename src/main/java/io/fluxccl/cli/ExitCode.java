@@ -12,7 +12,7 @@ final class ExitCode {
   /** The command line was wrong. */
   static final int USAGE = 2;
 
-  /** The launcher of this rank is gone; also the code of a process that SIGTERM ended. */
+  /** The launcher of this rank has ended; also the code of a process that SIGTERM ended. */
   static final int ORPHANED = 143;
 
   private ExitCode() {}

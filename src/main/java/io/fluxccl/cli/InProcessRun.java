@@ -14,7 +14,7 @@ import java.util.concurrent.TimeUnit;
 
 /** Runs ranks as threads of this JVM. */
 final class InProcessRun {
-  /** How long the other ranks have to notice by themselves that one has failed. */
+  /** The time in which the other ranks must notice by themselves that one has failed. */
   static final Duration GRACE = Duration.ofSeconds(5);
 
   private InProcessRun() {}

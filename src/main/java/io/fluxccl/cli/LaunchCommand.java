@@ -13,11 +13,11 @@ import picocli.CommandLine.Parameters;
 @Command(
     name = "launch",
     description = {
-      "Start ranks on this machine. The environment tells each its rank: FLUXCCL_RANK,"
+      "Start ranks on this machine. The environment gives each its rank: FLUXCCL_RANK,"
           + " FLUXCCL_NRANKS, FLUXCCL_LOCAL_RANK, FLUXCCL_ADDR, FLUXCCL_SECRET.",
       "The exit code is that of the rank that fails first; the others then have 5 s to end before"
-          + " they are killed. FLUXCCL_PARENT_PID names the launcher: when it is gone, even"
-          + " when it was killed, its ranks end."
+          + " they are killed. FLUXCCL_PARENT_PID names the launcher: when it has ended, even"
+          + " if it was killed, its ranks end."
     },
     sortOptions = false)
 final class LaunchCommand implements Callable<Integer> {
@@ -29,7 +29,7 @@ final class LaunchCommand implements Callable<Integer> {
       names = {"-n", "--ranks"},
       paramLabel = "N",
       required = true,
-      description = "How many ranks.")
+      description = "The number of ranks.")
   private int ranks;
 
   @Option(names = "--tag-output", description = "Put [rank] before every line.")
@@ -40,7 +40,7 @@ final class LaunchCommand implements Callable<Integer> {
       paramLabel = "N",
       description =
           "Start ranks that end with an error again, N times at most. A job of"
-              + " RankGroup.generations heals; any other one begins anew, if N allows for all ranks.")
+              + " RankGroup.generations recovers; others start again, if N allows for all ranks.")
   private int restarts;
 
   @Option(
@@ -48,11 +48,11 @@ final class LaunchCommand implements Callable<Integer> {
       paramLabel = "SECONDS",
       defaultValue = "2",
       description =
-          "How long ranks have to end after SIGTERM or SIGINT has told this process to; then they"
+          "The time that ranks have to end after this process gets SIGTERM or SIGINT; then they"
               + " are killed. Default: ${DEFAULT-VALUE}.")
   private int graceSeconds;
 
-  @Parameters(arity = "1..*", paramLabel = "COMMAND", description = "What each rank runs.")
+  @Parameters(arity = "1..*", paramLabel = "COMMAND", description = "The command of each rank.")
   private List<String> command;
 
   LaunchCommand(CliContext context) {

@@ -15,7 +15,7 @@ final class LineForwarder {
   /** A longer line is forwarded in pieces, so that the launcher's memory stays bounded. */
   static final int MAX_LINE = 64 * 1024;
 
-  /** How often a waiting thread checks whether an open stream is quiet. */
+  /** The interval at which a waiting thread checks whether an open stream is quiet. */
   private static final Duration CHECK_PERIOD = Duration.ofMillis(50);
 
   private final int rank;
@@ -24,7 +24,7 @@ final class LineForwarder {
   private final Sink sink;
   private final Thread thread;
 
-  /** When bytes last came or were forwarded, by {@link System#nanoTime()}. */
+  /** When bytes last arrived or were forwarded, by {@link System#nanoTime()}. */
   private volatile long lastActive = System.nanoTime();
 
   /** Whether the sink is taking bytes. */
@@ -55,7 +55,7 @@ final class LineForwarder {
     /** Takes a line of the launcher itself, for stderr. */
     void notice(String line);
 
-    /** Learns that a rank has failed and is started again. */
+    /** Called when a rank has failed and is started again. */
     default void restarted(int rank) {}
   }
 
@@ -78,10 +78,10 @@ final class LineForwarder {
 
   /**
    * Waits for the stream's end, however slow the sink is. Gives up only on a stream that stays open
-   * without a byte coming, because a left-over process may hold it open.
+   * without new bytes, because a left-over process may hold it open.
    *
    * @param since when the process had ended, by {@link System#nanoTime()}
-   * @param quiet how long no byte must have come, since then
+   * @param quiet how long no byte must have arrived, since then
    */
   void await(long since, Duration quiet) throws InterruptedException {
     do {
@@ -107,7 +107,7 @@ final class LineForwarder {
         forwarding = false;
       }
     } catch (IOException e) {
-      // The process is gone and its pipe closed, which is as good as the stream's end.
+      // The process has ended and its pipe is closed, which counts as the stream's end.
       LOGGER.debug("rank {}: output ended with {}", rank, e.toString());
     }
     if (line.size() > 0) {

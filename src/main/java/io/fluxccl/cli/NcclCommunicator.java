@@ -119,7 +119,7 @@ final class NcclCommunicator implements AutoCloseable {
     }
   }
 
-  /** Runs on a thread of its own, because NCCL waits without end for a rank that never comes. */
+  /** Runs on a thread of its own, because NCCL waits without a limit for a missing rank. */
   private static long init(
       NcclLibrary library, Communicator communicator, byte[] id, Duration limit) {
     int rank = communicator.bootstrap().rank();

@@ -138,7 +138,7 @@ record NcclLibrary(long handle, String path, String version) {
   void check(int result, String call) {
     if (result != 0) {
       String reason = new String(NcclCalls.describe(handle, result), StandardCharsets.UTF_8);
-      String message = "%s failed: %s (%d); NCCL_DEBUG=WARN says more";
+      String message = "%s failed: %s (%d); NCCL_DEBUG=WARN shows more";
       throw new DeviceFailure(result, "NCCL", Text.of(message, call, reason, result));
     }
   }

@@ -33,8 +33,8 @@ import java.util.stream.LongStream;
  * function for is a group of sends and receives, as in nccl-tests; a barrier is an all-reduce of
  * one byte.
  *
- * <p>NCCL waits without end for a rank that doesn't come. Calls that take longer than the time
- * limit are ended by ncclCommAbort, which fails the job.
+ * <p>NCCL waits without a limit for a missing rank. Calls that take longer than the time limit are
+ * ended by ncclCommAbort, which fails the job.
  */
 final class NcclPeer implements MeasuredLibrary, AutoCloseable {
   private static final long SCRATCH_BYTES = 256;
@@ -208,7 +208,7 @@ final class NcclPeer implements MeasuredLibrary, AutoCloseable {
               throw abort(what, failure);
             });
     if (done.isDone()) {
-      // The job has failed and NCCL was aborted: its communicator is gone.
+      // The job has failed and NCCL was aborted: its communicator can't be used.
       return outcome;
     }
     try {

@@ -7,7 +7,7 @@ import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Ends this process when the launcher that FLUXCCL_PARENT_PID names is gone, because a launcher
+ * Ends this process when the launcher that FLUXCCL_PARENT_PID names has ended, because a launcher
  * that is killed can't end its ranks itself.
  */
 final class ParentWatch {
@@ -22,7 +22,7 @@ final class ParentWatch {
     this.direct = isOurParent();
   }
 
-  /** Watches the launcher, if the environment names one; ends this process if it is gone. */
+  /** Watches the launcher, if the environment names one; ends this process when it has ended. */
   static void start(Map<String, String> environment) {
     String pid = environment.get(RankVariables.PARENT);
     if (pid == null || pid.isBlank()) {

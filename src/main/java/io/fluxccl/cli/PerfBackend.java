@@ -71,12 +71,12 @@ interface PerfBackend {
   IntFunction<PerfRank> inProcess(int nRanks, RankOptions options);
 
   /**
-   * A generation of a job that heals.
+   * A generation of a job that recovers from failures.
    *
    * @param number from 1
-   * @param rank this process's; whoever gets it closes it
-   * @param newcomers completes when processes wait that this generation has room for
-   * @param renew ends it on all ranks, so that the next one begins with them
+   * @param rank this process's; the receiver closes it
+   * @param newcomers completes when processes wait and this generation has free ranks for them
+   * @param renew ends it on all ranks, so that the next one begins with these processes
    */
   record Generation(
       long number, PerfRank rank, CompletableFuture<Void> newcomers, Runnable renew) {}

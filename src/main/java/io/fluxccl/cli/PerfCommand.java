@@ -105,12 +105,12 @@ final class PerfCommand implements Callable<Integer> {
     return startRanks(nRanks);
   }
 
-  /** Refuses options between {@code perf} and the collective: those are of another command. */
+  /** Refuses options between {@code perf} and the collective: those belong to another command. */
   private void refuseOptionsInFront() {
     if (collectives.size() == 1) {
       for (OptionSpec option : spec.parent().commandLine().getParseResult().matchedOptions()) {
         if (!option.inherited()) {
-          throw new InvalidUsage("put " + option.shortestName() + " behind " + spec.name());
+          throw new InvalidUsage("put " + option.shortestName() + " after " + spec.name());
         }
       }
     }

@@ -17,7 +17,7 @@ import jcuda.driver.CUstream;
 import jcuda.driver.CUstream_flags;
 import jcuda.driver.JCudaDriver;
 
-/** Where the measured buffers come from: {@code --memory}. */
+/** The source of the measured buffers: {@code --memory}. */
 enum PerfMemory {
   /** The library allocates them. */
   OWN,

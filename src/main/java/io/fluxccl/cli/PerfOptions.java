@@ -98,7 +98,7 @@ final class PerfOptions {
       paramLabel = "WHICH",
       defaultValue = "own",
       description =
-          "Where the buffers come from: own, the library; wrapped, cudaMalloc (on the host a direct"
+          "The source of the buffers: own, the library; wrapped, cudaMalloc (on the host a direct"
               + " ByteBuffer); pool, cudaMallocAsync, which ranks can't map. Default own.")
   private String memory;
 
@@ -140,7 +140,7 @@ final class PerfOptions {
   @Option(
       names = "--max-blocks",
       paramLabel = "N",
-      description = "At most so many blocks of each kernel on a GPU. Default: no limit.")
+      description = "The most blocks of each kernel on a GPU. Default: no limit.")
   private Integer maxBlocks;
 
   @Option(
@@ -165,7 +165,7 @@ final class PerfOptions {
       names = {"-c", "--check"},
       paramLabel = "N",
       defaultValue = "1",
-      description = "How often to check every element of the result; 0 for never. Default 1.")
+      description = "Number of checks of every element of the result; 0: none. Default 1.")
   private int checks;
 
   @Option(
@@ -188,7 +188,7 @@ final class PerfOptions {
       paramLabel = "SECONDS",
       defaultValue = "10",
       description =
-          "How long at most to run the collective before the first row, until the JVMs of all ranks"
+          "Time limit for running the collective before the first row, until the JVMs of all ranks"
               + " have compiled it; 0 for not at all. Default 10.")
   private double jitWarmUpSeconds;
 

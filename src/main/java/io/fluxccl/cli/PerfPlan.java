@@ -13,7 +13,7 @@ import java.util.stream.Stream;
  * @param placements placements of each case, where possible
  * @param iterations how many iterations are measured, or empty: at least 20 and at least 20 ms
  * @param warmUpIterations iterations before those
- * @param graph how many calls a graph has, or empty: each call is enqueued anew
+ * @param graph how many calls a graph has, or empty: each call is enqueued separately
  * @param checks how often the result is checked
  * @param jitWarmUp how long the collective runs before the first row
  * @param timeout of one collective

@@ -45,8 +45,8 @@ interface PerfRank extends AutoCloseable {
   Optional<MeasuredLibrary> peer();
 
   /**
-   * Returns the names of the algorithms that support a case, with the one that would be chosen
-   * first. The same on every rank.
+   * Returns the names of the algorithms that support a case, equal on every rank. The first one
+   * would be chosen.
    */
   List<String> algorithms(PerfCase shape, Placement placement);
 
@@ -54,7 +54,7 @@ interface PerfRank extends AutoCloseable {
    * Uses an algorithm for the collective of a case from now on, wherever it can. All ranks call it
    * at the same point.
    *
-   * @param algorithm its name; empty: chooses by itself again
+   * @param algorithm its name; empty: the library chooses again
    */
   void prefer(PerfCase shape, Optional<String> algorithm);
 

@@ -7,8 +7,8 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * Writes what the ranks of a job print to this process's stdout and stderr. Both may be the same
- * file, so that lines are written one at a time and each in one write. A line that comes in pieces
- * stays one line, unless a line of another rank comes between them. Thread-safe.
+ * file, so that lines are written one at a time and each in one write. A line that arrives in
+ * pieces stays one line, unless a line of another rank arrives between them. Thread-safe.
  *
  * @param out this process's stdout
  * @param err this process's stderr

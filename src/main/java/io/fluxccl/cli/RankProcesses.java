@@ -30,19 +30,19 @@ import java.util.concurrent.locks.LockSupport;
  * what is left.
  *
  * <p>On Linux the processes of the job are known by the job's secret in their environment, which
- * they keep when their parent is gone. Elsewhere only descendants of ranks are known.
+ * they keep when their parent has ended. Elsewhere only descendants of ranks are known.
  */
 final class RankProcesses implements AutoCloseable {
   /**
-   * How long the others have to end by themselves once a rank has failed, and how long the
-   * processes that ranks have left running have once all ranks have ended.
+   * The time that the other ranks have to end by themselves after a rank has failed. Also the time
+   * for processes that ranks have left running, after all ranks have ended.
    */
   static final Duration GRACE = Duration.ofSeconds(5);
 
-  /** How long a process has to end after it was asked to, before it is killed. */
+  /** The time that a process has to end after it was asked to, before it is killed. */
   static final Duration TERMINATION_GRACE = Duration.ofSeconds(2);
 
-  /** As many restarts as it takes. */
+  /** No limit of restarts. */
   static final int UNLIMITED = Integer.MAX_VALUE;
 
   /** Exit code of a process that a signal ended, less the signal. */
@@ -50,13 +50,13 @@ final class RankProcesses implements AutoCloseable {
 
   private static final int MAX_SIGNAL = 64;
 
-  /** How long a pipe may stay open with no bytes coming, once its rank has ended. */
+  /** The time for which a pipe may stay open without new bytes after its rank has ended. */
   private static final Duration QUIET_GRACE = Duration.ofSeconds(2);
 
   private static final Duration CHECK_PERIOD = Duration.ofMillis(20);
 
   /**
-   * A shell whose input ends when this process is gone. It leaves ranks a while to end by
+   * A shell whose input ends when this process has ended. It waits 2 s for ranks to end by
    * themselves, and then kills every process of the job.
    */
   private static final String GUARD =
@@ -75,10 +75,10 @@ final class RankProcesses implements AutoCloseable {
   private final BlockingQueue<Integer> ended = new LinkedBlockingQueue<>();
   private final Thread onShutdown;
 
-  /** Its output stream has the only end of a pipe; null where it can't be started. */
+  /** Its output stream holds the only writing end of its input; null if it can't be started. */
   private Process guard;
 
-  /** How many ranks that fail may still be started again. */
+  /** The number of failing ranks that may still be started again. */
   private int restarts;
 
   /** Whether ranks are being ended, so that no more are started. Written under the lock. */
@@ -170,7 +170,7 @@ final class RankProcesses implements AutoCloseable {
   /**
    * Waits until no rank runs any more, nor any process that a rank has started. Once a rank has
    * failed, the others have a while to end by themselves and are then killed. Once all ranks have
-   * ended, so are the processes that they left running.
+   * ended, the processes that they left running are ended in the same way.
    *
    * @param grace how long they have
    * @return 0, or the exit code of the rank that failed first

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * The environment variables that tell a process its rank. The secret is passed only this way,
+ * The environment variables that give a process its rank. The secret is passed only this way,
  * because every user of the machine can read a command line.
  *
  * @param nRanks how many ranks there are
@@ -21,7 +21,7 @@ record RankVariables(int nRanks, String address, String secret) {
   /** The rank of this process. */
   static final String RANK = "FLUXCCL_RANK";
 
-  /** How many ranks there are. */
+  /** The number of ranks. */
   static final String RANKS = "FLUXCCL_NRANKS";
 
   /** The secret of the job. */
@@ -30,10 +30,10 @@ record RankVariables(int nRanks, String address, String secret) {
   /** Address and secret of the job in one. */
   static final String UNIQUE_ID = "FLUXCCL_UNIQUE_ID";
 
-  /** The launcher; a rank of {@code fluxccl} ends when that process is gone. */
+  /** The launcher; a rank of {@code fluxccl} ends when that process has ended. */
   static final String PARENT = "FLUXCCL_PARENT_PID";
 
-  /** Where ranks meet: the first of these that this network namespace has. */
+  /** The host of the job's address: the first of these that this network namespace has. */
   private static final List<String> LOOPBACKS = List.of("127.0.0.1", "::1");
 
   /** Returns the variables of a new job on this host, with a free port and a random secret. */
@@ -51,7 +51,7 @@ record RankVariables(int nRanks, String address, String secret) {
       }
     }
     throw new IOException(
-        "this network namespace has none of the addresses where ranks meet, 127.0.0.1 and ::1;"
+        "this network namespace has neither of the addresses for ranks, 127.0.0.1 and ::1;"
             + " run: ip link set lo up");
   }
 

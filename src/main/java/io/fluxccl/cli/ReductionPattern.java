@@ -12,8 +12,8 @@ import java.util.function.IntToLongFunction;
  * The data of a run: the inputs of all ranks and the exact results, the same in every run.
  *
  * <p>Values repeat after a prime number of elements, so that one block is made once and copied at
- * memory speed, while data that lands at a wrong place (by any chunk size an algorithm would use)
- * is still wrong. Results do not depend on the order of the additions:
+ * memory speed. Data at a wrong place, by any chunk size that an algorithm would use, is still
+ * wrong. Results do not depend on the order of the additions:
  *
  * <ul>
  *   <li>integers use their whole range, because they wrap around; for avg, values so small that

@@ -38,7 +38,7 @@ import picocli.CommandLine.UnmatchedArgumentException;
     synopsisSubcommandLabel = "COMMAND",
     sortOptions = false)
 final class RootCommand implements Runnable {
-  /** Environment variable with the level of the log; warn where it is not set. */
+  /** Environment variable with the level of the log; warn if it is not set. */
   static final String LOG_VARIABLE = "FLUXCCL_LOG";
 
   private static final List<String> LOG_LEVELS =
@@ -134,7 +134,7 @@ final class RootCommand implements Runnable {
   static CommandLine commandLine(CliContext context, String... args) {
     Map<String, Supplier<CommandLine>> commands = new LinkedHashMap<>();
     commands.put("perf", () -> PerfCommand.commandLine(context));
-    // Options behind the launched command's name belong to that command.
+    // Options after the launched command's name belong to that command.
     commands.put(
         "launch", () -> new CommandLine(new LaunchCommand(context)).setStopAtPositional(true));
     commands.put("soak", () -> new CommandLine(new SoakCommand(context)));

@@ -47,8 +47,8 @@ enum SmallFloat {
     if (exponent > bias + 1) {
       return sign | most;
     }
-    // A multiple of the unit in the last place; scaling by a power of two loses nothing, and a
-    // carry out of the fraction lands in the exponent, where it belongs.
+    // A multiple of the unit in the last place. Scaling by a power of two loses nothing, and a
+    // carry out of the fraction correctly increments the exponent.
     long units = (long) Math.rint(Math.scalb(magnitude, fractionBits - exponent));
     long bits = ((long) (exponent + bias - 1) << fractionBits) + units;
     return sign | (int) Math.min(bits, most);

@@ -33,7 +33,7 @@ import picocli.CommandLine.Spec;
     sortOptions = false,
     description = {
       "Burn a machine in: run random collectives, check every result, and count what leaks.",
-      "With --restart, ranks that die are replaced and the job heals. Exit code 0 only if nothing"
+      "With --restart, dead ranks are replaced and the job recovers. Exit code 0 only if nothing"
           + " was wrong or has leaked."
     })
 final class SoakCommand implements Callable<Integer> {
@@ -50,7 +50,7 @@ final class SoakCommand implements Callable<Integer> {
       names = "--seconds",
       paramLabel = "S",
       defaultValue = "60",
-      description = "How long. Default ${DEFAULT-VALUE}.")
+      description = "The duration. Default ${DEFAULT-VALUE}.")
   private int seconds;
 
   @Mixin private final RankChoices choices = new RankChoices();
@@ -62,7 +62,7 @@ final class SoakCommand implements Callable<Integer> {
       description = "The largest buffer in bytes. Default ${DEFAULT-VALUE}.")
   private long maxBytes;
 
-  @Option(names = "--restart", description = "Replace ranks that die, whoever has killed them.")
+  @Option(names = "--restart", description = "Replace ranks that die, whatever the cause.")
   private boolean restart;
 
   @Option(
@@ -70,7 +70,7 @@ final class SoakCommand implements Callable<Integer> {
       paramLabel = "S",
       description = {
         "Kill a random rank every S seconds; of three ranks or more, sometimes two at once, or a"
-            + " second one within 2 s, while the job heals. Needs --restart."
+            + " second one within 2 s, while the job recovers. Needs --restart."
       })
   private int killEverySeconds;
 

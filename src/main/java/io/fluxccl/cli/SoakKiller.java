@@ -6,11 +6,12 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Kills random ranks of a soak: one; or, if at least one is left, two at once; or one, and soon
- * after that another one, while the job heals or is set up. Confined to the timer's thread.
+ * Kills random ranks of a soak: one, or two at once, or one and soon after that another one, while
+ * the job recovers or is set up. Kills two only if another rank is left. Confined to the timer's
+ * thread.
  */
 final class SoakKiller {
-  /** A healing, with the start of a JVM, takes about as long. */
+  /** A recovery, with the start of a JVM, takes about this time. */
   private static final int HEALING_MILLIS = 2_000;
 
   private final RankProcesses processes;
@@ -43,8 +44,8 @@ final class SoakKiller {
   }
 
   /**
-   * Not before the first generation works, nor so late that a replacement would find the others
-   * gone.
+   * Kills ranks, but not before the first generation works, nor so late that the other ranks would
+   * have ended before the replacement starts.
    */
   private void kill() {
     boolean early = tally.result().generations() == 0;
@@ -53,7 +54,7 @@ final class SoakKiller {
       return;
     }
     int first = random.nextInt(ranks);
-    // If all died, nobody would know that there had been a generation.
+    // If all died, no process would know that there had been a generation.
     int second = ranks < 3 ? first : (first + 1 + random.nextInt(ranks - 1)) % ranks;
     int way = random.nextInt(3);
     processes.kill(first);

@@ -78,7 +78,7 @@ final class SoakRank {
         run(generation);
       }
     } catch (FluxCclException e) {
-      // A replacement that comes when the time is up finds nobody.
+      // A replacement that starts when the time is up finds no other rank.
       if (System.currentTimeMillis() < untilMillis) {
         throw e;
       }
@@ -117,7 +117,10 @@ final class SoakRank {
     say("leak", generation, rank, threads - firstThreads, descriptors - firstDescriptors);
   }
 
-  /** Measures memory after half of the time, when all is warm; later says what has been added. */
+  /**
+   * Measures memory after half of the time, when all is warm; at the end reports its growth since
+   * then.
+   */
   private void sayMemory(long generation, int rank, boolean last) {
     boolean first = firstHeap == 0;
     if (System.currentTimeMillis() < halfTimeMillis || !first && !last) {
@@ -241,7 +244,7 @@ final class SoakRank {
       try (PreparedCalls prepared =
           rank.library().prepare(shape, placement, calls, mode == Mode.CAPTURED)) {
         if (mode == Mode.CANCELLED) {
-          prepared.run(1).cancel(false); // goes on nevertheless
+          prepared.run(1).cancel(false); // the run continues
           cancelled++;
           barrier();
         } else {

@@ -57,7 +57,7 @@ final class SoakTally implements LineForwarder.Sink {
    * @param generations of the job
    * @param deaths of ranks that were replaced
    * @param doubleKills how often two were killed at once or shortly one after the other
-   * @param cancelled runs that were cancelled on each rank, and went on
+   * @param cancelled runs that were cancelled on each rank, and continued
    * @param medianRecoveryMillis from the first death to the first right result of all ranks of the
    *     next generation; 0 without a death
    * @param leaks how much more there is of each resource than at first
@@ -73,8 +73,8 @@ final class SoakTally implements LineForwarder.Sink {
       long maxRecoveryMillis,
       Map<String, Long> leaks) {
     /**
-     * Returns what is wrong, in a sentence; empty if nothing is. A process that takes the meeting
-     * over has more threads and descriptors; what leaks grows with each generation.
+     * Returns what is wrong, in a sentence; empty if nothing is. A process that becomes the host of
+     * the rendezvous has more threads and descriptors; a leak grows with each generation.
      *
      * @param ranks how many the job has
      */
@@ -151,7 +151,7 @@ final class SoakTally implements LineForwarder.Sink {
   private void ready(long generation, int rank, long nRanks) {
     Set<Integer> here = ready.computeIfAbsent(generation, absent -> new HashSet<>());
     if (!here.add(rank)) {
-      // All ranks died before one of them told another that there had been generations.
+      // All ranks died before one of them could inform another of earlier generations.
       here.clear();
       here.add(rank);
       forgotten++;
@@ -163,7 +163,7 @@ final class SoakTally implements LineForwarder.Sink {
     }
   }
 
-  /** Counts what ranks have done in a generation whose number comes again; null for nothing. */
+  /** Keeps the counts of a generation whose number is used again; null for none. */
   private void keep(Map<Integer, long[]> byRank) {
     if (byRank != null) {
       collectivesBefore += most(byRank);
@@ -188,12 +188,12 @@ final class SoakTally implements LineForwarder.Sink {
     }
   }
 
-  /** Takes how many files of shared memory the ranks have left. */
+  /** Sets how many files of shared memory the ranks have left. */
   synchronized void segmentsLeft(long count) {
     leaks.put("segments", count);
   }
 
-  /** Counts that two ranks were killed, the second before the job had healed, or about so. */
+  /** Counts that two ranks were killed at once, or shortly one after the other. */
   synchronized void killedTwo() {
     doubleKills++;
   }
@@ -203,7 +203,7 @@ final class SoakTally implements LineForwarder.Sink {
     err.println(line);
   }
 
-  /** Prints a line that says how far it is. */
+  /** Prints a line with the progress. */
   synchronized void progress() {
     Result now = result();
     err.printf(

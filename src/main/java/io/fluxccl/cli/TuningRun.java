@@ -99,7 +99,7 @@ final class TuningRun extends PerfRun {
 
   /**
    * Returns the cases of the plan with one type and operation for each collective and class of
-   * types. Where calls are not distinguished by size, that is one case of medium size.
+   * types. If calls are not distinguished by size, that is one case of medium size.
    */
   private List<PerfCase> cases() {
     Map<List<Object>, PerfCase> representatives = new HashMap<>();
@@ -148,7 +148,10 @@ final class TuningRun extends PerfRun {
     return times;
   }
 
-  /** Ends the last rule in the middle of two sizes, or removes it if its algorithm goes on. */
+  /**
+   * Ends the last rule in the middle of two sizes, or removes it if the next size has the same
+   * algorithm.
+   */
   private void endLastRule(
       List<Tuning.Rule> rules, PerfCase previous, PerfCase next, String algorithm) {
     Tuning.Rule last = rules.remove(rules.size() - 1);

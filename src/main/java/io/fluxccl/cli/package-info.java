@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * The command line: {@code perf}, {@code launch} and {@code info}.
+ * The command line: {@code perf}, {@code launch}, {@code soak}, {@code info} and {@code dump}.
  *
  * <p>May import every other package; none imports this one.
  */

@@ -42,7 +42,7 @@ public record AddRmsNorm(
     DeviceBuffer normOut,
     Quantization quantization)
     implements Epilogue.OnGpus {
-  /** How normed rows are quantised. */
+  /** The quantisation of normed rows. */
   public sealed interface Quantization {
     /** Returns what it needs of a call's rows. */
     private Stream<DeviceBuffer> buffers() {
@@ -55,7 +55,7 @@ public record AddRmsNorm(
     }
   }
 
-  /** They are not. */
+  /** Rows are not quantised. */
   public record NotQuantized() implements Quantization {}
 
   /**
@@ -108,7 +108,7 @@ public record AddRmsNorm(
     }
   }
 
-  /** Norms without quantising; as the class says. */
+  /** Norms without quantising; see the class. */
   public AddRmsNorm(
       DeviceBuffer residual,
       DeviceBuffer weight,

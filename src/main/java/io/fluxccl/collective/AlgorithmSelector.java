@@ -15,11 +15,11 @@ import java.util.Optional;
 import java.util.stream.Collectors;
 
 /**
- * The algorithms of a lane: checks a call, chooses its algorithm, and enqueues it. The choice is
- * the algorithm that the user named, if it supports the call; else that of the tuning file; else
- * the one with the least estimate, of those that use copy engines if these are preferred. It is the
- * same on every rank, because all of that is. An algorithm that needs NVLink is refused where the
- * GPUs have none.
+ * The algorithms of a lane: checks a call, chooses its algorithm, and enqueues it. It chooses the
+ * algorithm that the user named, if that supports the call, or else that of the tuning file.
+ * Otherwise it chooses the one with the least estimate, among those that use copy engines if these
+ * are preferred. All ranks choose the same, because their inputs are equal. An algorithm that needs
+ * NVLink is refused if the GPUs have none.
  *
  * <p>{@link #check} and {@link #enqueue} are for {@link Step}s, under the lane's lock; any thread
  * may call the other methods.
@@ -36,7 +36,8 @@ final class AlgorithmSelector {
   private final boolean preferCopyEngines;
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
 
-  // Those of them that are chosen unnamed, of calls with sizes and of calls with routings.
+  // Exact algorithms, selected by default: sized if the host knows the sizes, routed if the kernel
+  // reads them.
   private final List<CollectiveAlgorithm> sized;
   private final List<CollectiveAlgorithm> routed;
 
@@ -147,7 +148,7 @@ final class AlgorithmSelector {
   /**
    * Enqueues a call, by the algorithm that is chosen for it.
    *
-   * @param signature of the call, or of that which it is a part of
+   * @param signature of the call, or of the call that contains it
    */
   void enqueueChosen(CollectiveCall call, int signature, DeviceStream on) {
     BoundCall bound = registrations.bind(call, signature);
@@ -160,7 +161,10 @@ final class AlgorithmSelector {
     return topology.nRanks() == 1 ? 0 : choose(bound).estimate(bound);
   }
 
-  /** Aborts if the algorithm fails: the peers' algorithms have gone on, so the order is lost. */
+  /**
+   * Aborts if the algorithm fails: peers continue with this call, so the ranks' orders would
+   * differ.
+   */
   private void enqueue(CollectiveAlgorithm algorithm, BoundCall call, DeviceStream on) {
     int index = algorithms.indexOf(algorithm);
     lastUsed = index < numbers.length ? numbers[index] : 0;

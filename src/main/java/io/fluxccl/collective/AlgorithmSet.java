@@ -13,9 +13,9 @@ public interface AlgorithmSet extends AutoCloseable {
   List<CollectiveAlgorithm> algorithms();
 
   /**
-   * Prepares the set for calls of so many bytes on registered buffers: memory can grow and be
-   * exchanged now. Called on all ranks in the same order, while calls are in flight and others are
-   * enqueued, which must not be disturbed.
+   * Prepares the set for calls on registered buffers of this size: it may allocate and exchange
+   * memory now. Called on all ranks in the same order. It must not disturb other calls, which may
+   * be enqueued or in flight meanwhile.
    *
    * @param bytes of the largest registered buffer
    * @return completes when this rank is ready for such calls

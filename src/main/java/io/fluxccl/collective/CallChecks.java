@@ -201,8 +201,8 @@ final class CallChecks {
         };
     if (!isAllowed) {
       throw InvalidUsage.of(
-          "%s on rank %d: input and output overlap, the output begins %d bytes behind the input;"
-              + " CollectiveCall says what in place means",
+          "%s on rank %d: input and output overlap, the output is %+d bytes from the input; give"
+              + " separate buffers, or the in-place layout that CollectiveCall describes",
           call, rank, distance);
     }
   }

@@ -20,7 +20,7 @@ import java.util.function.Supplier;
  * keeps a {@link CallHistory} of the collectives of all ranks, and for each peer one of what it
  * sends there and one of what it receives from there. A quarter of a second after a call a rank
  * sends the next rank its latest collectives, and its peers what it has sent them. So each rank is
- * compared with the next one, and of ranks that differ two neighbours do.
+ * compared with the next one. If any two ranks differ, so do two neighbours.
  *
  * <p>Messages with data carry a signature of their own, so that no rank computes with data of
  * another call. A rank that finds another signature there {@linkplain #differs asks} the sender for
@@ -34,7 +34,7 @@ final class CallComparison {
   /** Time that ranks have to find the calls that differ, after data of another call arrived. */
   private static final long EXPLAIN_MILLIS = 600;
 
-  /** Up to so many ranks tell each other of every all-to-all of any sizes. */
+  /** The largest group in which each rank sends its history to all peers after an all-to-all-v. */
   private static final int FEW_RANKS = 16;
 
   private static final int MOST_TEXT = 1 << 10;
@@ -61,10 +61,10 @@ final class CallComparison {
   private final AtomicReferenceArray<CallHistory> sent;
   private final AtomicReferenceArray<CallHistory> received;
 
-  /** How often calls with a peer were made that the peer is told of. */
+  /** Number of calls with each peer after which this rank sends its history to that peer. */
   private final long[] toTell;
 
-  // What peers have sent last: all calls, and their calls with this rank.
+  // The latest histories from each peer: of its collectives, and of its messages to this rank.
   private final AtomicReferenceArray<CallHistory> theirs;
   private final AtomicReferenceArray<CallHistory> theirSent;
 
@@ -73,7 +73,7 @@ final class CallComparison {
   private volatile boolean isLookDue;
   private volatile boolean hasReceived;
 
-  // Of looks, of which there is one at a time.
+  // Used only by look(), which one thread at a time runs.
   private long lastSent;
   private final long[] told;
 
@@ -276,7 +276,7 @@ final class CallComparison {
     LongFunction<String> textOf = of -> (of == rank ? mine : theirCalls).text(number, isHashShown);
     int first = Math.min(rank, peer);
     int second = Math.max(rank, peer);
-    // Not of the peer: it is not known which of the two is wrong.
+    // Attributed to no rank, because either of the two may be wrong.
     communicator.abort(
         InvalidUsage.of(
             "rank %d calls %s as %s of lane %d, rank %d calls %s; all ranks must call the same"
@@ -299,7 +299,10 @@ final class CallComparison {
                 .thenAcceptAsync(answer -> abortUnexplained(peer, answer), BlockingTasks.EXECUTOR));
   }
 
-  /** Aborts though no calls were found that differ: one may be of all ranks, the other of two. */
+  /**
+   * Aborts even if no histories differ: one rank may be in a collective, the other in a
+   * send-receive.
+   */
   private void abortUnexplained(int peer, String answer) {
     compare(peer);
     if (!isOver()) {

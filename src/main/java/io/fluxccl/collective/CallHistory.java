@@ -7,9 +7,9 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 
 /**
- * The latest calls of one order, as their signatures, each with a hash of all calls until then: two
- * ranks whose hashes of one call are equal have made the same calls before it, too. One thread at a
- * time adds calls, which allocates nothing and takes no lock. Any thread may copy them.
+ * The signatures of the latest calls of one order, each with a hash of all calls until then. If two
+ * ranks have equal hashes of one call, they have made the same calls before it, too. One thread at
+ * a time adds calls, which allocates nothing and takes no lock. Any thread may copy them.
  */
 final class CallHistory {
   /** Calls that a rank keeps. */

@@ -29,7 +29,7 @@ import org.slf4j.LoggerFactory;
  * </pre>
  */
 final class CallLedger implements AutoCloseable {
-  /** A rank that is ahead of another one by more collectives is not compared until that is less. */
+  /** The most collectives by which two ranks may be apart and still be compared. */
   static final int CALLS = 4096;
 
   private static final Logger LOG = LoggerFactory.getLogger(CallLedger.class);
@@ -43,7 +43,7 @@ final class CallLedger implements AutoCloseable {
   /** Addresses of the rows of all ranks; 0 of ranks of other hosts. */
   private final long[] rows;
 
-  /** The lane, and each comparison while it looks at other rows. */
+  /** Held by the lane, and by each comparison while it reads other rows. */
   private final UseCount use;
 
   private CallLedger(DeviceBuffer buffer, RegisteredMemory mine, RegisteredMemory[] all) {
@@ -173,7 +173,8 @@ final class CallLedger implements AutoCloseable {
 
   private static boolean differs(long ring, int calls, long number, long hash) {
     long at = hashAt(ring, calls, number);
-    // Most are equal. Otherwise it counts only if the hash is of this number before and after.
+    // Most hashes are equal. A different one counts only if its slot holds this number before and
+    // after.
     return HostMemory.getLongOpaque(at) != hash
         && has(ring, calls, number)
         && HostMemory.getLongOpaque(at) != hash

@@ -9,8 +9,8 @@ import io.fluxccl.trace.Outcome;
 import java.util.List;
 
 /**
- * What a lane tells the flight recorder: the one place where runs are seen to begin and to end.
- * Allocates nothing and takes no lock, unless it keeps the device's times too.
+ * Records the start and the end of each run of a lane in the flight recorder. Allocates nothing and
+ * takes no lock, unless it keeps the device's times too.
  */
 final class CallLog implements AutoCloseable {
   private static final Collective[] COLLECTIVES = Collective.values();
@@ -30,7 +30,7 @@ final class CallLog implements AutoCloseable {
   private final int captured;
 
   /**
-   * Begins to show a lane.
+   * Adds a lane to the recorder.
    *
    * @param lane opened by all ranks
    */
@@ -104,7 +104,7 @@ final class CallLog implements AutoCloseable {
     recorder.ended(run.recorded, outcome, run.begunNs, run.endedNs);
   }
 
-  /** Ends to show the lane. */
+  /** Removes the lane from the recorder. */
   @Override
   public void close() {
     recorder.remove(lane);

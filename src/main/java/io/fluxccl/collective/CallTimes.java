@@ -5,8 +5,8 @@ import io.fluxccl.device.StreamClock;
 import io.fluxccl.trace.Outcome;
 
 /**
- * When the calls of a lane ran, by the device's clock: two marks a call. Of more than {@value
- * #MOST} in flight the newest are not timed.
+ * The times at which the calls of a lane ran, by the device's clock, with two marks for a call. If
+ * more than {@value #MOST} are in flight, the newest are not timed.
  */
 final class CallTimes implements AutoCloseable {
   static final int MOST = 512;

@@ -17,15 +17,16 @@ import reactor.core.publisher.Mono;
 /**
  * A {@link Pipeline} that was recorded: a CUDA graph on a GPU, a prepared plan on the host device.
  * Each run enqueues it as one launch, with the buffers, the kernels' arguments and the algorithms
- * of the recording. Any thread may run it, any number of times: runs queue up behind each other.
+ * of the recording. Any thread may run it, any number of times: runs execute in the order of their
+ * enqueueing.
  *
  * <p>A pipeline that waits {@linkplain Pipeline#after for another lane}, or has a collective of
  * one, is recorded as several graphs with those steps between them.
  *
  * <p>It keeps the device buffers that it uses. It does not keep the registrations that were open
- * when it was recorded, nor the pinned memory that it copies to or from: after one of these is
- * closed, runs end with {@link InvalidUsage}, as they do after this pipeline or the lane is closed.
- * Pinned memory that its kernels use must stay open as long as this pipeline.
+ * when it was recorded, nor the pinned memory that it copies to or from. Runs fail with {@link
+ * InvalidUsage} after one of these, this pipeline or the lane is closed. Pinned memory that its
+ * kernels use must stay open as long as this pipeline.
  */
 public final class CapturedPipeline implements AutoCloseable {
   final Lane lane;
@@ -75,7 +76,7 @@ public final class CapturedPipeline implements AutoCloseable {
         lane, steps.stream().flatMap(step -> step.recordable().stream()).toList());
   }
 
-  /** Records the steps between two that no graph can hold, as one graph each. */
+  /** Records one graph for each sequence of steps between steps that a graph can't contain. */
   private void record(List<Step> to) {
     int begin = 0;
     for (int end = 0; end <= source.size(); end++) {
@@ -112,7 +113,7 @@ public final class CapturedPipeline implements AutoCloseable {
   }
 
   /**
-   * Returns several runs, one behind the other, that complete as one; {@link Pipeline#run(int)}.
+   * Returns several consecutive runs that complete as one; {@link Pipeline#run(int)}.
    *
    * @param times 0 or more, within the limit of {@link Pipeline#run(int)}
    */
@@ -121,7 +122,7 @@ public final class CapturedPipeline implements AutoCloseable {
   }
 
   /**
-   * Frees the graph and releases its buffers, behind the runs enqueued before. Waits for nothing.
+   * Frees the graph and releases its buffers after the runs enqueued before. Does not block.
    * Idempotent.
    */
   @Override

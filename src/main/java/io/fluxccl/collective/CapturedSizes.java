@@ -8,8 +8,8 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.function.IntFunction;
 
 /**
- * One {@link Pipeline} captured for several sizes, where a recording has a fixed size and the work
- * has not: a batch of 5 runs the recording for 8, with its last 3 places unused.
+ * One {@link Pipeline} captured for several sizes, for work of varying size: a batch of 5 runs the
+ * recording for 8, with its last 3 places unused.
  *
  * <pre>{@code
  * try (CapturedSizes steps =
@@ -46,8 +46,8 @@ public final class CapturedSizes implements AutoCloseable {
    * Returns the given sizes, none of them captured yet.
    *
    * @param sizes one or more, each 1 or more, in any order
-   * @param maker makes the pipeline of a size, once for each, on the thread that asks for it first;
-   *     what it throws is thrown there, and the next caller tries again
+   * @param maker makes the pipeline of a size, once for each, on the thread that requests it first.
+   *     That thread gets its exceptions, and the next caller tries again
    * @return the sizes; the caller closes them
    * @throws InvalidUsage if there is no size, or one below 1
    */
@@ -124,7 +124,7 @@ public final class CapturedSizes implements AutoCloseable {
     return found;
   }
 
-  /** Closes all captured pipelines, behind the runs enqueued before. Idempotent. */
+  /** Closes all captured pipelines after the runs enqueued before. Idempotent. */
   @Override
   public void close() {
     lifecycle.close();

@@ -22,7 +22,7 @@ import reactor.core.scheduler.Schedulers;
  * inner publishers by their own prefetch and without demand, which peers would wait for.
  */
 final class ChunkFlux {
-  /** The most chunks enqueued and not done: a stream takes so many without blocking. */
+  /** The most chunks enqueued and not done: a stream takes this many without blocking. */
   static final int MAX_IN_FLIGHT = 32;
 
   private ChunkFlux() {}
@@ -59,8 +59,8 @@ final class ChunkFlux {
   }
 
   /**
-   * One subscription. A thread with news (demand, a chunk that is done, a failure) stores it in a
-   * field and increments {@link #work}. The thread that finds 0 does all the work, until no other
+   * One subscription. A thread with an event (demand, a chunk that is done, a failure) stores it in
+   * a field and increments {@link #work}. The thread that finds 0 does all the work, until no other
    * thread has incremented it. So signals are serial, and no lock is held while they are sent.
    */
   private static final class Chunks implements Subscription {
@@ -84,7 +84,7 @@ final class ChunkFlux {
     /** The total demand; {@code Long.MAX_VALUE} is unbounded. */
     private volatile long requested;
 
-    /** How many chunks are done: a stream completes them in order. */
+    /** Number of chunks that are done: a stream completes them in order. */
     private volatile int done;
 
     private volatile Throwable failure;
@@ -135,8 +135,8 @@ final class ChunkFlux {
     }
 
     /**
-     * Lets the chunks not done go on; or cancels them, if that aborts: the newest first, so that
-     * none begins because the one before it has ended.
+     * Leaves the unfinished chunks running, unless the options abort on cancel. Then cancels them,
+     * the newest first, so that the end of a chunk starts no other one.
      */
     private void abandon() {
       if (!lane.options.abortOnCancel()) {
@@ -152,7 +152,9 @@ final class ChunkFlux {
       work();
     }
 
-    /** Withdraws the chunks that wait for their comparison: ranks may go on after a refused one. */
+    /**
+     * Withdraws the chunks that wait for their comparison: ranks may continue after a refused one.
+     */
     void failed(Throwable reason) {
       FAILURE.compareAndSet(this, null, reason);
       for (OneChunk run = newest; run != null; run = run.previous) {

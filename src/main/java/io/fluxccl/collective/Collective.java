@@ -9,7 +9,7 @@ import java.util.Locale;
 public enum Collective {
   /** Every rank gets the combination of all inputs. */
   ALL_REDUCE,
-  /** Every rank gets all inputs, one behind the other in rank order. */
+  /** Every rank gets all inputs, concatenated in rank order. */
   ALL_GATHER,
   /** Each rank gets its share of the combination of all inputs. */
   REDUCE_SCATTER,
@@ -21,7 +21,7 @@ public enum Collective {
   ALL_TO_ALL,
   /** An all-to-all with shares of any sizes. */
   ALL_TO_ALL_V,
-  /** The root gets all inputs, one behind the other in rank order. */
+  /** The root gets all inputs, concatenated in rank order. */
   GATHER,
   /** Each rank gets its share of the root's input. */
   SCATTER,
@@ -31,7 +31,7 @@ public enum Collective {
   SEND_RECEIVE,
   /** Each token goes to the ranks that have its experts; {@link Dispatch}. */
   DISPATCH,
-  /** Each token gets the sum of what its experts give; {@link Combine}. */
+  /** Each token gets the sum of its experts' results; {@link Combine}. */
   COMBINE,
   /** No rank completes it before every rank has begun it. */
   BARRIER;
@@ -51,8 +51,8 @@ public enum Collective {
   }
 
   /**
-   * Returns whether values are combined, by a {@link io.fluxccl.ReduceOp}, and are the output. Not
-   * so in {@link #FUSED_ALL_REDUCE}, which other algorithms than these do.
+   * Returns whether values are combined, by a {@link io.fluxccl.ReduceOp}, and are the output.
+   * False for {@link #FUSED_ALL_REDUCE}, which has other algorithms.
    */
   public boolean reduces() {
     return this == ALL_REDUCE || this == REDUCE_SCATTER || this == REDUCE;

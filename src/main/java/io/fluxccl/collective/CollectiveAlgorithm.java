@@ -15,8 +15,8 @@ public interface CollectiveAlgorithm {
   String name();
 
   /**
-   * Returns whether it reads the sizes of a call from the device, in its kernels. Only such
-   * algorithms are asked about a {@link RoutedCall}, and about nothing else.
+   * Returns whether it reads the sizes of a call from the device, in its kernels. Only these
+   * algorithms run a {@link RoutedCall}, and they run no other calls.
    */
   default boolean isRouted() {
     return false;
@@ -62,7 +62,7 @@ public interface CollectiveAlgorithm {
 
   /**
    * Returns in which order it combines values of a call that it supports, for {@link
-   * CollectivesOptions#reproducible}. Of calls that combine none, any answer will do.
+   * CollectivesOptions#reproducible}. For calls that combine none, any result is correct.
    */
   default ReductionOrder order(BoundCall call) {
     return ReductionOrder.VARYING;

@@ -10,9 +10,9 @@ import java.util.Objects;
 import java.util.stream.Stream;
 
 /**
- * One rank's part of a collective: the operation, this rank's buffers, and what all ranks must give
- * alike. Immutable and reusable. Counts are checked when a call is made, buffers when it is
- * enqueued. A buffer that this rank does not use is null.
+ * One rank's part of a collective: the operation, this rank's buffers, and the parameters that must
+ * be equal on all ranks. Immutable and reusable. Counts are checked when a call is made, buffers
+ * when it is enqueued. A buffer that this rank does not use is null.
  *
  * <p>Shapes, in elements, for n ranks and a call of {@code count}:
  *
@@ -61,7 +61,7 @@ public sealed interface CollectiveCall
   }
 
   /**
-   * Returns the number of elements, as the table of shapes says. It may differ between the ranks of
+   * Returns the number of elements, as in the table of shapes. It may differ between the ranks of
    * {@link AllToAllV} and {@link SendReceive}.
    */
   long count();
@@ -174,7 +174,7 @@ public sealed interface CollectiveCall
     return new UniformCall.AllReduce(input, output, count, type, op);
   }
 
-  /** Returns an all-reduce of a matrix, whose rows then go through an epilogue. */
+  /** Returns an all-reduce of a matrix, with an epilogue on each row. */
   static CollectiveCall fusedAllReduce(
       DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue) {
     return new FusedAllReduce(input, rows, hidden, type, epilogue);
@@ -211,7 +211,7 @@ public sealed interface CollectiveCall
   }
 
   /**
-   * Returns an all-to-all with shares of any sizes, one behind the other in rank order.
+   * Returns an all-to-all with shares of any sizes, contiguous in rank order.
    *
    * @param input this rank's shares
    * @param sendCounts elements for each rank

@@ -9,7 +9,7 @@ import io.fluxccl.device.DeviceView;
 
 /**
  * The operations that {@link Collectives} and {@link Pipeline} both offer. Each takes buffers with
- * a count and a type, or {@linkplain DeviceView views}, whose type and whole size make the call.
+ * a count and a type, or {@linkplain DeviceView views}, which define the type and the count.
  * Shapes, and which buffers may overlap, are in {@link CollectiveCall}.
  *
  * <pre>{@code
@@ -20,8 +20,8 @@ import io.fluxccl.device.DeviceView;
  * <p>A null buffer or view that this rank needs, a null type or operation, and views that do not
  * fit each other are refused at once, with {@link InvalidUsage}.
  *
- * @param <R> what an operation gives: a cold {@code Mono<Void>} that enqueues it on subscription,
- *     or a pipeline with one more step
+ * @param <R> the result of an operation: a cold {@code Mono<Void>} that enqueues it on
+ *     subscription, or a pipeline with one more step
  */
 public interface CollectiveOperations<R> {
   /** Returns which ranks share a host, and what is common to all devices. */
@@ -73,8 +73,8 @@ public interface CollectiveOperations<R> {
   }
 
   /**
-   * Sums all ranks' rows and gives each row of the sum to an epilogue; {@link FusedAllReduce}. The
-   * input is used up.
+   * Sums all ranks' rows and passes each row of the sum to an epilogue; {@link FusedAllReduce}. The
+   * input is undefined afterwards.
    */
   default R allReduce(
       DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue) {
@@ -85,8 +85,8 @@ public interface CollectiveOperations<R> {
    * Sums all ranks' rows, adds the residual stream and norms each row, as {@link AddRmsNorm} says:
    * {@code residualOut = sum + residual; normOut = RMSNorm(residualOut) * (weight + weightBias)}.
    *
-   * @param input this rank's rows; used up
-   * @param residual as many, the same on every rank
+   * @param input this rank's rows; undefined afterwards
+   * @param residual the same number of rows, equal on every rank
    * @param weight a row, whose size is that of all rows
    * @param epsilon more than 0
    * @param weightBias 0, or 1 for models that store weights minus one
@@ -114,7 +114,7 @@ public interface CollectiveOperations<R> {
     return allReduce(input.buffer(), input.size() / hidden, hidden, input.type(), norm);
   }
 
-  /** Gathers all ranks' inputs, one behind the other; {@link CollectiveCall#allGather}. */
+  /** Gathers all ranks' inputs, concatenated in rank order; {@link CollectiveCall#allGather}. */
   default R allGather(DeviceBuffer input, DeviceBuffer output, long count, DataType type) {
     return enqueue(CollectiveCall.allGather(input, output, count, type));
   }
@@ -143,7 +143,7 @@ public interface CollectiveOperations<R> {
    * @param buffer {@code count} elements from its start
    * @param count elements
    * @param type of the elements
-   * @param root the rank whose buffer all get
+   * @param root the rank whose buffer all ranks get
    * @return as the class says
    */
   default R broadcast(DeviceBuffer buffer, long count, DataType type, int root) {
@@ -214,8 +214,8 @@ public interface CollectiveOperations<R> {
   }
 
   /**
-   * Gives each token to the ranks that have its experts; {@link Dispatch} says what the buffers
-   * are. Scales are null for BFLOAT16.
+   * Sends each token to the ranks that have its experts; {@link Dispatch} describes the buffers.
+   * Scales are null for BFLOAT16.
    */
   default R dispatch(
       ExpertBatch batch,

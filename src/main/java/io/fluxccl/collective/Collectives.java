@@ -19,7 +19,7 @@ import reactor.core.publisher.Mono;
  * The operations in which all ranks take part, as cold Monos: subscribing enqueues, and nothing
  * blocks. Every rank must subscribe to the same operations in the same order; operations of one
  * {@code Collectives} run in that order, those of different {@linkplain #lane lanes} at the same
- * time. Threads may share it.
+ * time. Any thread may use it.
  *
  * <pre>{@code
  * collectives.allReduce(x, DataType.FLOAT16, ReduceOp.SUM)
@@ -32,14 +32,14 @@ import reactor.core.publisher.Mono;
  * the subscriber's thread if all is done by the time it has subscribed; {@link
  * CollectivesOptions#withScheduler} moves them.
  *
- * <p>Subscribing enqueues, whatever the subscriber does next. A GPU has room for some hundred
- * operations that are enqueued and not done; beyond that, subscribing waits until it has room
- * again. Cancelling lets go: the operation goes on, on every rank, in the same order, and only this
- * subscriber hears nothing more. Its buffers are in use, and its time limit counts, until it is
- * done. {@link Communicator#abort} ends a job on purpose. An operation that is not done within its
- * time limit aborts the communicator on every rank, with the reason and the rank: peers may already
- * be reading and writing memory. With {@link CollectivesOptions#withAbortOnCancel} so does an
- * operation that is cancelled in flight.
+ * <p>Subscribing enqueues, whatever the subscriber does next. A GPU takes some hundred operations
+ * that are enqueued and not done; beyond that, subscribing blocks until one is done. Cancelling
+ * detaches the subscriber: the operation continues on every rank, in the same order, and this
+ * subscriber gets no more signals. The operation's buffers are in use, and its time limit applies,
+ * until it is done. {@link Communicator#abort} ends a job on purpose. An operation that is not done
+ * within its time limit aborts the communicator on every rank, with the reason and the rank: peers
+ * may already be reading and writing memory. With {@link CollectivesOptions#withAbortOnCancel},
+ * cancelling an operation in flight also aborts the communicator.
  *
  * <p>Shapes, and which buffers may overlap, are in {@link CollectiveCall}. Counts of 0 are allowed.
  * Any buffer of the communicator's device can be used. Peers read and write a buffer that every
@@ -119,9 +119,9 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * <p>While the owner of a wrapped stream captures it, operations are recorded into the owner's
    * graph: their Monos complete when that is done. Every rank must record the same operations, and
    * replay its graph in the same order among all operations of the lane. Replays have no completion
-   * and no time limit here: the owner waits for its graph, and sees in {@link
-   * Communicator#failure()} whether a rank failed meanwhile. Keep the lane, the buffers and their
-   * registrations open as long as the graph may run:
+   * and no time limit here: the owner waits for its graph, and then checks {@link
+   * Communicator#failure()} for a failed rank. Keep the lane, the buffers and their registrations
+   * open as long as the graph may run:
    *
    * <pre>{@code
    * // BAD: the graph's kernels use memory of the lane
@@ -135,7 +135,8 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * }</pre>
    *
    * @param stream of the communicator's device; stays the caller's, and open until the lane is
-   *     closed. Behind a kernel that fails it does nothing more ({@link DeviceStream#failFast})
+   *     closed. After a kernel fails, the stream runs no further work ({@link
+   *     DeviceStream#failFast})
    * @return the lane; the caller closes it, also after a failure, or it closes with the
    *     communicator. The stream stays open
    */
@@ -180,7 +181,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @param buffer of the communicator's device; stays the caller's, and open until the registration
    *     is closed
    * @return the registration; fails with {@link InvalidUsage} on every rank if sizes differ, after
-   *     which all ranks may go on. Continuations may block
+   *     which all ranks may continue. Callbacks may block
    */
   public CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return lane.registrations.register(InvalidUsage.requireNonNull(buffer, "register", "buffer"));
@@ -196,13 +197,13 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * So the subscriber works on one chunk while the next is transferred.
    *
    * <p>The subscriber's demand decides which chunks are enqueued: those requested, and {@code
-   * prefetch} more. So all ranks must request alike: a chunk that one rank has enqueued waits for
-   * the other ranks, within the time limit. No other collective may run on this lane in the
-   * meantime, or the ranks' orders would differ; open a {@link #lane} for the chunks.
+   * prefetch} more. So all ranks must request the same number of chunks: a chunk that one rank has
+   * enqueued waits for the other ranks, within the time limit. No other collective may run on this
+   * lane in the meantime, or the ranks' orders would differ; open a {@link #lane} for the chunks.
    *
-   * <p>After cancelling, no more chunks are enqueued; chunks in flight, prefetched ones as well, go
-   * on as the class says. {@code take(n)} cancels: n chunks and those prefetched are then enqueued,
-   * on every rank that takes as many.
+   * <p>After cancelling, no more chunks are enqueued. Chunks in flight, prefetched ones included,
+   * continue as the class describes. {@code take(n)} cancels: n chunks and those prefetched are
+   * then enqueued, on every rank that takes as many.
    *
    * <p>If a buffer has a share for each rank, a chunk is a range of every share: after a chunk of
    * an all-gather the elements {@code offset} to {@code offset + count - 1} of all ranks' shares
@@ -212,7 +213,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @param chunkElements elements of each chunk but the last, in each share; multiples of 16 bytes
    *     are fastest
    * @param prefetch chunks that are enqueued beyond those requested, 0 to 31
-   * @return the chunks; fails as the class says
+   * @return the chunks; fails as the class describes
    * @throws InvalidUsage if the call can't be chunked so
    */
   public Flux<Chunk> chunked(CollectiveCall call, long chunkElements, int prefetch) {

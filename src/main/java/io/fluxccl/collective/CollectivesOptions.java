@@ -19,44 +19,44 @@ import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * How a {@link Collectives} works. Immutable; {@code with…} methods give a changed copy. Every rank
- * must use the same, but for scheduler, threads and abortOnCancel.
+ * Options of a {@link Collectives}. Immutable; {@code with…} methods return a changed copy. Every
+ * rank must use the same values, except for scheduler, threads and abortOnCancel.
  *
  * @param transport to use between all ranks; empty: mapped memory inside a host (SHM, CUDA_IPC on
  *     GPUs) and one of the networks between hosts
  * @param networks that may be used between hosts: RDMA devices (IB0 to IB7), rail by rail, where
- *     both hosts have them and they reach the ranks' memory; otherwise ETHERNET. Each rank may
- *     allow others: both ends must
- * @param tag of its connections, to keep several of one communicator apart; lanes take the tags
- *     behind it
+ *     both hosts have them and they reach the ranks' memory; otherwise ETHERNET. Ranks may allow
+ *     different ones; two ranks use a network that both allow
+ * @param tag of its connections, different for each {@code Collectives} of a communicator; its
+ *     lanes take the tags after it
  * @param timeout how long each operation may take; {@link Deadline#NO_LIMIT}: for ever
  * @param setupTimeout how long opening, and registering a buffer, may take, which a short limit for
  *     operations would cut off; empty: as long as an operation
  * @param threads of a kernel on the host device; 0: one for each core that this rank has to itself,
  *     at least one. GPUs choose for themselves
- * @param scheduler where what follows an operation runs; {@code Schedulers.immediate()}, the
+ * @param scheduler runs the callbacks after an operation; {@code Schedulers.immediate()}, the
  *     default, is the library's completion thread, fastest, where nothing may block
- * @param checked whether ranks compare what they call before they begin: a mismatch is {@link
- *     InvalidUsage} on all of them; of what two ranks send each other on these two only, and a rank
- *     that waits for them aborts at its time limit. Costs a round of messages a call
+ * @param checked whether ranks compare their calls before these begin: a mismatch is {@link
+ *     InvalidUsage} on all ranks. A mismatch of a send-receive is one on its two ranks only, and a
+ *     rank that waits for them aborts at its time limit. Costs a round of messages a call
  * @param checksums whether messages over TCP between hosts have checksums of their own, so that
  *     bytes that the network changed are sent again. One rank that asks for them is enough for its
  *     connections
  * @param algorithms names of algorithms to be used wherever they can, by collective
  * @param tuning a file that {@code fluxccl perf --tune} wrote
- * @param families algorithms beside those that ServiceLoader finds
+ * @param families algorithms in addition to those that ServiceLoader finds
  * @param maxBlocks the most blocks of each kernel on a GPU, 1 or more; 0: as many as the GPU runs
  *     at once. A block takes at most one multiprocessor, so a lane never keeps more of them busy
  *     with one kernel. Fewer blocks make larger operations slower
  * @param preferCopyEngines whether algorithms that move data by copy engines are chosen wherever
  *     they support the call, however small it is: they leave the multiprocessors to other kernels.
- *     Algorithms that the options or the tuning file name come first
+ *     Algorithms that the options or the tuning file name take precedence
  * @param reproducible whether a sum or product depends on the ranks' values alone, also between
  *     hosts: algorithms that add in another order than that of the ranks are not chosen. One that
  *     adds in an order of its own, the same in every call (hierarchical, for all-reduces), is used
  *     if it is named. Within a host all of the library's algorithms keep that anyway
  * @param abortOnCancel whether cancelling an operation in flight aborts the communicator on every
- *     rank; otherwise the operation goes on, on every rank, without the subscriber that cancelled
+ *     rank; otherwise the operation continues on every rank, without the subscriber that cancelled
  */
 public record CollectivesOptions(
     Optional<Transport> transport,

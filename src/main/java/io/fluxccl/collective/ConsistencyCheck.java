@@ -23,10 +23,10 @@ import java.util.stream.IntStream;
 /**
  * The comparison of calls between ranks before they are enqueued: checked mode. Each rank sends
  * each peer a text of its calls, with the bytes that it would send there and expects from there. A
- * rank that finds a difference enqueues nothing. All ranks find a difference in what must be the
- * same on all of them, because each compares with each. Only the two ranks concerned find one in
- * the bytes that they send each other: a third rank that agrees with both enqueues, and waits for
- * them until its time limit.
+ * rank that finds a difference enqueues nothing. All ranks find a difference in parameters that
+ * must be equal on all of them, because each compares with each. Only the two ranks concerned find
+ * a difference in the bytes that they send each other. A third rank that agrees with both enqueues,
+ * and waits for them until its time limit.
  */
 final class ConsistencyCheck {
   private final Communicator communicator;
@@ -95,7 +95,9 @@ final class ConsistencyCheck {
     run.fail(reason.inJob(communicator.bootstrap().name()));
   }
 
-  /** Compares a run with all peers; nothing if it was withdrawn before, which the peers notice. */
+  /**
+   * Compares a run with all peers. Does nothing if it was withdrawn before; the peers detect that.
+   */
   private CompletableFuture<Void> reachAgreement(long number, Run run) {
     if (!run.begin()) {
       return CompletableFuture.completedFuture(null);

@@ -9,7 +9,7 @@ import io.fluxccl.device.cuda.CudaModule;
 import java.util.List;
 
 /**
- * An epilogue of one's own on GPUs: a structure with a device function, whose kernels {@code
+ * A user-defined epilogue on GPUs: a structure with a device function, whose kernels {@code
  * FLUXCCL_EPILOGUE(name, ...)} of {@code fluxccl/epilogue.cuh} defines.
  *
  * <pre>{@code

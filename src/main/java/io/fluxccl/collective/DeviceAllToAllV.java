@@ -13,11 +13,11 @@ import java.util.stream.Stream;
 
 /**
  * An all-to-all with shares of any sizes, whose counts and offsets the kernel reads from device
- * memory when it runs. Only the senders give counts; receivers get them.
+ * memory when it runs. Only the senders set counts; receivers get them.
  *
  * @param input this rank's shares; null if it never has any
  * @param output for the shares of all ranks; null if it never gets any
- * @param counts where the counts and offsets lie
+ * @param counts the buffers of the counts and offsets
  * @param most the most elements from one rank to another, the same on every rank; a larger count
  *     aborts the job
  * @param type of the elements
@@ -28,7 +28,7 @@ public record DeviceAllToAllV(
     implements RoutedCall {
   /**
    * Counts and offsets in elements, a signed integer of 8 bytes for each rank. Without offsets,
-   * shares lie one behind the other in rank order.
+   * shares are contiguous, in rank order.
    *
    * @param send elements for each rank; read
    * @param sendOffsets where they begin in the input, or null; read
@@ -47,7 +47,7 @@ public record DeviceAllToAllV(
       InvalidUsage.requireNonNull(received, Collective.ALL_TO_ALL_V.label(), "received");
     }
 
-    /** Returns counts of shares that lie one behind the other. */
+    /** Returns counts of contiguous shares. */
     public static Counts packed(DeviceBuffer send, DeviceBuffer received) {
       return new Counts(send, null, null, received);
     }

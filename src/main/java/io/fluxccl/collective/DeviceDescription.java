@@ -29,7 +29,7 @@ import java.util.stream.IntStream;
  * @param networks transports by which ranks of other hosts can reach its memory
  * @param pciBusId of a GPU, the same in every process that sees it; empty on the host
  * @param nvlinks PCI bus ids of the GPUs that this rank sees at the other end of an NVLink
- * @param link the link to all GPUs, as the user says; empty if the driver is to say it
+ * @param link the link to all GPUs that the user has set; empty to use the driver's answer
  */
 record DeviceDescription(
     DeviceKind kind,
@@ -66,12 +66,12 @@ record DeviceDescription(
     return new DeviceDescription(kind, 0, 0, networks, "", List.of(), "");
   }
 
-  /** Returns the link that the user says there is, or empty. */
+  /** Returns the link that the user has set, or empty. */
   static String chosenLink(String value) {
     String chosen = value == null ? "" : value.trim();
     if (!Set.of("", NVLINK, PCIE).contains(chosen)) {
       throw InvalidUsage.of(
-          "%s=%s; allowed are %s, %s, or not set, so that the driver says it",
+          "%s=%s; allowed are %s, %s, or not set, to use the driver's answer",
           LINK_VARIABLE, chosen, NVLINK, PCIE);
     }
     return chosen;

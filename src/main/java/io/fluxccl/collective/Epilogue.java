@@ -7,15 +7,15 @@ import io.fluxccl.device.DeviceHandle;
 import java.util.List;
 
 /**
- * What a {@linkplain FusedAllReduce fused all-reduce} does with each row of the sum, before the row
- * leaves the registers of the kernel that has reduced it. Immutable and reusable.
+ * An operation of a {@linkplain FusedAllReduce fused all-reduce} on each row of the sum, before the
+ * row leaves the registers of the kernel that has reduced it. Immutable and reusable.
  */
 @Experimental
 public sealed interface Epilogue permits Epilogue.OnGpus, HostEpilogue {
   /** Returns all buffers that it reads or writes; a captured pipeline keeps them. */
   List<DeviceBuffer> buffers();
 
-  /** Returns a text of what must be the same on every rank. */
+  /** Returns a text of the properties that must be the same on every rank. */
   String signature();
 
   /**

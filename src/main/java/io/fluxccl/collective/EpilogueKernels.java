@@ -26,15 +26,15 @@ public final class EpilogueKernels {
     private BuiltIn() {}
   }
 
-  /** What a kernel does besides the epilogue. */
+  /** The reduction that a kernel does before the epilogue, and the shape of its blocks. */
   public enum Variant {
     /** Reduces rows of two ranks in one shot; a thread has one word of 16 bytes. */
     PAIR1(1, 512),
-    /** The same with blocks that fill a multiprocessor: for few rows that are long. */
+    /** Like PAIR1, with blocks that fill a multiprocessor. For few, long rows. */
     WIDE1(1, 1024),
-    /** The same with two words, in blocks of which two fit. */
+    /** Like PAIR1, with two words for each thread; two blocks fit on a multiprocessor. */
     PAIR2(2, 512),
-    /** The same with four words. */
+    /** Like PAIR2, with four words for each thread. */
     PAIR4(4, 512),
     /** Reduces rows of any number of ranks in one shot. */
     ONE2(2, 512),
@@ -54,7 +54,7 @@ public final class EpilogueKernels {
       this.mostThreads = mostThreads;
     }
 
-    /** Returns whether a block can hold a row of so many bytes. */
+    /** Returns whether a block can hold a row of this many bytes. */
     public boolean holds(long rowBytes) {
       return rowBytes <= (long) WORD * words * mostThreads;
     }

@@ -10,10 +10,10 @@ import java.util.Objects;
 import java.util.stream.Stream;
 
 /**
- * The routing of a batch of tokens on this rank, in device memory: which experts each token is
- * given to, and what {@link Dispatch} finds out for the kernels of the experts and for {@link
- * Combine}. Integers and floats have 4 bytes. The buffers may be used by one batch after the other;
- * between a dispatch and its combine no other dispatch may use them.
+ * The routing of a batch of tokens on this rank, in device memory: the experts of each token, and
+ * the results of {@link Dispatch} for the kernels of the experts and for {@link Combine}. Integers
+ * and floats have 4 bytes. The buffers may be used by one batch after the other; between a dispatch
+ * and its combine no other dispatch may use them.
  *
  * @param shape of the batch
  * @param ids of the experts of this rank's tokens, {@code [tokens][topK]}; -1 for none. A token's
@@ -22,14 +22,14 @@ import java.util.stream.Stream;
  * @param receivedIds of the experts of the received tokens, {@code [capacity][topK]}, counted from
  *     this rank's first expert; -1 for experts of other ranks and for none. Dispatch writes it
  * @param receivedWeights of those experts, 0 for those of other ranks; likewise
- * @param sources where each received token comes from, {@code [capacity]}: rank x tokens + token;
+ * @param sources the source of each received token, {@code [capacity]}: rank x tokens + token;
  *     likewise
- * @param perRank how many tokens were received from each rank, {@code [n]}; likewise. The tokens of
- *     a rank lie one behind the other, in rank order
- * @param perExpert how many received tokens each expert of this rank has, {@code [experts / n]};
+ * @param perRank number of tokens received from each rank, {@code [n]}; likewise. Received tokens
+ *     are grouped by source rank, in rank order
+ * @param perExpert number of received tokens of each expert of this rank, {@code [experts / n]};
  *     likewise
- * @param plan what combine needs, for no other use; likewise
- * @param memory what {@link #close} frees, or null
+ * @param plan data for combine, for no other use; likewise
+ * @param memory the memory that {@link #close} frees, or null
  */
 @Experimental
 public record ExpertBatch(

@@ -10,14 +10,14 @@ import io.fluxccl.Text;
  * The shape of a mixture of experts, the same on every rank except for the capacity.
  *
  * @param tokens the tokens that each rank gives, 1 to {@link #MOST_TOKENS}. A rank with fewer gives
- *     the others no expert
+ *     no expert to the unused tokens
  * @param topK the experts of a token, 1 to {@link #MOST_PER_TOKEN}
  * @param experts all experts, at most {@link #MOST_EXPERTS}. Rank r of n has the experts from r x
  *     experts / n on; n divides the number of experts
  * @param hidden the values of a token: a multiple of 8, of 128 for FLOAT8_E4M3
  * @param type of the tokens that are dispatched: {@link DataType#BFLOAT16}, or {@link
  *     DataType#FLOAT8_E4M3} with a scale, a float, for every 128 values of a token, as in DeepEP.
- *     What is combined is BFLOAT16
+ *     Combine takes BFLOAT16
  * @param capacity the most tokens that this rank receives, 1 or more; n x tokens always suffice
  */
 @Experimental

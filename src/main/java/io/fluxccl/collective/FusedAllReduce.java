@@ -11,34 +11,34 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /**
- * An all-reduce of a matrix whose rows go through an {@link Epilogue}: the sum over the ranks in
- * rank order, rounded once, of which the epilogue makes what every rank gets. What it makes of a
- * row depends on the row's content alone: not on the other rows, its place among them, the
- * algorithm, or the run.
+ * An all-reduce of a matrix, followed by an {@link Epilogue} on each row. The sum over the ranks,
+ * in rank order, is rounded once. Every rank gets the epilogue's result for it. The result of a row
+ * depends on the row's content alone: not on the other rows, its place among them, the algorithm,
+ * or the run.
  *
- * <p>The call uses up its input: what the input holds afterwards is not defined.
+ * <p>The content of the input is undefined after the call.
  *
- * @param input this rank's rows, one behind the other
- * @param rows how many
+ * @param input this rank's rows, contiguous
+ * @param rows number of rows
  * @param hidden elements of a row: a multiple of 16 bytes, 64 KiB at most
  * @param type FLOAT16, BFLOAT16 or FLOAT32
- * @param epilogue of each row; alike on every rank
+ * @param epilogue of each row; the same on every rank
  */
 @Experimental
 public record FusedAllReduce(
     DeviceBuffer input, long rows, long hidden, DataType type, Epilogue epilogue)
     implements CollectiveCall {
-  /** The algorithm of every lane that does what no family of algorithms does. */
+  /** The algorithm of every lane for calls that no family of algorithms supports. */
   public static final String DESCRIPTION =
       SeparateEpilogue.NAME
-          + ": fused all-reduces of any size between any ranks; the all-reduce, and a kernel behind"
-          + " it";
+          + ": fused all-reduces of any size between any ranks; the all-reduce, then a kernel for"
+          + " the epilogue";
 
   /** The types of elements. */
   static final List<DataType> TYPES =
       List.of(DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32);
 
-  /** What rows are a multiple of, so that threads load and store whole words. */
+  /** Bytes of which a row is a multiple, so that threads load and store whole words. */
   static final int WORD = 16;
 
   private static final long LONGEST_ROW = 64 << 10;

@@ -7,8 +7,8 @@ import io.fluxccl.device.DeviceBuffer;
 import java.util.List;
 
 /**
- * An epilogue of one's own on the host device: a Java function of the row. The counterpart of
- * {@link CustomEpilogue}.
+ * A user-defined epilogue on the host device: a Java function of the row. The counterpart of {@link
+ * CustomEpilogue}.
  *
  * @param name for messages; the same on every rank
  * @param function gets each row once; several threads call it at the same time
@@ -17,11 +17,11 @@ import java.util.List;
 @Experimental
 public record HostEpilogue(String name, RowFunction function, List<DeviceBuffer> buffers)
     implements Epilogue {
-  /** What is done to a row. */
+  /** The function of an epilogue. */
   @FunctionalInterface
   public interface RowFunction {
     /**
-     * Gets a row of the sum over the ranks.
+     * Processes a row of the sum over the ranks.
      *
      * @param row its number in the call
      * @param values its elements, already rounded to the call's type; may be overwritten, and is

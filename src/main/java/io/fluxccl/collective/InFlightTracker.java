@@ -19,8 +19,8 @@ import reactor.core.scheduler.Scheduler;
  * limits. Most have the same limit, so one timer serves all of them: it is set for the earliest
  * deadline, and again only for a run with an earlier one.
  *
- * <p>A run that is enqueued while Reactor's virtual time is installed has a timer of its own there:
- * it is late when the virtual time says so.
+ * <p>A run that is enqueued while Reactor's virtual time is installed has a timer of its own, which
+ * follows the virtual time.
  */
 final class InFlightTracker {
   /** The limit of a run that may take for ever. */
@@ -37,7 +37,7 @@ final class InFlightTracker {
   /** The last of the timers that had real time. */
   private volatile Scheduler timer;
 
-  /** When the timer looks next, or {@link #NONE}. Written under this object's lock. */
+  /** The time of the timer's next check, or {@link #NONE}. Written under this object's lock. */
   private volatile long nextLook = NONE;
 
   /** Creates the tracker of one lane, in real time or in a test's virtual time. */
@@ -80,7 +80,7 @@ final class InFlightTracker {
       return false;
     }
     timer = current;
-    nextLook = NONE; // the one before was shut down, or a virtual one was taken back
+    nextLook = NONE; // the previous one was shut down, or a virtual one was removed
     return true;
   }
 
@@ -95,7 +95,7 @@ final class InFlightTracker {
     try {
       return timer.schedule(what, Math.max(0, delayNs), TimeUnit.NANOSECONDS);
     } catch (RejectedExecutionException e) {
-      return null; // the next run may find new ones
+      return null; // the next run may get new schedulers
     }
   }
 

@@ -10,8 +10,7 @@ import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * A struct of CUDA, little-endian, as a kernel's argument or as the content of device memory.
- * Fields are written one behind the other, from the start or from another offset. One thread at a
- * time.
+ * Fields are written consecutively, from the start or from another offset. One thread at a time.
  */
 @Experimental
 public class KernelStruct implements DeviceHandle {

@@ -39,7 +39,7 @@ final class Lane implements AutoCloseable {
   final InFlightTracker inFlight;
   final CallComparison comparison;
 
-  /** How long a run may take, in ns, unless it has a limit of its own. */
+  /** Time limit of a run in ns, unless the run has its own. */
   final long limitNs;
 
   private final ConsistencyCheck consistency;
@@ -50,19 +50,19 @@ final class Lane implements AutoCloseable {
   // Fails with the communicator, and then closes this lane.
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
 
-  // No run may be enqueued behind the work that closing waits for.
+  // Lock of enqueueing: after closing has begun, no run may be enqueued.
   final Object enqueueing = new Object();
 
-  /** The place of its lock among those of several lanes. */
+  /** Position of its lock in the order in which locks of several lanes are taken. */
   final long number = NUMBERS.getAndIncrement();
 
   /** The last run of another lane that has a collective of this one. */
   final AtomicReference<OtherLanes.Use> use = new AtomicReference<>(OtherLanes.Use.NONE);
 
-  // How many collectives of all ranks were enqueued; written under enqueueing.
+  // Number of collectives of all ranks that were enqueued; written under enqueueing.
   volatile long rounds;
 
-  // How many of them are done. Threads that complete runs may arrive in another order.
+  // Number of these that are done. Threads may report completed runs out of order.
   final AtomicLong roundsDone = new AtomicLong();
 
   // Guarded by enqueueing.
@@ -142,7 +142,7 @@ final class Lane implements AutoCloseable {
     return options.scheduler() == Schedulers.immediate() ? run : run.publishOn(options.scheduler());
   }
 
-  /** Executes a run, and tells the run its outcome. Any thread. */
+  /** Executes a run, and reports the outcome to it. Any thread. */
   void submit(Run run) {
     if (!options.checked()) {
       start(run, false);
@@ -180,11 +180,13 @@ final class Lane implements AutoCloseable {
       }
       // A peer may have left before this run was among those in flight.
       refuseIfMissing(run, run.lastRound);
-      // After a failure in the meantime the kernels may have seen it and done nothing.
+      // If the communicator has failed meanwhile, the kernels may have detected that and done
+      // nothing.
       refuseIfFailed();
     } catch (Throwable e) {
       try {
-        // A lane that has closed has told the peers how many collectives it took part in.
+        // A closed lane has sent the peers the number of its collectives, so they don't wait for
+        // more.
         if (agreed && !closing.hasBegun()) {
           communicator.abort(FluxCclException.from(e));
         }
@@ -275,7 +277,8 @@ final class Lane implements AutoCloseable {
     try {
       calls.begin(run);
       for (Step step : steps) {
-        // Steps that the stream's owner captures run unseen.
+        // Steps that the stream's owner captures are not compared: their later runs are unknown
+        // here.
         step.enqueue(this, stream, steps == run.steps);
         peersWait |= step.involvesPeers();
       }
@@ -354,7 +357,7 @@ final class Lane implements AutoCloseable {
     if (reason != null) {
       run.fail(reason);
     } else if (failure != null || comparison.refuses(run)) {
-      // If it names a rank, the communicator waits a moment for the news that this rank has died.
+      // If it names a rank, the communicator waits a moment for a report that this rank has died.
       communicator.failed().thenAccept(run::fail);
     } else if (others != null && others.haveFailed()) {
       others.fail(run);

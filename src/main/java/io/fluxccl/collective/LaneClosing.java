@@ -57,8 +57,8 @@ final class LaneClosing {
   }
 
   /**
-   * Begins to close the lane behind the work enqueued so far; no more may be enqueued. Waits for
-   * nothing. Called once.
+   * Begins to close the lane after the work enqueued so far; no more may be enqueued. Does not
+   * block. Called once.
    *
    * @param captures the recorded pipelines that are open
    */
@@ -93,13 +93,13 @@ final class LaneClosing {
     }
   }
 
-  /** Closes where no caller is left to whom an error could be thrown. */
+  /** Runs a close action and logs its failure, because there is no caller to throw it to. */
   void logError(Runnable close) {
     try {
       close.run();
     } catch (RuntimeException | Error e) {
       LOG.warn(
-          "a lane of rank {} is closed, but not all of it could be",
+          "rank {}: closing a lane failed; some of its resources were not released",
           communicator.bootstrap().rank(),
           e);
     }

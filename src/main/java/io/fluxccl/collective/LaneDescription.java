@@ -9,8 +9,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * All that a rank tells its peers when it opens a lane: the one message of each rank in the one
- * exchange that {@link LaneOpening} makes.
+ * The message that each rank sends its peers when it opens a lane, in the single exchange of {@link
+ * LaneOpening}.
  *
  * @param lane the lane's number on that rank, which its {@link LeaveNotices} repeat
  * @param threads a kernel of the host device can have on that rank

@@ -81,7 +81,7 @@ final class LaneOpening {
         .whenCompleteAsync((lane, failure) -> giveUp(failure), BlockingTasks.EXECUTOR);
   }
 
-  /** Loads families and the tuning file, and looks for networks. */
+  /** Loads families and the tuning file, and searches for networks. */
   private void describeThisRank() {
     ServiceLoader.load(AlgorithmFamily.class, AlgorithmFamily.class.getClassLoader())
         .forEach(families::add);
@@ -105,7 +105,10 @@ final class LaneOpening {
                 "collective network=" + (CollectiveNetwork.isAllowed() ? "allowed" : "no")));
   }
 
-  /** Reads the tuning file. The exchange tells the peers if that fails, so they don't wait. */
+  /**
+   * Reads the tuning file. If that fails, the exchange carries "refused" to the peers, so they
+   * don't wait.
+   */
   private String readTuning() {
     if (options.tuning().isEmpty()) {
       return "none";
@@ -126,7 +129,7 @@ final class LaneOpening {
   }
 
   private void requireSameSettings(List<byte[]> descriptions) {
-    // This rank's own error says more than that the others' tuning files differ.
+    // This rank's own error is more precise than a difference to the others' tuning files.
     if (unreadableTuning != null) {
       throw unreadableTuning;
     }
@@ -158,7 +161,7 @@ final class LaneOpening {
     return done;
   }
 
-  /** Warns once a process: every lane would say the same. */
+  /** Warns once in a process: every lane would log the same. */
   private void warnOfGpus() {
     if (peers.rank() == 0 && peers.topology().kind() == DeviceKind.CUDA) {
       DeviceDescription.sharingWarning(peers.devices(), communicator.bootstrap())

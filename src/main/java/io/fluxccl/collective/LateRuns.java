@@ -16,15 +16,18 @@ import java.util.OptionalInt;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Ends runs that take longer than their limits. The error says what the rank does for which kernels
- * waited last, as that rank answers.
+ * Aborts because of runs that take longer than their limits. The error names the rank for which
+ * kernels waited last, and quotes its answer about its activity.
  */
 final class LateRuns {
   private static final long ANSWER_MILLIS = 500;
 
   private LateRuns() {}
 
-  /** Aborts because of a run that is late, after the rank that is waited for has answered. */
+  /**
+   * Aborts because of a late run, after the awaited rank has answered or {@value #ANSWER_MILLIS} ms
+   * have passed.
+   */
   static void end(Lane lane, Run run) {
     if (lane.communicator.failure() != null) {
       return;
@@ -54,8 +57,8 @@ final class LateRuns {
    * which the link is down, or else the rank for which kernels waited last.
    *
    * @param what the run, for the message
-   * @param limit how long it could take
-   * @param answer what the rank does that was waited for; empty if it did not answer
+   * @param limit the time limit of the run
+   * @param answer the activity that the awaited rank reports; empty if it did not answer
    */
   static Timeout timeoutOf(Communicator communicator, String what, Duration limit, String answer) {
     OptionalInt silent = communicator.bootstrap().unresponsiveRank();

@@ -16,10 +16,9 @@ import java.util.function.LongSupplier;
 import java.util.stream.IntStream;
 
 /**
- * The notices by which ranks tell each other that they close a lane, and how many collectives of
- * all ranks they took part in. A rank that waits for one more collective then learns at once that
- * it will not come, whichever transport it waits on. They also carry the messages of {@link
- * CallComparison}.
+ * Notices that ranks send each other when they close a lane, with the number of collectives of all
+ * ranks that they took part in. So a rank that waits for another collective detects at once that it
+ * can't complete, on every transport. They also carry the messages of {@link CallComparison}.
  *
  * <p>A lane has a number on each rank, which ranks exchange at its opening and repeat in a notice.
  * So a notice of an earlier lane of the same tag is not taken for one of this lane.
@@ -69,8 +68,8 @@ final class LeaveNotices {
    * @param onLeave called, on any thread, with a peer that has left; {@link #missing} takes that
    *     peer into account by then
    * @param onCalls called, on any thread, with a peer and its message for {@link CallComparison}
-   * @param rounds returns how many collectives of all ranks this rank has enqueued, to notify a
-   *     peer when this rank's group begins to leave; the largest number if it may enqueue more
+   * @param rounds returns the number of collectives of all ranks that this rank has enqueued, for
+   *     the notice when its group begins to leave; the largest number if it may enqueue more
    */
   void listen(IntConsumer onLeave, BiConsumer<Integer, WireReader> onCalls, LongSupplier rounds) {
     peers().forEach(peer -> listen(peer, onLeave, onCalls));
@@ -87,11 +86,11 @@ final class LeaveNotices {
       listening[peer] = notice;
     }
     // It fails only after this lane, the communicator or the peer's bootstrap has ended. Then no
-    // notice matters, or none comes, any more.
+    // notice arrives, or none matters.
     notice.thenAccept(
         bytes -> {
           received(peer, bytes, onLeave, onCalls);
-          // A lane that was closed may end earlier than it said, with its communicator.
+          // A closed lane may end after fewer collectives than announced, with its communicator.
           listen(peer, onLeave, onCalls);
         });
   }
@@ -144,8 +143,8 @@ final class LeaveNotices {
   }
 
   /**
-   * Sends a notice to all peers, unless they all close, too. Waits for nothing: a peer that can't
-   * be reached is gone itself.
+   * Sends a notice to all peers, unless they all close, too. Does not block. An unreachable peer
+   * has left or died itself.
    *
    * @param rounds how many collectives of all ranks this rank has taken part in, or will, because
    *     they are enqueued

@@ -12,7 +12,7 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * The lanes that a run uses beside the one that executes it: steps of {@link
+ * The lanes that a run uses in addition to the one that executes it: steps of {@link
  * Pipeline#then(Collectives, CollectiveCall)}. Their locks are taken in the order of the lanes'
  * numbers, so that two such runs can't wait for each other. Their communicators belong to the same
  * job, so they fail together. One object for each run.
@@ -34,10 +34,10 @@ final class OtherLanes {
   private final Lane own;
   private final List<Lane> lanes;
 
-  /** Those and the own one, by number. */
+  /** The other lanes and this lane, sorted by number (the lock order). */
   private final List<Lane> locked;
 
-  /** How many collectives of all ranks there are, by lane; then the number of the last one. */
+  /** The number of this run's collectives of all ranks, by lane; then the round of the last one. */
   private final int[] rounds;
 
   private final long[] lastRounds;
@@ -126,7 +126,7 @@ final class OtherLanes {
         || communicator.abortFlag().waitingFor() >= 0;
   }
 
-  /** Counts the collectives as done; the other lanes forget the run. */
+  /** Counts the collectives as done, and removes the run from the other lanes. */
   void end(Run run) {
     for (int i = 0; i < lanes.size(); i++) {
       Lane lane = lanes.get(i);
@@ -163,7 +163,7 @@ final class OtherLanes {
     return false;
   }
 
-  /** Ends a run behind a failure of another lane: the job fails, and the own lane with it. */
+  /** Fails a run after another lane has failed. That failure ends the job, and so this lane. */
   void fail(Run run) {
     for (Lane lane : lanes) {
       if (lane.communicator.isClosed()) {

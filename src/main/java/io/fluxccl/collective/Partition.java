@@ -5,8 +5,9 @@ import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 
 /**
- * How a buffer is cut into one chunk a rank: equal numbers of elements, each chunk but the last a
- * whole number of cache lines, so that no two ranks write one line. Chunks at the end may be empty.
+ * The division of a buffer into one chunk for each rank, with equal numbers of elements. Each chunk
+ * but the last is a whole number of cache lines, so that no two ranks write one line. Chunks at the
+ * end may be empty.
  */
 @Experimental
 public final class Partition {

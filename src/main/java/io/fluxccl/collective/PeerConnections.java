@@ -38,7 +38,7 @@ import java.util.stream.LongStream;
 public final class PeerConnections implements AutoCloseable {
   private static final Duration LEAVE_TIMEOUT = Duration.ofSeconds(5);
 
-  /** How long a peer may be out of reach where operations have no time limit. */
+  /** Time that a peer may be unreachable if operations have no time limit. */
   private static final Duration LONGEST_RESUME = Duration.ofSeconds(90);
 
   private final Communicator communicator;
@@ -364,7 +364,7 @@ public final class PeerConnections implements AutoCloseable {
 
   /**
    * Waits until every rank has called this method, within the set-up's time limit. Aborts if a rank
-   * does not: other ranks may have gone on, and count on this one.
+   * has not: other ranks may have continued, and depend on this one.
    */
   CompletableFuture<?> awaitAllRanks() {
     return communicator

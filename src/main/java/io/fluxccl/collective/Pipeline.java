@@ -31,10 +31,10 @@ import reactor.core.publisher.Mono;
  * every rank, because peers may wait already.
  *
  * <p>A pipeline belongs to the {@link Collectives} that made it and shares its order with all other
- * operations of that object: any number of pipelines, runs and subscribers, from any thread, one
- * whole run behind the other. All ranks must run the same collectives in the same order. To let
- * pipelines overlap each other, make them on different {@linkplain Collectives#lane lanes}, and
- * order them with {@link #after} where they must be.
+ * operations of that object: any number of pipelines, runs and subscribers, from any thread. Runs
+ * do not overlap each other. All ranks must run the same collectives in the same order. Pipelines
+ * on different {@linkplain Collectives#lane lanes} may overlap; order them with {@link #after} if
+ * necessary.
  *
  * <p>Collectives have the same shapes as in {@link CollectiveCall}.
  */
@@ -74,15 +74,16 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * Adds work that is neither a kernel nor a copy of this library, such as a {@link
    * io.fluxccl.device.cuda.MatrixProduct} or calls of another library on {@link
    * io.fluxccl.device.cuda.CudaStream#handle()}. Each run calls it once, to enqueue; {@link
-   * #capture} calls it once to record, and runs of what it captured don't.
+   * #capture} calls it once to record, and runs of the captured pipeline don't call it.
    *
-   * <p>It is called with the lane's lock held, and the steps before it enqueued: it must enqueue
-   * alone, wait for nothing, neither for the stream nor for another rank, and not use collectives.
-   * What it throws aborts the run on every rank, because peers may wait already. It keeps its
-   * buffers open itself, unless it is captured and uses methods of this library.
+   * <p>It is called with the lane's lock held, after the steps before it were enqueued. It must
+   * only enqueue, never wait for the stream or for another rank, and not use collectives. An
+   * exception that it throws aborts the run on every rank, because peers may wait already. It keeps
+   * its buffers open itself, unless it is captured and uses methods of this library.
    *
    * @param name for messages
-   * @param work what, given the lane's stream, or the one that records; only during the call
+   * @param work enqueues on the stream that it gets: the lane's, or the one that records. It may
+   *     use the stream only during the call
    */
   public Pipeline enqueue(String name, Consumer<? super DeviceStream> work) {
     return with(new Step.Work(name, work));
@@ -112,18 +113,18 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * Adds a collective of another group or lane. It is behind the steps before, in front of the
-   * steps after, and in the order of the other lane, whose later operations wait for it. Its ranks
-   * must enqueue it in the same order among the operations of that lane. In checked mode it is not
-   * compared.
+   * Adds a collective of another group or lane. It runs after the steps added before and before the
+   * steps added later. It also takes its turn in the order of the other lane, whose later
+   * operations wait for it. Its ranks must enqueue it in the same order among the operations of
+   * that lane. In checked mode it is not compared.
    *
-   * <p>All ranks must also use the lanes in the same order: if one rank runs a collective of lane A
-   * and behind that one of B, and another rank B and behind that A, both wait until the time limit.
+   * <p>All ranks must also use the lanes in the same order. If one rank runs a collective of lane A
+   * before one of B, and another rank B before A, both wait until the time limit.
    *
    * @param other of this job and on this rank's device: a lane, a sub-group's collectives, or those
    *     of the group that this one is a sub-group of
    * @param call as for {@link #then(CollectiveCall)}, with the ranks of {@code other}
-   * @throws InvalidUsage if {@code other} is of another job or device, or a buffer is missing
+   * @throws InvalidUsage if {@code other} belongs to another job or device, or a buffer is missing
    */
   public Pipeline then(Collectives other, CollectiveCall call) {
     InvalidUsage.requireNonNull(other, "then", "other");
@@ -133,8 +134,8 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
     if (other.lane.communicator.device() != lane.communicator.device()
         || other.lane.communicator.bootstrap().job() != lane.communicator.bootstrap().job()) {
       throw new InvalidUsage(
-          "then: those collectives are of another job or device; give a lane or a sub-group of this"
-              + " rank's group");
+          "then: those collectives belong to another job or device; give a lane or a sub-group of"
+              + " this rank's group");
     }
     return with(new Step.CollectOn(other.lane, CallChecks.requireBuffers(call, other.topology())));
   }
@@ -153,7 +154,8 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * Adds all steps of another pipeline.
    *
    * @param other made by the same {@link Collectives}
-   * @throws InvalidUsage if it is of another lane; run that one, and wait for it by {@link #after}
+   * @throws InvalidUsage if it belongs to another lane; run that pipeline, and wait for it by
+   *     {@link #after}
    */
   public Pipeline then(Pipeline other) {
     InvalidUsage.requireNonNull(other, "then", "other");
@@ -165,7 +167,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * Adds one launch of a captured pipeline.
    *
    * @param captured made by the same {@link Collectives}
-   * @throws InvalidUsage if it is of another lane
+   * @throws InvalidUsage if it belongs to another lane
    */
   public Pipeline then(CapturedPipeline captured) {
     InvalidUsage.requireNonNull(captured, "then", "captured");
@@ -176,8 +178,8 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   private void requireOwn(Lane other) {
     if (other != lane) {
       throw new InvalidUsage(
-          "then: that pipeline is of another lane, and a pipeline has steps of one lane only; use"
-              + " after() to wait for the other");
+          "then: that pipeline belongs to another lane, and a pipeline has steps of one lane only;"
+              + " use after() to wait for the other");
     }
   }
 
@@ -209,8 +211,8 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
 
   /**
    * Returns this pipeline as a cold Mono: each subscription enqueues it. Without a step it
-   * completes when all that the lane has enqueued before is done. {@code run().toFuture()} enqueues
-   * it at once and returns a CompletableFuture, whose {@code cancel} cancels the subscription.
+   * completes when all earlier work of the lane is done. {@code run().toFuture()} enqueues it at
+   * once and returns a CompletableFuture, whose {@code cancel} cancels the subscription.
    *
    * @return as {@link Collectives} says
    */
@@ -230,8 +232,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
   }
 
   /**
-   * Returns several runs, one behind the other, that are enqueued and complete as one, within one
-   * time limit.
+   * Returns several consecutive runs that are enqueued and complete as one, within one time limit.
    *
    * @param times 0 or more, but not more than 2<sup>24</sup> steps in all. On a GPU, some hundred
    *     launches can be enqueued ahead; enqueueing more blocks until the GPU catches up

@@ -76,9 +76,9 @@ public final class Registration implements AutoCloseable {
   }
 
   /**
-   * Returns why calls with this buffer go through the library's own memory, as if it were not
-   * registered: some rank's memory can't be mapped by others ({@link
-   * DeviceBuffer#unshareableBecause}). The same on every rank; empty if peers use it directly.
+   * Returns why calls with this buffer use staging buffers, as if it were not registered: other
+   * ranks can't map some rank's memory ({@link DeviceBuffer#unshareableBecause}). All ranks get the
+   * same answer; empty if peers use the buffer directly.
    */
   public Optional<String> stagedBecause() {
     return Optional.ofNullable(staged);
@@ -104,8 +104,8 @@ public final class Registration implements AutoCloseable {
   }
 
   /**
-   * Closes the registration behind the work already enqueued: later calls go through the library's
-   * own memory. Close it on every rank between the same calls. The buffer stays open. Idempotent.
+   * Closes the registration after the work already enqueued. Later calls use staging buffers. Close
+   * it on every rank between the same calls. The buffer stays open. Idempotent.
    */
   @Override
   public void close() {

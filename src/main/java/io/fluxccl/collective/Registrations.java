@@ -45,7 +45,7 @@ final class Registrations {
    *
    * @param peers the connections over which buffers are exchanged
    * @param sets the families, which prepare memory for registered buffers
-   * @param lock held while a run is enqueued: registrations come and go between two runs
+   * @param lock held while a run is enqueued: registrations are added and removed between two runs
    * @param refuseIfOver refuses to register when the lane is closed or has failed
    */
   Registrations(
@@ -60,8 +60,8 @@ final class Registrations {
    * Registers a buffer with all ranks, each of which calls this; buffers in the same order.
    *
    * @return its registration, after the sets have been notified, unless the buffer is staged;
-   *     {@link InvalidUsage} if the buffer is of another device, or of another size than a peer's.
-   *     Continuations may block
+   *     {@link InvalidUsage} if the buffer belongs to another device, or differs in size from a
+   *     peer's. Callbacks may block
    */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return exchange(buffer)
@@ -89,7 +89,7 @@ final class Registrations {
     if (buffer.device() != communicator.device()) {
       return CompletableFuture.failedFuture(
           InvalidUsage.of(
-              "register on rank %d: the buffer must be of the communicator's device, %s",
+              "register on rank %d: the buffer must be memory of the communicator's device, %s",
               peers.rank(), communicator.device().description()));
     }
     return communicator.inTurn(
@@ -161,7 +161,7 @@ final class Registrations {
   }
 
   /**
-   * Removes a registration, and closes its memories behind the calls already enqueued. Idempotent.
+   * Removes a registration, and closes its memories after the calls already enqueued. Idempotent.
    */
   private void close(Registration registration) {
     synchronized (lock) {
@@ -185,7 +185,7 @@ final class Registrations {
     return bind(call, CallSignature.of(call));
   }
 
-  /** {@link #bind(CollectiveCall)} with the signature of the call that this one is a part of. */
+  /** {@link #bind(CollectiveCall)} with the signature of the call that contains this one. */
   BoundCall bind(CollectiveCall call, int signature) {
     return new BoundCall(call, peers.topology(), of(call.input()), of(call.output()), signature);
   }

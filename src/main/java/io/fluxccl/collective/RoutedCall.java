@@ -7,13 +7,13 @@ import io.fluxccl.device.Device;
 
 /**
  * A call whose sizes lie in device memory, where the kernel reads them when it runs: so a captured
- * graph can hold it, and the host knows only bounds. Its ranks are of one host and map each other's
- * memory; there are two of them or more.
+ * graph can hold it, and the host knows only bounds. Its ranks, at least two, run on one host and
+ * map each other's memory.
  *
  * <p>Values that break a bound abort the job, once the call has run, with {@link InvalidUsage} that
  * names the rank and the operation. Nothing is written beyond a buffer's end, and outputs of that
- * call are undefined. While the owner of a {@linkplain Collectives#lane(DeviceStream) wrapped
- * stream} replays such a call in a graph of its own, that shows when the next operation of the lane
+ * call are undefined. If the owner of a {@linkplain Collectives#lane(DeviceStream) wrapped stream}
+ * replays such a call in a graph of its own, the job aborts when the next operation of the lane
  * completes.
  */
 @Experimental

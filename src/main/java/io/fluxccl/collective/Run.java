@@ -12,7 +12,7 @@ import reactor.core.publisher.Operators;
 
 /**
  * One execution of steps by a lane. It ends once: completed, failed, or withdrawn. Its subscriber
- * may cancel it at any time, from any thread: it goes on without the subscriber, unless {@link
+ * may cancel it at any time, from any thread: it continues without the subscriber, unless {@link
  * CollectivesOptions#abortOnCancel}.
  */
 abstract class Run implements BiConsumer<Void, Throwable> {
@@ -21,7 +21,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   private static final int WAITING = 0;
   private static final int IN_FLIGHT = 1;
 
-  /** Cancelled, and still in flight: its subscriber hears nothing more. */
+  /** Cancelled, and still in flight: its subscriber gets no more signals. */
   private static final int DETACHED = 2;
 
   private static final int OVER = 3;
@@ -106,7 +106,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Called when it has failed, or may not have completed, unless it was cancelled. */
   abstract void failed(Throwable reason);
 
-  /** Called when it was cancelled and goes on: neither of the two above will be called. */
+  /** Called when it was cancelled and continues: neither of the two above will be called. */
   void detached() {}
 
   /** Returns a text for messages. */
@@ -138,8 +138,8 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   }
 
   /**
-   * Cancels it. A run in flight goes on without its subscriber, because peers may access this
-   * rank's memory; or it aborts, if the options say so.
+   * Cancels it. A run in flight continues without its subscriber, because peers may access this
+   * rank's memory. If the options abort on cancel, it aborts the communicator.
    */
   public final void cancel() {
     if (STATE.compareAndSet(this, WAITING, OVER)) {
@@ -182,7 +182,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   private static class Subscribed extends Run implements Subscription {
     private final Object what;
 
-    /** Null once it is detached: what never finishes must not keep a subscriber that has gone. */
+    /** Null once it is detached, so that a run that never ends does not retain its subscriber. */
     private Subscriber<? super Void> actual;
 
     Subscribed(Lane lane, List<Step> steps, Object what, Subscriber<? super Void> actual) {

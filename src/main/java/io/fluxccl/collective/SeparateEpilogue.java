@@ -11,8 +11,8 @@ import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.KernelThread;
 
 /**
- * Does every fused all-reduce, of any size, between any ranks: the all-reduce alone, in place and
- * by the algorithm that is chosen for it, and behind it a kernel with the epilogue.
+ * Runs any fused all-reduce, of any size, between any ranks: the all-reduce in place, by the
+ * algorithm that is chosen for it, and then a kernel with the epilogue.
  */
 final class SeparateEpilogue implements CollectiveAlgorithm {
   static final String NAME = "all-reduce-then-epilogue";
@@ -30,7 +30,7 @@ final class SeparateEpilogue implements CollectiveAlgorithm {
   private final HostKernel onHost;
   private final Scratch[] scratch;
 
-  /** What a thread of the host device has for itself. */
+  /** The scratch objects of one thread of the host device. */
   private static final class Scratch {
     final FloatRow row = new FloatRow();
     final HostNorm norm = new HostNorm();

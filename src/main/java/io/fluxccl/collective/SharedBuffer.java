@@ -9,8 +9,8 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * What a rank tells its peers of a buffer before any of them maps it, so that all agree whether the
- * buffer is used directly.
+ * The description of a buffer that a rank sends its peers before any of them maps it, so that all
+ * agree whether the buffer is used directly.
  *
  * @param size bytes
  * @param unshareable why peers can't map it; empty if they can

@@ -19,7 +19,7 @@ interface Step {
    *
    * @param first whether it is enqueued next: checks that {@link #enqueue} makes may then be left
    *     out
-   * @throws InvalidUsage that says what is wrong
+   * @throws InvalidUsage if the step is invalid
    */
   void check(Lane lane, boolean first);
 
@@ -76,7 +76,7 @@ interface Step {
     return List.of();
   }
 
-  /** Returns whether a graph can hold it. */
+  /** Returns whether a graph can contain it. */
   default boolean isRecordable() {
     return true;
   }
@@ -202,7 +202,7 @@ interface Step {
     }
   }
 
-  /** Whatever the user enqueues. */
+  /** Any work that the user enqueues. */
   record Work(String name, Consumer<? super DeviceStream> what) implements Step {
     public Work {
       InvalidUsage.requireNonNull(name, "enqueue", "name");
@@ -211,7 +211,7 @@ interface Step {
 
     @Override
     public void check(Lane lane, boolean first) {
-      // What is wrong shows when it enqueues.
+      // Nothing can be checked before the work enqueues.
     }
 
     @Override
@@ -324,7 +324,7 @@ interface Step {
    * steps, for no graph is launched in a capture.
    *
    * @param checked whether the lane compares runs between ranks, which enqueues them later
-   * @throws InvalidUsage if a graph can't hold them
+   * @throws InvalidUsage if a graph can't contain them
    */
   static List<Step> forOwnersGraph(List<Step> steps, boolean checked) {
     if (checked) {

@@ -13,9 +13,9 @@ import java.util.Optional;
 import java.util.stream.IntStream;
 
 /**
- * The choice of the transport between two ranks: the one asked for, or else mapped memory within a
- * host, and between hosts RDMA if both ends can use it, else ETHERNET. It depends only on the
- * descriptions of the two ranks, and not on their order, so both choose the same.
+ * The choice of the transport between two ranks. It is the requested one, or else mapped memory
+ * within a host. Between hosts it is RDMA if both ends can use it, else ETHERNET. It depends only
+ * on the descriptions of the two ranks, and not on their order, so both choose the same.
  *
  * @param only the transport asked for
  * @param networks those that may be used between hosts

@@ -27,9 +27,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Connections and memory between the ranks of a job. {@code …OnSetup} methods queue an operation
- * and return a future; {@link #setup()} runs all that is queued and may be called again for more.
- * Operations of one peer and tag match in the order in which both sides queued them.
+ * Connections and memory between the ranks of a job. Methods named {@code …OnSetup} queue an
+ * operation and return a future; {@link #setup()} runs all that is queued and may be called again
+ * for more. Operations of one peer and tag match in the order in which both sides queued them.
  *
  * <p>When a rank dies, or any rank aborts, the communicator fails, once and for all: {@link
  * #failed()} completes with the reason, waiting kernels give up, pending and new operations fail.
@@ -230,8 +230,8 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    * Runs everything queued so far. Blocks no thread; each operation's own future completes as soon
    * as its peer has answered.
    *
-   * <p>An operation that failed here may have sent its message already, which the peer's next one
-   * with that tag takes for its own: after a time-out, try again with tags that were not used yet.
+   * <p>An operation that failed here may have sent its message already. The peer's next operation
+   * with that tag would receive it, so after a time-out try again with unused tags.
    *
    * @param timeout how long that may take
    * @return completes when all are done, or with the first error in queue order once all have
@@ -356,12 +356,12 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     return failedState.closed();
   }
 
-  /** Returns several lines for a person: which operation waits for which rank, since when. */
+  /** Returns a text of several lines: which operation waits for which rank, and since when. */
   public String dump() {
     return dump.text();
   }
 
-  /** Returns what keeps the last calls of the collectives of this communicator. */
+  /** Returns the recorder of the last calls of this communicator's collectives. */
   public FlightRecorder recorder() {
     return dump.recorder();
   }
@@ -381,7 +381,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
         failedState::close,
         () -> bootstrapFailure.cancel(false),
         hostLoad,
-        // Kernels in flight give up now; the memory that they look at goes when they are done.
+        // Kernels in flight give up now; the memory that they read is released when they are done.
         () -> device.whenEnqueuedWorkIsDone(() -> closeChildren(closer)));
   }
 
@@ -394,7 +394,9 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
       }
       // Not thrown on the device's thread, where the next completion would fail with it.
       LOGGER.warn(
-          "the communicator of rank {} is closed, but not all of it could be", bootstrap.rank(), e);
+          "rank {}: closing the communicator failed; some of its resources were not released",
+          bootstrap.rank(),
+          e);
     }
   }
 }

@@ -18,9 +18,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What a communicator shows of itself: the text of {@link Communicator#dump()}, its part of this
- * rank's report, and what is written when it fails. Thread-safe; takes no lock that is held while
- * user code runs.
+ * Describes a communicator: the text of {@link Communicator#dump()}, its part of this rank's
+ * report, and the output of its failure. Thread-safe; takes no lock that is held while user code
+ * runs.
  */
 final class CommunicatorDump implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(CommunicatorDump.class);
@@ -107,7 +107,7 @@ final class CommunicatorDump implements AutoCloseable {
         recorder.calls());
   }
 
-  /** Writes what this rank was doing. Called once, on a thread that may block. */
+  /** Writes the calls of this rank. Called once, on a thread that may block. */
   void failed(FluxCclException reason) {
     if (communicator.isClosed()) {
       return;
@@ -122,7 +122,7 @@ final class CommunicatorDump implements AutoCloseable {
     dump.write().ifPresent(path -> LOG.info("the calls of this rank are in {}", path));
   }
 
-  /** Takes this communicator out of the rank's reports. */
+  /** Removes this communicator from the rank's reports. */
   @Override
   public void close() {
     endOfReports.run();

@@ -11,16 +11,16 @@ import java.time.Duration;
  *
  * @param setupTimeout how long one {@code setup()} may take
  * @param recordedCalls how many of its last calls the flight recorder keeps; 0: none
- * @param deviceTimes whether it keeps when they ran by the device's clock, too: for looking at a
- *     program, as each call then costs two more of the driver's
+ * @param deviceTimes whether it also keeps the device's times of calls: for profiling, because each
+ *     call then costs two more calls of the driver
  */
 public record CommunicatorOptions(Duration setupTimeout, int recordedCalls, boolean deviceTimes) {
   /** The environment variable that is 1 for the device's times of calls, too. */
   public static final String DEVICE_TIMES = "FLUXCCL_DEVICE_TIMES";
 
   /**
-   * 30 s for a set-up, and as many calls as {@value FlightRecorder#VARIABLE} says, with the times
-   * that {@value #DEVICE_TIMES} says.
+   * 30 s for a set-up. {@value FlightRecorder#VARIABLE} sets the number of calls, and {@value
+   * #DEVICE_TIMES} whether the device's times are kept.
    */
   public static final CommunicatorOptions DEFAULT =
       new CommunicatorOptions(

@@ -55,7 +55,7 @@ final class Connections implements AutoCloseable {
 
   private void keep(Connection connection) {
     open.put(connection, true);
-    // One that has failed stays for the dump; one that was closed goes.
+    // A failed connection stays for the dump; a closed one is removed.
     connection
         .failed()
         .thenAccept(

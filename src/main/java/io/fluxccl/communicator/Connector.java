@@ -16,8 +16,8 @@ import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /**
- * Connects to a peer: each end sends its endpoint's bytes behind the ordinal of its transport, then
- * connects to what the other sent. Ends that need it then tell each other that they are ready.
+ * Connects to a peer: each end sends the ordinal of its transport and its endpoint's bytes, then
+ * connects to the other's endpoint. Ends that need it then notify each other that they are ready.
  */
 final class Connector extends PeerSetup<Connection> {
   private static final Transport[] TRANSPORTS = Transport.values();

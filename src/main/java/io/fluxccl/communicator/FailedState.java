@@ -46,7 +46,7 @@ final class FailedState {
 
   /** {@link Communicator#abort}. */
   void abort(FluxCclException failure) {
-    // A rank without descriptors fails by itself, whichever peer it needed one for.
+    // A rank that is out of file descriptors names itself, not the peer for which it needed one.
     FluxCclException reason =
         OpenFiles.ranOut(failure)
             ? failure.withRank(bootstrap.rank(), failure.getMessage())
@@ -90,8 +90,8 @@ final class FailedState {
   void enter(FluxCclException cause) {
     FluxCclException reason = cause.inJob(bootstrap.name());
     if (begin(reason)) {
-      // Continuations of users must hold up neither the bootstrap's thread, which answers
-      // heartbeats, nor a proxy's.
+      // Continuations of users must block neither the bootstrap's thread, which answers heartbeats,
+      // nor a proxy's.
       BlockingTasks.EXECUTOR.execute(() -> announce(reason));
     }
   }

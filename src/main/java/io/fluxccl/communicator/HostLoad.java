@@ -8,9 +8,8 @@ import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * The number of processes of this host that wait as this one does, as one open communicator knows
- * it. The largest number of all open communicators counts, since this process may be in several
- * jobs. Thread-safe.
+ * The number of processes on this host that are ranks of one open communicator. The largest number
+ * of all open communicators counts, since this process may be in several jobs. Thread-safe.
  */
 final class HostLoad implements AutoCloseable {
   // Guarded by itself.

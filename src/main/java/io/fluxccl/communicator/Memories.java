@@ -127,7 +127,7 @@ final class Memories implements AutoCloseable {
       return transports.ifAvailable(transport);
     } catch (RuntimeException e) {
       LOG.warn(
-          "rank {} does without {}, which can't be opened: {}",
+          "rank {} does not use {}, which can't be opened: {}",
           bootstrap.rank(),
           transport,
           e.getMessage());

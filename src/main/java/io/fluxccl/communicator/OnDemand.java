@@ -33,11 +33,11 @@ final class OnDemand {
   private static final long NEWS_MILLIS = 300;
 
   /**
-   * The numbers of those who use the connection, which the two ranks have exchanged. A message to
-   * an earlier user of the same tag is not taken for one to this user.
+   * The numbers of the connection's users, which the two ranks have exchanged. They distinguish
+   * messages to this user from those to an earlier user of the same tag.
    *
-   * @param own of this rank's
-   * @param peer of the peer's
+   * @param own of this rank's user
+   * @param peer of the peer's user
    */
   record Numbers(long own, long peer) {}
 
@@ -137,7 +137,7 @@ final class OnDemand {
     }
   }
 
-  /** Asks for the peer's end, once. Any thread. */
+  /** Sends this end to the peer, and connects to the peer's end, once. Any thread. */
   private void demand() {
     if (!demanded.compareAndSet(false, true)) {
       return;
@@ -168,9 +168,9 @@ final class OnDemand {
                 peer,
                 deadline.timeout().toMillis())
             : SetupMessages.explain(FluxCclException.from(failure), peer, description, deadline);
-    // A connection that was closed here has nobody who waits.
+    // After a local close, no caller waits for this connection.
     if (reason instanceof RemoteFailure) {
-      // The peer may have left because of a death that this rank is about to be told of.
+      // The peer may have left because of a death, whose report this rank is about to receive.
       CompletableFuture.delayedExecutor(NEWS_MILLIS, TimeUnit.MILLISECONDS, BlockingTasks.EXECUTOR)
           .execute(() -> abort.accept(reason));
     } else if (!(reason instanceof Aborted)) {
@@ -179,7 +179,7 @@ final class OnDemand {
     endpoint.close();
   }
 
-  /** The connection has ended. */
+  /** Stops listening, because the connection has ended. */
   private void stop() {
     demanded.set(true);
     answer.cancel(false);

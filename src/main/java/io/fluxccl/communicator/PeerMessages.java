@@ -15,8 +15,8 @@ import java.util.function.IntConsumer;
 import java.util.function.Supplier;
 
 /**
- * What a {@link Communicator} carries for other layers: short messages, and a device for memory of
- * the host.
+ * The services of a {@link Communicator} for other layers: short messages, and a device for memory
+ * of the host.
  */
 abstract class PeerMessages {
   final SetupMessages messages;
@@ -32,8 +32,8 @@ abstract class PeerMessages {
 
   /**
    * Returns the device for memory that transports reach on the host, such as the values by which
-   * hosts signal each other: this communicator's device if that is on the host, otherwise one that
-   * is closed with this communicator. SHM, ETHERNET, NET and IB0 to IB7 reach its memory.
+   * hosts signal each other. It is this communicator's device if that is on the host, otherwise one
+   * that is closed with this communicator. SHM, ETHERNET, NET and IB0 to IB7 reach its memory.
    */
   public final Device hostDevice() {
     return memories().hostDevice();
@@ -162,8 +162,8 @@ abstract class PeerMessages {
   }
 
   /**
-   * Sends a peer a short notice that it has not asked for. Works still when this communicator has
-   * failed, as long as the bootstrap has not.
+   * Sends a peer a short, unsolicited notice. Still works after this communicator has failed,
+   * unless the bootstrap has failed.
    *
    * @param peer the other rank
    * @param tag as in connections; notices have tags of their own

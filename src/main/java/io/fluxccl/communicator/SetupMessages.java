@@ -35,7 +35,7 @@ final class SetupMessages {
   private static final byte FINE = 0;
   private static final byte ERROR = 1;
 
-  /** What a message is about. */
+  /** The purpose of a message. */
   enum Kind {
     CONNECTION,
     MEMORY,

@@ -179,7 +179,7 @@ final class SetupQueue {
   }
 
   private void failStarted(FluxCclException reason) {
-    // One by one: an operation that is added concurrently is either met here or fails itself.
+    // One by one: an operation that is added concurrently either fails here or fails itself.
     for (Started one : started.values()) {
       fail(one.operation(), one.done(), reason);
     }

@@ -13,17 +13,17 @@ import org.agrona.concurrent.SystemNanoClock;
 
 /**
  * The thread that polls the lines of a device's streams and completes their waiters. It starts with
- * the first waiter. It spins for {@value #SPIN_MICROS} us after each completion; then it naps for
- * up to {@value #LONGEST_NAP_MICROS} us at a time while there is a waiter, and is parked while
- * there is none. When a wait has lasted about as long as the previous one, it spins again: for an
- * eighth of that time before and after, 80 to {@value #SPIN_ABOUT_MICROS} us. So the end of a
- * model's step, which takes as long as the step before it, is seen at once. A pass allocates
- * nothing and takes no lock.
+ * the first waiter. It spins for {@value #SPIN_MICROS} us after each completion. While there is a
+ * waiter, it then sleeps for up to {@value #LONGEST_NAP_MICROS} us at a time; otherwise it is
+ * parked. When a wait has lasted about as long as the previous one, it spins again: for an eighth
+ * of that time before and after, 80 to {@value #SPIN_ABOUT_MICROS} us. It thus detects the end of a
+ * model's step, which takes as long as the previous step, without delay. A pass allocates nothing
+ * and takes no lock.
  *
- * <p>A stream whose device has failed never stores its number. So the agent checks the health of a
- * stream ten times a second, after a waiter has waited for a tenth of a second. Not more often: it
- * asks the driver, which launches of other threads wait for, and compute-sanitizer may hold the
- * asking thread until the stream is done.
+ * <p>A stream whose device has failed never stores its number. The agent therefore checks the
+ * health of a stream ten times a second, after a waiter has waited for a tenth of a second. More
+ * frequent driver queries would delay launches of other threads. With compute-sanitizer, a query
+ * may also block until the stream is done.
  *
  * <p>An exception from a check ends neither the thread nor the checked queue.
  */
@@ -32,7 +32,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   private static final long SPIN_ABOUT_MICROS = 250;
   private static final int ABOUT_SHARE = 8;
 
-  /** By about so much a nap is longer than it was meant to be, as the kernel gathers timers. */
+  /** The typical delay of a sleep's end, because the kernel combines timers. */
   private static final long LEAST_SPIN_ABOUT_NS = TimeUnit.MICROSECONDS.toNanos(80);
 
   private static final long SHORTEST_NAP_MICROS = 1;
@@ -43,7 +43,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   private final boolean ownThread;
   private final Runnable begin;
 
-  /** The queues served; holders of this object's lock replace the whole array. */
+  /** The polled queues. A thread that holds this object's lock replaces the whole array. */
   private volatile CompletionQueue[] queues = {};
 
   /** Set once, by a holder of this object's lock. */
@@ -64,7 +64,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
   }
 
   /**
-   * Creates an agent whose thread readies itself first.
+   * Creates an agent whose thread runs an action first.
    *
    * @param name as {@link #CompletionAgent(String)}
    * @param begin run first on the thread
@@ -123,7 +123,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   synchronized void remove(CompletionQueue queue) {
     queues = ArrayUtil.remove(queues, queue);
-    wake(); // it may be the last queue, for whose removal the thread's end waits
+    wake(); // it may be the last queue; the thread ends after its removal
   }
 
   /** Polls all queues once. Called by the agent's thread only. */
@@ -193,7 +193,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
     long now = clock.nanoTime();
     long nap = nextNapNanos(backoff().nextNapNanos(now), now);
     if (nap == 0) {
-      return; // also without a waiter: who is told of a completion often enqueues the next work
+      return; // also without waiters: after a completion, new work often follows at once
     }
     if (hasPosts()) {
       nap(nap);
@@ -204,7 +204,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
     }
   }
 
-  /** Returns how long to nap, or 0 while the wait is about as long as the one before. */
+  /** Returns the time to sleep, or 0 while the wait is about as long as the previous one. */
   long nextNapNanos(long nap, long now) {
     long share = Math.max(LEAST_SPIN_ABOUT_NS, lastWaitNs / ABOUT_SHARE);
     long about = Math.min(TimeUnit.MICROSECONDS.toNanos(SPIN_ABOUT_MICROS), share);
@@ -215,7 +215,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
     return left + 2 * about > 0 && hasPosts() && !SpinPolicy.isCrowded() ? 0 : nap;
   }
 
-  /** Returns whether a waiter waits for one of the streams. */
+  /** Returns whether there is a waiter. */
   @Override
   protected boolean hasPosts() {
     for (CompletionQueue queue : queues) {

@@ -9,7 +9,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * A future or an action that waits until a queue's stream has reached a sequence number. An action
- * always runs, but not before the stream has reached the number or no longer can.
+ * always runs, after the stream has reached the number or has failed.
  */
 final class Waiter {
   private static final Logger LOG = LoggerFactory.getLogger(Waiter.class);
@@ -36,10 +36,10 @@ final class Waiter {
   }
 
   /**
-   * Completes the future or runs the action. Called when the stream has reached the number, or
-   * never will.
+   * Completes the future or runs the action. Called when the stream has reached the number or has
+   * failed.
    *
-   * @param failure the reason that it never will, or null
+   * @param failure the stream's failure, or null
    */
   void ended(FluxCclException failure) {
     if (future == null) {
@@ -47,7 +47,7 @@ final class Waiter {
         action.run();
       } catch (RuntimeException | Error e) {
         // The thread serves all streams of the device; one failing action must not stop it.
-        LOG.error("an action behind enqueued work failed", e);
+        LOG.error("callback after enqueued work failed; the completion thread continues", e);
       }
     } else if (failure == null) {
       future.complete(null);

@@ -13,20 +13,20 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A thread that polls: the one agent loop of the library. A subclass says what a look at its work
- * is ({@link #doWork}); whatever opens or closes something there runs as a task on the thread
- * ({@link #execute}); other threads {@link #wake} it. Between looks that find nothing it idles with
- * an {@link IdleBackoff}, from whose naps it can be woken.
+ * A polling thread: the agent loop of the library. A subclass implements one poll of its work
+ * ({@link #doWork}). Opening and closing of polled objects run as tasks on the thread ({@link
+ * #execute}). Other threads {@link #wake} it. After polls without work it idles with an {@link
+ * IdleBackoff}, whose sleeps a wake ends.
  *
- * <p>It differs from Agrona's {@code AgentRunner}, which it would otherwise be: an exception or an
- * interrupt does not end it, tasks reach it after its end, too, and it parks when nothing is
- * expected. A cycle without tasks allocates nothing and takes no lock.
+ * <p>It differs from Agrona's {@code AgentRunner}: an exception or an interrupt does not end it,
+ * tasks run even after its end, and it parks while no work is expected. A cycle without tasks
+ * allocates nothing and takes no lock.
  */
 public abstract class AgentThread implements Agent {
-  /** For {@link #park}: without a limit. */
+  /** For {@link #park}: no time limit. */
   protected static final long UNTIL_WOKEN = Long.MAX_VALUE;
 
-  /** The pause after a cycle that threw, lest one that always throws takes a core. */
+  /** The pause after a cycle that threw, so that repeated failures do not occupy a core. */
   private static final long FAILED_CYCLE_NAP_NS = 1_000_000;
 
   private static final Logger LOGGER = LoggerFactory.getLogger(AgentThread.class);
@@ -37,18 +37,18 @@ public abstract class AgentThread implements Agent {
   private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
   private volatile boolean parked;
 
-  /** Set when the thread has run its last task of its own accord. */
+  /** Set after the thread has run its last task. */
   private volatile boolean terminated;
 
-  /** The thread's last task, once it is to end. */
+  /** The thread's last task; non-null once the thread was asked to end. */
   private volatile Runnable ending;
 
   /**
    * Creates a thread that is not started.
    *
    * @param name the thread's name
-   * @param idling how it idles: an {@link IdleBackoff}, whose naps {@link #wake} ends, or a
-   *     strategy that a user chose
+   * @param idling the idle strategy: an {@link IdleBackoff}, whose sleeps {@link #wake} ends, or a
+   *     user's strategy
    */
   protected AgentThread(String name, IdleStrategy idling) {
     this.name = name;
@@ -80,7 +80,7 @@ public abstract class AgentThread implements Agent {
    * Runs a task between two cycles, never inside one; on the caller's thread once this one has
    * ended. Any thread.
    *
-   * @param task what it throws is logged
+   * @param task the task; its failure is logged
    */
   public final void execute(Runnable task) {
     tasks.add(task);
@@ -90,14 +90,14 @@ public abstract class AgentThread implements Agent {
     }
   }
 
-  /** Callers that come after the end run their tasks one after the other. */
+  /** Runs tasks that were submitted after the end, on the callers' threads, one at a time. */
   private synchronized void runLateTasks() {
     runTasks();
   }
 
-  /** Makes the thread look at its work soon. Any thread; allocates nothing. */
+  /** Makes the thread poll its work soon. Any thread; allocates nothing. */
   public final void wake() {
-    // Orders the caller's post before the look at the flag; pairs with the volatile store in
+    // Orders the caller's post before the load of the flag; pairs with the volatile store in
     // park().
     VarHandle.fullFence();
     if (parked) {
@@ -108,7 +108,7 @@ public abstract class AgentThread implements Agent {
   /**
    * Ends the thread once it has run all tasks and {@link #mayEnd}. Any thread.
    *
-   * @param last its last task; runs at once when the thread has ended before
+   * @param last its last task; runs at once if the thread has ended already
    */
   public final void end(Runnable last) {
     ending = last;
@@ -121,7 +121,7 @@ public abstract class AgentThread implements Agent {
   /**
    * Waits until the thread has ended. An interrupt of the caller does not end the wait and is kept.
    *
-   * @param deadline until when
+   * @param deadline the end of the wait
    * @return whether it has ended
    */
   public final boolean awaitEnd(Deadline deadline) {
@@ -139,7 +139,7 @@ public abstract class AgentThread implements Agent {
     return !thread.isAlive();
   }
 
-  /** Interrupts whatever the thread blocks in. The thread goes on. */
+  /** Interrupts a blocking call of the thread. The thread continues. */
   public final void interrupt() {
     thread.interrupt();
   }
@@ -171,13 +171,13 @@ public abstract class AgentThread implements Agent {
         idle();
       }
     } catch (Throwable e) {
-      // Without this thread nobody would be served any more, and no deadline would be kept.
+      // The thread must continue: it serves all polled objects and their deadlines.
       LOGGER.warn("{}: a cycle failed: {}", name, FluxCclException.from(e).getMessage(), e);
       nap(FAILED_CYCLE_NAP_NS);
     }
   }
 
-  /** Looks at all work once and returns how much was done. On this thread. */
+  /** Polls all work once and returns the amount of work done. On this thread. */
   @Override
   public abstract int doWork();
 
@@ -189,7 +189,7 @@ public abstract class AgentThread implements Agent {
     return (IdleBackoff) idling;
   }
 
-  /** Idles after a cycle that found nothing; by default as long as the backoff says. */
+  /** Idles after a cycle without work; by default for the time that the backoff returns. */
   protected void idle() {
     if (!(idling instanceof IdleBackoff)) {
       idling.idle();
@@ -206,12 +206,12 @@ public abstract class AgentThread implements Agent {
     return true;
   }
 
-  /** Returns whether other threads posted work since the last look; asked before parking. */
+  /** Returns whether other threads posted work since the last poll; called before parking. */
   protected boolean hasPosts() {
     return false;
   }
 
-  /** Runs the tasks that wait and returns how many; the first part of {@link #doWork}. */
+  /** Runs the waiting tasks and returns their number; the first part of {@link #doWork}. */
   protected final int runTasks() {
     int run = 0;
     for (Runnable task = tasks.poll(); task != null; task = tasks.poll()) {
@@ -230,20 +230,20 @@ public abstract class AgentThread implements Agent {
   }
 
   /**
-   * Sleeps until {@link #wake}, a task, or the time is up.
+   * Sleeps until {@link #wake}, a task, or the end of the time.
    *
    * @param nanos the longest sleep, or {@link #UNTIL_WOKEN}
    */
   protected final void park(long nanos) {
     parked = true;
-    // Checked again with the flag set: a poster looks at the flag after its post.
+    // Checked again after the flag is set: a poster loads the flag after its post.
     if (tasks.isEmpty() && !hasPosts() && (ending == null || !mayEnd())) {
       sleep(nanos);
     }
     parked = false;
   }
 
-  /** Sleeps until {@link #endSleep} or the time is up; a subclass may sleep in a selector. */
+  /** Sleeps until {@link #endSleep} or the end of the time; a subclass may sleep in a selector. */
   protected void sleep(long nanos) {
     nap(nanos);
   }
@@ -253,10 +253,7 @@ public abstract class AgentThread implements Agent {
     LockSupport.unpark(thread);
   }
 
-  /**
-   * Called when the thread found itself interrupted, which has no meaning unless a subclass says
-   * so.
-   */
+  /** Called if the thread was interrupted. Does nothing unless a subclass overrides it. */
   protected void onInterrupt() {}
 
   /** Sleeps for that long; {@link #wake} does not end it. */

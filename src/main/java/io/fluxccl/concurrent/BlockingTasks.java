@@ -11,8 +11,8 @@ import reactor.core.scheduler.Schedulers;
 
 /**
  * Runs tasks that may block, and users' continuations, on daemon threads of the JVM: as many as are
- * needed, each kept for two seconds. Not Reactor's elastic threads: those are limited in number,
- * and a test that installs virtual time replaces them, losing tasks when it ends.
+ * needed, each kept for two seconds. Reactor's elastic threads are not used, because their number
+ * is limited. A test that installs virtual time also replaces them, and loses tasks when it ends.
  */
 public final class BlockingTasks {
   private static final AtomicInteger THREADS = new AtomicInteger();

@@ -13,17 +13,16 @@ import org.agrona.LangUtil;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * Closes several things, each of them whatever the others throw: an exception, an error, or the
- * very failure that another one threw.
+ * Closes several objects, each of them even if closing another one throws an exception or an error.
  */
 public final class Closing {
   private Closing() {}
 
   /**
-   * Closes in that order, and then throws what the first that could not be closed threw. What
-   * others threw is suppressed in that.
+   * Closes the parts in that order, and then throws the first failure. Later failures are
+   * suppressed exceptions of the first.
    *
-   * @param parts what to close; null for what is not there
+   * @param parts the objects to close; nulls are ignored
    */
   public static void all(AutoCloseable... parts) {
     all(Arrays.asList(parts));
@@ -32,7 +31,7 @@ public final class Closing {
   /**
    * As {@link #all(AutoCloseable...)}.
    *
-   * @param parts what to close; null for what is not there
+   * @param parts the objects to close; nulls are ignored
    */
   public static void all(Collection<? extends AutoCloseable> parts) {
     Throwable first = null;
@@ -64,7 +63,7 @@ public final class Closing {
 
   /**
    * Refuses a close that would wait on a thread that runs completions, before anything is closed:
-   * the close may need that thread.
+   * the close itself may need that thread.
    *
    * @param what the owner, for the message
    * @throws InvalidUsage on a thread on which Reactor's {@code block()} is refused, too
@@ -78,12 +77,12 @@ public final class Closing {
   }
 
   /**
-   * Waits for the end of a close that goes on by itself. An interrupt of the caller ends the wait
-   * and is kept.
+   * Waits for the end of an asynchronous close. An interrupt of the caller ends the wait and is
+   * kept.
    *
    * @param closed completes when all is closed
    * @param seconds the longest wait
-   * @param late called if that was too short
+   * @param late called if the time expires
    * @throws FluxCclException if something could not be closed
    */
   public static void await(CompletableFuture<?> closed, long seconds, Runnable late) {

@@ -7,13 +7,13 @@ import org.agrona.concurrent.IdleStrategy;
 
 /**
  * The one idle strategy of the library's polling threads. The longer there was no work, the less
- * eagerly it looks for some: it spins, then yields, then naps for a 32nd of the time since the last
- * work, within limits.
+ * often it polls: it spins, then yields, then sleeps for a 32nd of the time since the last work,
+ * within limits.
  *
- * <p>A nap is a share of the quiet time, so a polling thread answers at most 3% later than it would
- * have, and two threads that wait for each other do not slow each other down without end, as they
- * would if each idle round doubled the nap. Where more threads may wait than there are cores
- * ({@link SpinPolicy}), it yields instead of spinning.
+ * <p>A sleep is a fixed share of the idle time, so a polling thread responds at most 3% later than
+ * without sleeps. If each idle round doubled the sleep instead, two threads that wait for each
+ * other would slow down more and more. If more threads may wait than there are cores ({@link
+ * SpinPolicy}), it yields instead of spinning.
  *
  * <p>Confined to one thread. Allocates nothing.
  */
@@ -31,10 +31,10 @@ public final class IdleBackoff implements IdleStrategy {
   /**
    * Creates one.
    *
-   * @param spinMicros how long to spin after the last work
-   * @param yieldMicros how long after the last work to yield, before naps begin
-   * @param shortestNapMicros the first naps
-   * @param longestNapMicros the longest naps
+   * @param spinMicros time of spinning after the last work
+   * @param yieldMicros time after the last work until which it yields, before it sleeps
+   * @param shortestNapMicros the shortest sleep
+   * @param longestNapMicros the longest sleep
    */
   public IdleBackoff(
       long spinMicros, long yieldMicros, long shortestNapMicros, long longestNapMicros) {
@@ -62,11 +62,11 @@ public final class IdleBackoff implements IdleStrategy {
   }
 
   /**
-   * Spins or yields once, or returns how long the caller should nap; for callers that must be woken
-   * from naps.
+   * Spins or yields once, or returns the time for which the caller should sleep. For callers whose
+   * sleeps other threads end.
    *
    * @param now {@link System#nanoTime}
-   * @return nanoseconds, or 0 when it has spun or yielded
+   * @return nanoseconds, or 0 if it has spun or yielded
    */
   public long nextNapNanos(long now) {
     if (!idling) {

@@ -11,7 +11,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * The states of everything that opens and closes: OPEN, FAILED with its first reason, CLOSING,
+ * The state of an object that opens and closes: OPEN, FAILED with its first reason, CLOSING,
  * CLOSED. It owns children, which it closes in reverse order. Owners hold one and keep no closed or
  * failed flags of their own. Thread-safe; {@link #isOpen()} and {@link #checkOpen()} allocate
  * nothing while open and take no lock.
@@ -22,7 +22,7 @@ import java.util.concurrent.atomic.AtomicReference;
  * </pre>
  */
 public final class Lifecycle implements AutoCloseable {
-  /** Where an object is between its opening and its end. */
+  /** The states of an object. */
   public enum State {
     /** In use. */
     OPEN,
@@ -86,8 +86,8 @@ public final class Lifecycle implements AutoCloseable {
   }
 
   /**
-   * Records the first failure, also while closing. The caller then stops what is in flight, and at
-   * last calls {@link #announceFailure()}.
+   * Records the first failure, also while closing. The caller then stops all work in flight, and
+   * finally calls {@link #announceFailure()}.
    *
    * @param reason why the owner failed
    * @return whether this is the first failure, and the owner was not closed before
@@ -133,7 +133,7 @@ public final class Lifecycle implements AutoCloseable {
   }
 
   /**
-   * Gives up a child that was closed by itself.
+   * Removes a child that was closed separately.
    *
    * @return whether the child was owned until now
    */
@@ -152,8 +152,8 @@ public final class Lifecycle implements AutoCloseable {
   }
 
   /**
-   * Closes all children, the youngest first, each whatever the others throw; then the state is
-   * CLOSED. Throws what the first child that can't be closed threw, the others' suppressed in it.
+   * Closes all children, the youngest first, even if closing one throws; then sets the state to
+   * CLOSED. Throws the first failure, with later ones as suppressed exceptions.
    */
   public void closeChildren() {
     List<AutoCloseable> closing;

@@ -5,22 +5,23 @@ import io.fluxccl.DeviceFailure;
 import reactor.core.scheduler.NonBlocking;
 
 /**
- * A daemon thread of the library that completes what others wait for. Blocking on it would hold up
- * what is waited for, so Reactor's {@code block()} refuses to, with an IllegalStateException that
- * names the thread. One that the system does not give is a {@link DeviceFailure}.
+ * A daemon thread of the library that completes futures. A callback that blocks it could delay the
+ * result for which it waits. Reactor's {@code block()} therefore throws an IllegalStateException
+ * that names the thread. If the system can't start the thread, {@link #start} throws a {@link
+ * DeviceFailure}.
  */
 public final class NonblockingThread extends Thread implements NonBlocking {
   /**
-   * A thread, not started.
+   * Creates a thread without starting it.
    *
-   * @param task what it does
-   * @param name {@code fluxccl-} and whose it is
+   * @param task the task to run
+   * @param name {@code fluxccl-} and its owner
    */
   public NonblockingThread(Runnable task, String name) {
     this(task, name, 0);
   }
 
-  /** With a stack of its own size; for tests. */
+  /** Creates a thread with a given stack size; for tests. */
   NonblockingThread(Runnable task, String name, long stackSize) {
     super(null, RankLog.inherit(task), name, stackSize);
     setDaemon(true);

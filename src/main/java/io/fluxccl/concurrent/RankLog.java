@@ -8,9 +8,9 @@ import org.slf4j.MDC;
 
 /**
  * The rank in the context of log lines (SLF4J's MDC), under the key {@value #KEY}. Threads and
- * tasks of the library inherit it from the thread that creates them; so a line costs nothing more.
- * A thread that serves all ranks of the JVM has it while they are one, and says it for each line
- * otherwise. Thread-safe.
+ * tasks of the library inherit it from the creating thread, so log lines have no extra cost. A
+ * thread that serves all ranks of the JVM has it while there is only one rank, and otherwise sets
+ * it for each line. Thread-safe.
  */
 public final class RankLog {
   /** The key in the MDC. */
@@ -28,14 +28,16 @@ public final class RankLog {
     }
   }
 
-  /** Takes a rank out. */
+  /** Removes a rank from those of this JVM. */
   public static void left(int rank) {
     synchronized (RANKS) {
       RANKS.remove((Integer) rank);
     }
   }
 
-  /** Gives the current thread, which serves all ranks of the JVM, the rank if there is only one. */
+  /**
+   * Sets the rank of the current thread, which serves all ranks of the JVM, if there is only one.
+   */
   public static void serveAll() {
     synchronized (RANKS) {
       if (RANKS.stream().distinct().count() == 1) {
@@ -46,7 +48,9 @@ public final class RankLog {
     }
   }
 
-  /** Does something for a rank: it, and what it creates, logs under that rank. */
+  /**
+   * Runs code for a rank. The code, and the threads and tasks that it creates, log under that rank.
+   */
   public static <T> T of(int rank, Supplier<T> body) {
     String before = MDC.get(KEY);
     MDC.put(KEY, Integer.toString(rank));

@@ -6,8 +6,9 @@ import java.util.function.LongSupplier;
 import org.slf4j.Logger;
 
 /**
- * A warning that others can cause as often as they like: one line a minute, with the number of
- * those left out since the last one, which are logged at debug level. Thread-safe.
+ * A warning that remote processes can cause at any rate. It logs one line per minute, with the
+ * number of omitted warnings since the last line. Omitted warnings are logged at debug level.
+ * Thread-safe.
  */
 public final class RecurringWarning {
   private static final long INTERVAL_NANOS = TimeUnit.MINUTES.toNanos(1);
@@ -18,7 +19,7 @@ public final class RecurringWarning {
   private long lastNanos;
   private long leftOut;
 
-  /** Creates a warning that was not logged yet. */
+  /** Creates a warning that has not been logged yet. */
   public RecurringWarning(Logger log) {
     this(log, System::nanoTime);
   }
@@ -43,7 +44,7 @@ public final class RecurringWarning {
     }
   }
 
-  /** Returns how many were left out since the last line, or -1 if this one is to be. */
+  /** Returns the number of omitted warnings since the last line, or -1 to omit this one. */
   private synchronized long linesLeftOut() {
     long now = clock.getAsLong();
     if (warned && now - lastNanos < INTERVAL_NANOS) {

@@ -5,14 +5,15 @@ import io.fluxccl.InvalidUsage;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Says how long a waiting thread may keep a core to itself. When more threads may wait at the same
- * time than there are cores, a wait yields at once, because another thread must run before the wait
- * can end. While each thread has a core, a wait first polls for about a millisecond.
+ * Determines how long a waiting thread may poll without yielding its core. When more threads may
+ * wait at the same time than there are cores, a wait yields at once, because another thread must
+ * run before the wait can end. While each thread has a core, a wait first polls for about a
+ * millisecond.
  *
  * <p>The millisecond is for two ranks that share a core while another core is idle. If they yielded
- * to each other, the scheduler would leave them there; it moves a thread that is kept from running.
- * Where other programs use the cores, {@link SpinBackoff} shortens the polling to some
- * microseconds, the time in which a running peer answers.
+ * to each other, the scheduler would leave both on that core. It moves a thread that cannot run. If
+ * other programs use the cores, {@link SpinBackoff} shortens the polling to some microseconds, the
+ * time in which a running peer answers.
  *
  * <p>Streams and block workers count themselves while they have work, proxies and agents while they
  * run; other threads may do so with {@link #enter()} and {@link #exit()}. Other processes of the
@@ -32,13 +33,15 @@ public final class SpinPolicy {
   private static volatile boolean crowded;
   private static volatile boolean longSpins = true;
 
-  /** How many polls a wait does before it yields; read at every step, written when that changes. */
+  /**
+   * The number of polls of a wait before it yields. Read at every step, written only if it changes.
+   */
   private static volatile int pollsBeforeYield = LONG_POLLS;
 
   private SpinPolicy() {}
 
   /**
-   * Sets how many processes of this host work like this one; called by the communicator.
+   * Sets the number of processes of this host that poll like this one. Called by the communicator.
    *
    * @param processes 1 or more, this one included
    * @throws InvalidUsage if it is less than 1
@@ -57,7 +60,7 @@ public final class SpinPolicy {
     update();
   }
 
-  /** Takes the calling thread away from those that may wait. */
+  /** Removes the calling thread from those that may wait. */
   public static void exit() {
     THREADS.decrementAndGet();
     update();
@@ -82,8 +85,8 @@ public final class SpinPolicy {
   }
 
   /**
-   * Stores what follows from the current counts. Threads may store at the same time; each then
-   * looks whether the counts have changed, so that the last value stored is not a stale one.
+   * Updates the fields from the current counts. Threads may store concurrently. Each then checks
+   * whether the counts have changed, so that the last stored value is current.
    */
   private static void update() {
     boolean now;

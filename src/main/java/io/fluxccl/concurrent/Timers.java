@@ -10,8 +10,8 @@ import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * The thread of time limits. It runs while one is set and two seconds longer, so that it retains no
- * class loader of an application that has closed its groups; Reactor's own thread never ends.
+ * The thread of time limits. It ends two seconds after the last time limit, so that it retains no
+ * class loader of an application that has closed its groups. Reactor's own thread never ends.
  */
 public final class Timers {
   private static final Scheduler REAL =
@@ -27,7 +27,7 @@ public final class Timers {
     return executor;
   }
 
-  /** Blocking on it would delay all time limits, so Reactor's {@code block()} refuses to. */
+  /** Blocking this thread would delay all time limits, so Reactor's {@code block()} refuses to. */
   private static final class TimerThread extends Thread implements NonBlocking {
     TimerThread(Runnable task) {
       super(task, "fluxccl-timers");

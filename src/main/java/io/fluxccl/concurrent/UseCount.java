@@ -31,7 +31,7 @@ public class UseCount {
     onLastUserLeft.run();
   }
 
-  /** Returns how many users there are; 0 once the resource is released. */
+  /** Returns the number of users; 0 once the resource is released. */
   public final int users() {
     return users.get();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * What everything that runs, is shared or closes is made of: the agent thread, the spin policy, use
- * counts and the lifecycle. Imports the root package only.
+ * Base classes for threads, shared objects and closing: the agent thread, the spin policy, use
+ * counts and the lifecycle. Imports only the root package.
  */
 @Experimental
 package io.fluxccl.concurrent;

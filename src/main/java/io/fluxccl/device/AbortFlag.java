@@ -9,11 +9,12 @@ import static io.fluxccl.device.AbortFlagDescriptor.WAITING_FOR_OFFSET;
 import io.fluxccl.FluxCclException;
 
 /**
- * The word that every waiting kernel of a communicator watches: once it is set they give up within
- * a bounded number of polls. The host also reads from it which rank they wait for. Thread-safe.
+ * The word that every waiting kernel of a communicator polls. After it is set, kernels abort within
+ * a bounded number of polls. It also holds the rank that kernels wait for, which the host reads.
+ * Thread-safe.
  */
 public final class AbortFlag implements AutoCloseable {
-  // Host threads take this lock, so that none of them uses freed memory; kernels read it by
+  // Host threads take this lock, so that none of them uses freed memory. Kernels read the memory by
   // its address.
   private final PinnedBuffer memory;
   private boolean set;
@@ -22,13 +23,13 @@ public final class AbortFlag implements AutoCloseable {
   /**
    * Creates a flag that is not set, in memory of the given device.
    *
-   * @param device whose kernels watch it
+   * @param device the device whose kernels poll it
    */
   public AbortFlag(Device device) {
     this.memory = device.allocatePinned(LENGTH);
   }
 
-  /** Sets the flag, for good. */
+  /** Sets the flag permanently. */
   public synchronized void set() {
     set = true;
     if (!closed) {
@@ -43,14 +44,14 @@ public final class AbortFlag implements AutoCloseable {
   }
 
   /**
-   * Returns the rank that a kernel last began to wait long for, or {@link
+   * Returns the rank for which a kernel last began a long wait, or {@link
    * FluxCclException#NO_RANK}.
    */
   public int waitingFor() {
     return Math.max(FluxCclException.NO_RANK, (int) waitedFor() - 1);
   }
 
-  /** Returns whether a GPU's kernel last began to wait long for the proxy of its own rank. */
+  /** Returns whether a GPU's kernel last began a long wait for the proxy of its own rank. */
   public boolean isWaitingForOwnProxy() {
     return waitedFor() == OWN_PROXY;
   }
@@ -59,7 +60,9 @@ public final class AbortFlag implements AutoCloseable {
     return closed ? 0 : memory.buffer().getLongAcquire(WAITING_FOR_OFFSET);
   }
 
-  /** Returns the address by which kernels see it; laid out as {@link AbortFlagDescriptor} says. */
+  /**
+   * Returns the address by which kernels read it. {@link AbortFlagDescriptor} defines the layout.
+   */
   public long deviceAddress() {
     return memory.deviceAddress();
   }

@@ -8,9 +8,9 @@ import io.fluxccl.Experimental;
  * cache lines, so that polling the flag and noting the awaited rank do not disturb each other.
  *
  * <pre>
- *   offset  0  int64  aborted: 0 go on, otherwise give up
- *   offset 64  int64  waiting for, where a kernel last began to wait long: 0 none, rank + 1 of a peer,
- *                     -1 the proxy of its own rank
+ *   offset  0  int64  aborted: 0 = running, otherwise aborted
+ *   offset 64  int64  target of the latest long wait of a kernel: 0 = none, rank + 1 = that peer,
+ *                     -1 = this rank's proxy
  * </pre>
  */
 @Experimental
@@ -18,7 +18,7 @@ public final class AbortFlagDescriptor {
   /** Byte offset of the flag. */
   public static final int ABORTED_OFFSET = 0;
 
-  /** Byte offset of the peer that is waited for. */
+  /** Byte offset of the target of a long wait. */
   public static final int WAITING_FOR_OFFSET = 64;
 
   /** Value of that word: the proxy of the kernel's own rank. */

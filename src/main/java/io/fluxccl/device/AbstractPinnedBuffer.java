@@ -16,7 +16,7 @@ public abstract class AbstractPinnedBuffer implements PinnedBuffer {
   /**
    * Creates one that is open.
    *
-   * @param device whose work may use it
+   * @param device the device whose work may use it
    * @param buffer the memory as host threads see it
    */
   protected AbstractPinnedBuffer(Device device, UnsafeBuffer buffer) {
@@ -54,7 +54,7 @@ public abstract class AbstractPinnedBuffer implements PinnedBuffer {
     }
   }
 
-  /** Releases it now: for callers that know that nothing uses it. */
+  /** Releases it at once; the caller must ensure that no work uses it. */
   protected final void closeOnce() {
     if (closed.compareAndSet(false, true)) {
       release();

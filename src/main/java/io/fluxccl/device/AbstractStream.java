@@ -11,8 +11,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The base of all devices' streams: it checks what is enqueued and owns the branches. A stream
- * either runs its work, or belongs to a {@link Recording}, which stores it.
+ * The base of all devices' streams. It checks enqueued work and owns the branches. A stream either
+ * runs its work, or belongs to a {@link Recording}, which stores it.
  *
  * @param <D> one kind of device
  * @param <S> its streams
@@ -37,7 +37,7 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
    *
    * @param device it belongs to
    * @param name for thread names and diagnostics
-   * @param recording that keeps its work; null for a stream that runs it
+   * @param recording the recording that stores its work; null for a stream that runs it
    */
   protected AbstractStream(D device, String name, Recording recording) {
     this.device = device;
@@ -60,13 +60,13 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
    * Enqueues a store of a 64-bit value, released after all work enqueued before it.
    *
    * @param target address of the word
-   * @param value what
+   * @param value the value to store
    * @return this stream
    */
   protected abstract S enqueueWrite(long target, long value);
 
   /**
-   * Lets work from now on wait for everything that has been enqueued on another stream.
+   * Makes later work wait for all work enqueued on another stream so far.
    *
    * @param other open, and of the same class and recording
    * @return this stream
@@ -90,10 +90,10 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
    */
   protected abstract S newBranch(String branchName);
 
-  /** Returns whether this stream's work can use a buffer, as far as its class and device say. */
+  /** Returns whether this stream's work can use a buffer of that class and device. */
   protected abstract boolean canUse(DeviceBuffer buffer);
 
-  /** Returns whether this stream's work can use pinned memory, as far as its class says. */
+  /** Returns whether this stream's work can use pinned memory of that class. */
   protected boolean canUse(PinnedBuffer buffer) {
     return true;
   }
@@ -101,7 +101,7 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
   /**
    * Refuses a stream that is closed, or records for another thread.
    *
-   * @throws InvalidUsage saying which
+   * @throws InvalidUsage if it is closed, or another thread records
    */
   protected final void checkOpen() {
     lifecycle.checkOpen();
@@ -127,12 +127,12 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
     lifecycle.closeChildren();
   }
 
-  /** Returns what futures of a closed stream end with. */
+  /** Returns the failure of the futures of a closed stream. */
   protected final Aborted closedFailure() {
     return new Aborted(FluxCclException.NO_RANK, "stream " + name + " was closed");
   }
 
-  /** Lets the recording, if there is one, keep the buffers among a launch's arguments. */
+  /** Makes the recording, if there is one, retain the buffers among a launch's arguments. */
   protected final void keep(KernelArgs args) {
     if (recording != null) {
       checkOpen();
@@ -216,7 +216,7 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
   }
 
   @Override
-  @SuppressWarnings("unchecked") // streams of a kind that run, or of one recording, are alike
+  @SuppressWarnings("unchecked") // streams of one device kind, or of one recording, have one class
   public final S waitFor(DeviceStream other) {
     checkOpen();
     if (!(other instanceof AbstractStream<?, ?> known)

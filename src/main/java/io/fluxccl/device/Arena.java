@@ -7,16 +7,16 @@ import java.util.function.Predicate;
 import java.util.function.Supplier;
 
 /**
- * Small pieces of memory that share blocks, because a block costs a call that may be slow: a file
- * and a mapping, or a driver that waits for running kernels. Pieces are handed out one after the
- * other. A block goes away as a whole, with its last piece, so that what a slow peer still writes
- * to a piece can't hit another. Each piece is a user of its block. Thread-safe.
+ * Allocates small pieces of memory from shared blocks, because the allocation of a block may be
+ * slow. It creates a file and a mapping, or the driver waits for running kernels. Pieces are
+ * allocated in address order. A block is freed as a whole, with its last piece, so late writes of a
+ * slow peer can't reach a new piece. Each piece is a user of its block. Thread-safe.
  *
  * @param <B> the blocks
  */
 @Experimental
 public final class Arena<B extends UseCount> {
-  /** How pieces are aligned: two cache lines. */
+  /** The alignment of pieces: two cache lines. */
   static final int ALIGNMENT = 128;
 
   private final long blockLength;
@@ -40,9 +40,9 @@ public final class Arena<B extends UseCount> {
    * Creates an arena without a block.
    *
    * @param blockLength bytes of a block
-   * @param newBlock makes one of zeros, with one user
-   * @param reusable whether a block that has no pieces any more may be handed out from its
-   *     beginning again, with what was written to it before
+   * @param newBlock creates a zeroed block with one user
+   * @param reusable whether a block without pieces may be used again from its start; it keeps its
+   *     earlier content
    */
   public Arena(long blockLength, Supplier<B> newBlock, Predicate<B> reusable) {
     this.blockLength = blockLength;
@@ -50,7 +50,7 @@ public final class Arena<B extends UseCount> {
     this.reusable = reusable;
   }
 
-  /** Makes the first block, so that the first pieces need none. */
+  /** Allocates the first block, so that the first pieces need no allocation. */
   public synchronized void open() {
     if (current == null) {
       current = newBlock.get();
@@ -58,7 +58,7 @@ public final class Arena<B extends UseCount> {
   }
 
   /**
-   * Hands out a piece.
+   * Allocates a piece.
    *
    * @param size bytes, at most the length of a block
    */

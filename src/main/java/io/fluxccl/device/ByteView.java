@@ -7,8 +7,7 @@ import java.nio.ByteBuffer;
 import java.util.List;
 
 /**
- * Elements of 8 bits as they are: integers, or floating-point numbers that the host does not
- * convert.
+ * A view of 8-bit elements: integers, or floating-point numbers that the host does not convert.
  *
  * <pre>{@code
  * ByteView mask = device.allocateBytes(512);
@@ -36,8 +35,9 @@ public final class ByteView extends DeviceView {
    * Returns a view of a whole buffer.
    *
    * @param buffer its bytes must be a multiple of an element's
-   * @param type any of 8 bits
-   * @throws InvalidUsage if the type is another, or the buffer does not end behind an element
+   * @param type any 8-bit type
+   * @throws InvalidUsage if the type is another, or the buffer's size is not a multiple of an
+   *     element's
    */
   public static ByteView of(DeviceBuffer buffer, DataType type) {
     return new ByteView(buffer, type);

@@ -6,11 +6,11 @@ import io.fluxccl.InvalidUsage;
 import java.util.function.Consumer;
 
 /**
- * One place where memory lives and kernels run. Thread-safe. Closing it closes its streams and
- * graphs; buffers are the caller's to close and stay readable until then.
+ * A device that has memory and runs kernels. Thread-safe. Closing it closes its streams and graphs.
+ * The caller closes the buffers, which stay readable until then.
  */
 public interface Device extends AutoCloseable {
-  /** Returns the kind, which decides what kernels it takes. */
+  /** Returns the kind, which determines the kernels that it can run. */
   DeviceKind kind();
 
   /** Returns its number among the devices of its kind on this machine, from 0. */
@@ -43,7 +43,7 @@ public interface Device extends AutoCloseable {
     return FloatView.of(allocate(DataType.FLOAT32.bytes(size)));
   }
 
-  /** {@link #allocateFloats(long)} for a matrix of so many rows and columns. */
+  /** Allocates a matrix; otherwise as {@link #allocateFloats(long)}. */
   default FloatView allocateFloats(long rows, long cols) {
     return allocateFloats(DeviceView.elements(rows, cols)).shaped(rows, cols);
   }
@@ -53,7 +53,7 @@ public interface Device extends AutoCloseable {
     return IntView.of(allocate(DataType.INT32.bytes(size)));
   }
 
-  /** {@link #allocateInts(long)} for a matrix of so many rows and columns. */
+  /** Allocates a matrix; otherwise as {@link #allocateInts(long)}. */
   default IntView allocateInts(long rows, long cols) {
     return allocateInts(DeviceView.elements(rows, cols)).shaped(rows, cols);
   }
@@ -63,7 +63,7 @@ public interface Device extends AutoCloseable {
     return ByteView.of(allocate(size));
   }
 
-  /** {@link #allocateBytes(long)} for a matrix of so many rows and columns. */
+  /** Allocates a matrix; otherwise as {@link #allocateBytes(long)}. */
   default ByteView allocateBytes(long rows, long cols) {
     return allocateBytes(DeviceView.elements(rows, cols)).shaped(rows, cols);
   }
@@ -79,7 +79,7 @@ public interface Device extends AutoCloseable {
   PinnedBuffer allocatePinned(int size);
 
   /**
-   * Creates a stream: work enqueued on it runs in order, alongside that of other streams.
+   * Creates a stream. Its work runs in order, concurrently with the work of other streams.
    *
    * @param name for thread names and diagnostics
    * @return the stream; closed by the caller, or with the device
@@ -87,9 +87,9 @@ public interface Device extends AutoCloseable {
   DeviceStream createStream(String name);
 
   /**
-   * Creates a stream for what running kernels wait for, such as a peer's data: ahead of the work of
-   * other streams, and never behind kernels that wait. Otherwise like {@link
-   * #createStream(String)}.
+   * Creates a stream for work that running kernels wait for, such as a peer's data. The device
+   * prefers its work to that of other streams, and never delays it until a waiting kernel has
+   * ended. Otherwise like {@link #createStream(String)}.
    *
    * @param name for thread names and diagnostics
    * @return the stream; closed by the caller, or with the device
@@ -99,17 +99,17 @@ public interface Device extends AutoCloseable {
   }
 
   /**
-   * Records work, to be launched as one as often as wanted. For set-up: costs far more than the
-   * launches.
+   * Records work as a graph, which can be launched repeatedly. For set-up: a recording costs far
+   * more than a launch.
    *
-   * <p>What is enqueued on the stream that {@code work} is given, and on its {@linkplain
-   * DeviceStream#branch branches}, is kept and not run. Arguments are taken as they are now. These
-   * streams are for the calling thread, until {@code work} returns; they have no completions, wait
-   * for no stream outside the recording, and launch no graph. Everything else that {@code work}
-   * calls happens at once.
+   * <p>Work enqueued on the stream passed to {@code work}, and on its {@linkplain
+   * DeviceStream#branch branches}, is recorded and not run. Launches use the argument values of the
+   * recording. Only the calling thread may use these streams, until {@code work} returns. They have
+   * no completions, wait for no stream outside the recording, and launch no graph. Other calls
+   * within {@code work} take effect at once.
    *
    * @param name for diagnostics
-   * @param work enqueues; what it throws ends the recording, and leaves nothing behind
+   * @param work enqueues the work; if it throws, the recording is discarded
    * @return the graph; closed by the caller, or with the device
    * @throws io.fluxccl.DeviceFailure if the device can't make a graph of it
    */
@@ -117,16 +117,16 @@ public interface Device extends AutoCloseable {
 
   /**
    * Runs an action once the work that is already enqueued on this device's streams is done: for
-   * callers that release memory which kernels may still be using. Waits for nothing.
+   * callers that release memory which kernels may still use. Returns without waiting.
    *
-   * @param action short, and throws nothing; run by the caller when there is no such work,
-   *     otherwise by a thread of the device
+   * @param action short, and throws nothing; runs on the caller's thread if there is no such work,
+   *     otherwise on a thread of the device
    */
   void whenEnqueuedWorkIsDone(Runnable action);
 
   /**
-   * Readies the calling thread for working with this device often: a GPU's context becomes current
-   * in it and it moves to the cores near the GPU. Does nothing where there is nothing to do.
+   * Prepares the calling thread for frequent use of this device: makes a GPU's context current and
+   * binds the thread to the cores near the GPU. By default does nothing.
    */
   default void bindThread() {}
 
@@ -136,8 +136,8 @@ public interface Device extends AutoCloseable {
   }
 
   /**
-   * Returns whether work of this device sees what a network device has written to its memory, if
-   * the work is enqueued after the host has seen a later write of that network device.
+   * Returns whether work of this device sees a network device's earlier writes to its memory, if it
+   * is enqueued after the host has seen a later write of that network device.
    */
   default boolean ordersRemoteWrites() {
     return true;

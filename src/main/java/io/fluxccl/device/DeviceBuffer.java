@@ -7,10 +7,10 @@ import java.nio.ByteOrder;
 import java.util.Optional;
 
 /**
- * A range of a device's memory. Little-endian. Not bounds-checked by kernels; checked by everything
- * else.
+ * A range of a device's memory. Little-endian. Kernels do not check its bounds; all other
+ * operations do.
  *
- * <p>The memory lives until its last user has released it: users are the buffer itself and every
+ * <p>The memory exists until its last user has released it. Users are the buffer itself and every
  * registration of it.
  */
 public interface DeviceBuffer extends AutoCloseable {
@@ -37,9 +37,8 @@ public interface DeviceBuffer extends AutoCloseable {
   DeviceBuffer slice(long offset, long size);
 
   /**
-   * Returns this memory itself, where host threads can access it: a device on the host. Not to be
-   * used after this buffer is closed, because the memory may then no longer be mapped, and the JVM
-   * would crash.
+   * Returns this memory itself, if host threads can access it, as on the host device. Don't use it
+   * after this buffer is closed: the memory may then be unmapped, and the JVM would crash.
    *
    * @return little-endian, from position 0 to {@link #size()}; empty if the memory is a GPU's, or
    *     was wrapped by its address
@@ -50,8 +49,8 @@ public interface DeviceBuffer extends AutoCloseable {
   }
 
   /**
-   * Returns why other ranks can't map this memory, as may be with memory that the library did not
-   * allocate; empty for its own. Collectives copy such memory through the library's own.
+   * Returns why other ranks can't map this memory, which can happen if the library did not allocate
+   * it; empty otherwise. Collectives copy such memory through staging buffers.
    *
    * @throws InvalidUsage if it is closed, or was freed by its owner
    */
@@ -63,11 +62,10 @@ public interface DeviceBuffer extends AutoCloseable {
    * Copies the remaining bytes of {@code source} to this buffer and returns when they are there.
    * Not ordered with streams: wait for their work first.
    *
-   * <p>Buffers of Java are big-endian unless told otherwise, and this memory is little-endian. So
-   * that floats don't turn into other numbers without a word, a big-endian buffer of more than one
-   * byte is refused. Set {@code .order(ByteOrder.nativeOrder())} before you put values into it. For
-   * values of one type a {@link DeviceView} is simpler, for plain bytes {@link #upload(long,
-   * byte[])}.
+   * <p>Java buffers are big-endian by default, and this memory is little-endian. A big-endian
+   * buffer of more than one byte is refused, because its values would silently change. Set {@code
+   * .order(ByteOrder.nativeOrder())} before you put values into it. For values of one type a {@link
+   * DeviceView} is simpler, for plain bytes {@link #upload(long, byte[])}.
    *
    * @param offset bytes from the start
    * @param source little-endian; its position is moved to its limit
@@ -88,7 +86,7 @@ public interface DeviceBuffer extends AutoCloseable {
    * @param offset bytes from the start
    * @param target little-endian, as the source of {@link #upload(long, ByteBuffer)}; its position
    *     is moved to its limit
-   * @throws InvalidUsage if the buffer has not so many bytes, or the target is big-endian
+   * @throws InvalidUsage if the bytes lie outside the buffer, or the target is big-endian
    */
   void download(long offset, ByteBuffer target);
 
@@ -99,8 +97,8 @@ public interface DeviceBuffer extends AutoCloseable {
   }
 
   /**
-   * Exports this memory for other devices. Its pages belong to the dma-buf together with their
-   * neighbours.
+   * Exports this memory for other devices. The dma-buf consists of whole pages, so it may include
+   * neighbouring memory.
    *
    * @return the dma-buf, which the caller closes; empty if the device does not {@linkplain
    *     Device#exportsDmaBufs export any}

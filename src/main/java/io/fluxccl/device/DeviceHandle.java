@@ -9,9 +9,9 @@ import org.agrona.MutableDirectBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * The view that a kernel gets of an object of the host: a structure of addresses and numbers, laid
- * out as the object's descriptor class says, the same bytes for host kernels and for CUDA. As a
- * kernel argument it is passed by value.
+ * The representation of a host object for kernels: a structure of addresses and numbers, with the
+ * layout of the object's descriptor class. Host kernels and CUDA kernels use the same bytes. Kernel
+ * arguments pass it by value.
  */
 @Experimental
 public interface DeviceHandle {
@@ -21,21 +21,20 @@ public interface DeviceHandle {
   /**
    * Writes the structure, {@link #handleLength()} bytes.
    *
-   * @param target where
+   * @param target the memory to write
    * @param offset from its start
    * @throws IllegalStateException if it needs a value of a peer before {@code setup()}
    */
   void writeHandle(MutableDirectBuffer target, int offset);
 
   /**
-   * Returns device memory that holds structures one behind the other, for kernels that take an
-   * array of them.
+   * Returns device memory that holds an array of structures, for kernels that take one.
    *
    * @param device of the kernels
-   * @param handles all of one type; of null, zeros: for example for the rank itself in an array by
+   * @param handles all of one type; null stands for zeros, for example for this rank in an array by
    *     rank
    * @return the memory, which the caller closes
-   * @throws InvalidUsage if there is none but nulls, or they differ in length
+   * @throws InvalidUsage if all are null, or they differ in length
    * @throws IllegalStateException as {@link #writeHandle}
    */
   static DeviceBuffer upload(Device device, List<? extends DeviceHandle> handles) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
-/** Where kernels run. */
+/** The kinds of devices. */
 public enum DeviceKind {
-  /** Threads of this process on the CPU, memory shared between processes. */
+  /** The CPU: kernels run on threads of this process, memory is shared between processes. */
   HOST,
   /** An NVIDIA GPU. */
   CUDA

@@ -5,12 +5,12 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * A queue of work that a device does in order. Enqueuing never waits for the device and may be done
- * from any thread, one at a time.
+ * A queue of work that a device runs in order. Enqueuing never waits for the device. One thread at
+ * a time may enqueue.
  *
  * <p>A kernel that fails does not stop the stream: the next {@link #completion()} that covers it
- * reports the failure, and work behind it runs, unless the stream is to {@link #failFast}. (A GPU
- * runs nothing any more after a kernel has failed.)
+ * reports the failure, and later work runs, unless {@link #failFast} was called. (A GPU runs no
+ * further work after a kernel has failed.)
  */
 public interface DeviceStream extends AutoCloseable {
   /** Returns the device it belongs to. */
@@ -57,8 +57,8 @@ public interface DeviceStream extends AutoCloseable {
       DeviceBuffer target, long targetOffset, PinnedBuffer source, int sourceOffset, int size);
 
   /**
-   * Enqueues a store of a 64-bit value to this device's memory, visible to kernels not before the
-   * work enqueued before it.
+   * Enqueues a store of a 64-bit value to this device's memory, which kernels see only after the
+   * effects of all work enqueued before it.
    *
    * @param target where
    * @param offset bytes from its start, a multiple of 8
@@ -79,30 +79,29 @@ public interface DeviceStream extends AutoCloseable {
   DeviceStream writeValue(PinnedBuffer target, int index, long value);
 
   /**
-   * Lets what is enqueued here from now on wait, on the device, for everything that has been
-   * enqueued on another stream so far. The caller does not wait; a stream that waits for itself
-   * does nothing.
+   * Makes later work on this stream wait, on the device, for the work enqueued on another stream so
+   * far. The caller does not wait. A wait for the same stream has no effect.
    *
-   * <p>A failure of that work which no completion has reported yet is reported by this stream's
-   * next completion, too. If the other stream is closed before it gets there, work behind the wait
-   * runs all the same once the other stream has stopped; where closing has dropped work (on the
-   * host device), this stream's next completion then fails with {@link io.fluxccl.Aborted}.
+   * <p>If that work fails and no completion has reported it yet, this stream's next completion
+   * reports it, too. If the other stream is closed first, work after the wait runs once the other
+   * stream has stopped. If the close dropped work (on the host device), this stream's next
+   * completion fails with {@link io.fluxccl.Aborted}.
    *
-   * @param other of a device of the same kind in this process; not a recording one, unless of the
-   *     same recording as this
+   * @param other of a device of the same kind in this process; a recording stream only if this
+   *     stream belongs to the same recording
    * @return this stream
    * @throws io.fluxccl.InvalidUsage if it is another kind of stream, or one of the two is closed
    */
   DeviceStream waitFor(DeviceStream other);
 
   /**
-   * Returns a stream beside this one, for work that may run at the same time as this one's. Made by
-   * the first call with that name, the same at each later one, and closed with this one. The two
-   * don't wait for each other unless {@link #waitFor} makes them: fork with {@code
-   * branch.waitFor(this)}, join with {@code waitFor(branch)}.
+   * Returns another stream, for work that may run concurrently with this one's. The first call with
+   * a name creates the stream, and later calls return it. It is closed with this stream. The two
+   * wait for each other only by {@link #waitFor}: fork with {@code branch.waitFor(this)}, join with
+   * {@code waitFor(branch)}.
    *
-   * <p>In a recording it is a branch of the graph, which begins behind what was recorded here
-   * before the branch was made; a launch is done when all its branches are.
+   * <p>In a recording it is a branch of the graph. The branch starts after the work recorded on
+   * this stream before the branch was created. A launch is done when all its branches are done.
    *
    * @param name for thread names and diagnostics
    * @return the stream
@@ -111,18 +110,19 @@ public interface DeviceStream extends AutoCloseable {
   DeviceStream branch(String name);
 
   /**
-   * Enqueues all the work of a graph, to run as often as it is launched. Launches of one graph run
-   * one after the other, on whatever streams.
+   * Enqueues all work of a graph. Launches of one graph run one at a time, also on different
+   * streams.
    *
    * @param graph recorded on this stream's device
    * @return this stream
-   * @throws io.fluxccl.InvalidUsage if it is of another device or closed, or this stream records
+   * @throws io.fluxccl.InvalidUsage if the graph belongs to another device or is closed, or this
+   *     stream records
    */
   DeviceStream launch(DeviceGraph graph);
 
   /**
-   * From now on nothing is done behind a kernel that failed, here and on branches made later: every
-   * later {@link #completion()} reports the failure. Call it before the first work.
+   * Skips all work after a failed kernel, on this stream and on branches created later. Every later
+   * {@link #completion()} then reports the failure. Call it before the first work.
    *
    * @return this stream
    */
@@ -131,9 +131,9 @@ public interface DeviceStream extends AutoCloseable {
   }
 
   /**
-   * Creates a clock of this stream, for its owner to close.
+   * Creates a clock of this stream, which the caller closes.
    *
-   * @param points how many times it can hold at once
+   * @param points the number of times that it can hold
    * @return empty if the stream records, or its device has none
    */
   default Optional<StreamClock> clock(int points) {
@@ -141,25 +141,26 @@ public interface DeviceStream extends AutoCloseable {
   }
 
   /**
-   * Returns whether the owner of a wrapped stream captures it at present. What is enqueued then
-   * becomes a part of the owner's graph; it does not run now, and its completion completes at once.
+   * Returns whether the owner of a wrapped stream currently captures it. Work enqueued during a
+   * capture becomes a part of the owner's graph. It does not run now, and its completion completes
+   * at once.
    */
   default boolean isCapturing() {
     return false;
   }
 
   /**
-   * Returns a future of everything enqueued so far. It completes on a thread of the library: go on
-   * elsewhere if what follows takes long.
+   * Returns a future of all work enqueued so far. It completes on a thread of the library: run long
+   * continuations on another thread.
    *
-   * @return completes when that work is done, with {@link io.fluxccl.DeviceFailure} if a kernel of
-   *     it failed, or with {@link io.fluxccl.Aborted} if the stream was closed first
+   * @return completes when that work is done; fails with {@link io.fluxccl.DeviceFailure} if a
+   *     kernel of it failed, or with {@link io.fluxccl.Aborted} if the stream was closed first
    * @throws io.fluxccl.InvalidUsage if the stream records
    */
   CompletableFuture<Void> completion();
 
   /**
-   * Drops work that has not begun, waits for none that has, and fails the futures of both.
+   * Drops work that has not started, does not wait for running work, and fails the futures of both.
    * Idempotent. A recording stream ends with its recording and can't be closed.
    */
   @Override

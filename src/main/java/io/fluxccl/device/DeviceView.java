@@ -9,9 +9,9 @@ import java.nio.ByteOrder;
 import java.util.List;
 
 /**
- * A {@link DeviceBuffer} as elements of one type, in one row or in several that lie one behind the
- * other. A view covers its whole buffer and has no state of its own: views of one buffer show the
- * same memory, and closing one closes the buffer.
+ * A view of a {@link DeviceBuffer} as elements of one type, in one or several contiguous rows. A
+ * view covers its whole buffer and has no state of its own. Views of one buffer share its memory,
+ * and closing a view closes the buffer.
  *
  * <pre>{@code
  * try (FloatView x = device.allocateFloats(1024)) {
@@ -23,9 +23,9 @@ import java.util.List;
  *
  * <p>Reads and writes copy as {@link DeviceBuffer#upload} and {@link DeviceBuffer#download} do:
  * they return when the copy is done, and are not ordered with streams, so wait for a stream's work
- * first. All are bounds-checked. Each access to a single element is a copy of its own, which on a
- * GPU takes microseconds: use arrays for many elements, or {@link #asByteBuffer()} where the memory
- * is the host's. They throw {@link InvalidUsage} if the buffer is closed.
+ * first. All are bounds-checked. Each access to a single element is a separate copy, which on a GPU
+ * takes microseconds. For many elements use arrays, or {@link #asByteBuffer()} if the memory is the
+ * host's. They throw {@link InvalidUsage} if the buffer is closed.
  *
  * <p>Thread-safe, unless two threads access the same elements and one of them writes.
  */
@@ -66,7 +66,7 @@ public abstract sealed class DeviceView implements AutoCloseable
     this.cols = cols;
   }
 
-  /** Returns the elements of so many rows and columns, each 1 or more. */
+  /** Returns the number of elements of a matrix; refuses rows or columns below 1. */
   static long elements(long rows, long cols) {
     if (rows < 1 || cols < 1 || Math.multiplyHigh(rows, cols) != 0 || rows * cols < 0) {
       throw InvalidUsage.of(
@@ -119,9 +119,9 @@ public abstract sealed class DeviceView implements AutoCloseable
   public abstract DeviceView shaped(long rows, long cols);
 
   /**
-   * Returns the memory itself, little-endian, where it is the host's: for loops over many elements.
-   * It has no checks of the view: don't use it after the buffer is closed, because the memory may
-   * then no longer be mapped, and the JVM would crash.
+   * Returns the memory itself, little-endian, if it is the host's: for loops over many elements. It
+   * does not check whether the view is open. Don't use it after the buffer is closed: the memory
+   * may then be unmapped, and the JVM would crash.
    *
    * @return elements as they are in memory; position 0, limit the bytes of this view
    * @throws InvalidUsage if the memory is a GPU's
@@ -171,7 +171,7 @@ public abstract sealed class DeviceView implements AutoCloseable
     return bytes.clear();
   }
 
-  /** Returns room for an element that {@link #write(long, ByteBuffer)} then writes. */
+  /** Returns a new buffer for an element, to pass to {@link #write(long, ByteBuffer)}. */
   final ByteBuffer oneAt(long index) {
     if (index < 0 || index >= size) {
       throw InvalidUsage.of("index=%d is outside %s", index, this);
@@ -186,7 +186,10 @@ public abstract sealed class DeviceView implements AutoCloseable
 
   /** Copies elements between an array and a piece of bytes. */
   interface Piece {
-    /** Copies {@code count} elements from or to {@code array[first]} and on, and the byte at 0. */
+    /**
+     * Copies {@code count} elements between the array, from {@code first} on, and the bytes, from 0
+     * on.
+     */
     void copy(ByteBuffer bytes, int first, int count);
   }
 

@@ -38,7 +38,7 @@ public final class DmaBuf implements AutoCloseable {
     return offset;
   }
 
-  /** Closes the descriptor. Users that the driver has let in keep the memory. Idempotent. */
+  /** Closes the descriptor. Existing imports of other drivers keep the memory. Idempotent. */
   @Override
   public synchronized void close() {
     if (!closed) {

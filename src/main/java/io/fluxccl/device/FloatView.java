@@ -7,8 +7,8 @@ import java.nio.ByteBuffer;
 import java.util.List;
 
 /**
- * Floating-point elements of 32 or 16 bits, which are floats on the host. Those of 16 bits are
- * rounded to the nearest on the way in, ties to even.
+ * A view of 32-bit or 16-bit floating-point elements, which are floats on the host. A store to a
+ * 16-bit element rounds to nearest, ties to even.
  *
  * <pre>{@code
  * FloatView half = FloatView.of(buffer, DataType.FLOAT16);
@@ -38,7 +38,8 @@ public final class FloatView extends DeviceView {
    *
    * @param buffer its bytes must be a multiple of an element's
    * @param type FLOAT32, FLOAT16 or BFLOAT16
-   * @throws InvalidUsage if the type is another, or the buffer does not end behind an element
+   * @throws InvalidUsage if the type is another, or the buffer's size is not a multiple of an
+   *     element's
    */
   public static FloatView of(DeviceBuffer buffer, DataType type) {
     return new FloatView(buffer, type);

@@ -4,8 +4,8 @@ package io.fluxccl.device;
 import io.fluxccl.Experimental;
 
 /**
- * 16-bit floating-point values, one at a time: IEEE 754 binary16 and bfloat16. To them: rounded to
- * nearest, ties to even; too large becomes infinite; what is no number stays none.
+ * 16-bit floating-point values, one at a time: IEEE 754 binary16 and bfloat16. Conversions from
+ * float round to nearest, ties to even. Values that are too large become infinite. NaN stays NaN.
  */
 @Experimental
 public final class HalfFloat {
@@ -33,10 +33,10 @@ public final class HalfFloat {
       return (short) (sign | NOT_A_NUMBER);
     }
     float magnitude = Math.abs(value);
-    if (magnitude >= 65520) { // half way between the largest finite one and the next
+    if (magnitude >= 65520) { // halfway between the largest finite value and the next
       return (short) (sign | INFINITE);
     }
-    // The last bit of this power of two is worth as much as the result's last bit.
+    // The last bit of this power of two has the weight of the result's last bit.
     int exponent = Math.max(bits >>> 23 & 0xff, 113);
     float rounder = Float.intBitsToFloat(exponent + 13 << 23);
     int steps = Float.floatToRawIntBits(magnitude + rounder) - Float.floatToRawIntBits(rounder);

@@ -8,16 +8,16 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * A matrix in the host's memory, or a vector as one row: for example weights in a file that is
- * mapped. Parts share the memory, so that only what is read is fetched from the disk. Immutable, as
- * far as the memory is.
+ * A matrix in the host's memory, or a vector as one row: for example weights in a mapped file.
+ * Parts share the memory, so only elements that are read are loaded from disk. Immutable if the
+ * memory is.
  *
  * @param data little-endian, from position 0 on
  * @param type BFLOAT16 or FLOAT32
  * @param rows 1 or more
  * @param cols 1 or more
  * @param stride elements from one row to the next
- * @param first elements in front of the first one
+ * @param first elements before the first one
  */
 @Experimental
 public record HostMatrix(
@@ -27,7 +27,7 @@ public record HostMatrix(
   /**
    * Checks that the matrix lies in the memory.
    *
-   * @throws InvalidUsage if it does not, or is of another type
+   * @throws InvalidUsage if it does not, or if the type is another
    */
   public HostMatrix {
     if (type != DataType.BFLOAT16 && type != DataType.FLOAT32) {
@@ -69,12 +69,11 @@ public record HostMatrix(
   }
 
   /**
-   * Copies matrices to a device's memory, one behind the other, row by row without gaps, and
-   * returns when they are there. Copies nothing on the host's heap; what lies side by side in the
-   * same type is copied at once.
+   * Copies matrices to contiguous device memory, row by row without gaps, and returns when the copy
+   * is done. Does not use the heap. A contiguous matrix of the same type is copied by one call.
    *
    * @param target of at least as many bytes
-   * @param as the type that the elements have there: BFLOAT16, to the nearest, or FLOAT32
+   * @param as the type of the elements on the device: BFLOAT16, rounded to nearest, or FLOAT32
    */
   public static void upload(DeviceBuffer target, DataType as, HostMatrix... matrices) {
     long offset = 0;

@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.util.List;
 
 /**
- * Integers of 32 bits. Unsigned ones have the bits of Java's ints, as in {@link
+ * A view of 32-bit integers. Unsigned ones are Java ints with the same bits, as in {@link
  * Integer#toUnsignedLong}.
  *
  * <pre>{@code
@@ -36,7 +36,8 @@ public final class IntView extends DeviceView {
    *
    * @param buffer its bytes must be a multiple of an element's
    * @param type INT32 or UINT32
-   * @throws InvalidUsage if the type is another, or the buffer does not end behind an element
+   * @throws InvalidUsage if the type is another, or the buffer's size is not a multiple of an
+   *     element's
    */
   public static IntView of(DeviceBuffer buffer, DataType type) {
     return new IntView(buffer, type);

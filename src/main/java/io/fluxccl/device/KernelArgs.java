@@ -39,7 +39,7 @@ public final class KernelArgs {
     return new KernelArgs(copy);
   }
 
-  /** Returns how many there are. */
+  /** Returns the number of arguments. */
   public int count() {
     return values.length;
   }
@@ -48,10 +48,10 @@ public final class KernelArgs {
    * Returns the value at a position.
    *
    * @param index from 0
-   * @param type what it must be
+   * @param type the class that the value must have
    * @param <T> that type
    * @return the value
-   * @throws InvalidUsage if there is no such argument or it is of another type
+   * @throws InvalidUsage if there is no such argument or it has another type
    */
   public <T> T get(int index, Class<T> type) {
     if (index < 0 || index >= values.length || !type.isInstance(values[index])) {

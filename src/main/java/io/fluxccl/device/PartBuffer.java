@@ -11,8 +11,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 /**
  * A buffer that is a part of a larger piece of memory with a use count. Thread-safe.
  *
- * <p>Closing it releases the piece once the work that was enqueued before is done, without waiting
- * for it.
+ * <p>Closing it releases the piece after the work enqueued so far is done, without waiting for it.
  *
  * @param <D> the device
  * @param <M> the larger piece
@@ -27,11 +26,11 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
   private final AtomicBoolean closed;
 
   /**
-   * Takes over one user of the memory.
+   * Takes over one use of the memory.
    *
    * @param device that it is on
    * @param memory that it is a part of
-   * @param offset where the part begins, in bytes
+   * @param offset the offset of the part, in bytes
    * @param size its bytes
    */
   protected PartBuffer(D device, M memory, long offset, long size) {
@@ -44,12 +43,12 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
   }
 
   /**
-   * A slice, which is closed with the whole.
+   * Creates a slice, which is closed with the whole.
    *
    * @param of a buffer or a slice
-   * @param sliceOffset where it begins in that, in bytes
+   * @param sliceOffset its offset in {@code of}, in bytes
    * @param size its bytes
-   * @throws InvalidUsage if it does not lie within that
+   * @throws InvalidUsage if it does not lie within {@code of}
    */
   protected PartBuffer(PartBuffer<D, M> of, long sliceOffset, long size) {
     of.checkRange("slice", sliceOffset, size);

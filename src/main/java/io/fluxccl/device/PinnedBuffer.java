@@ -8,12 +8,12 @@ import org.agrona.concurrent.AtomicBuffer;
  */
 public interface PinnedBuffer extends AutoCloseable {
   /**
-   * Returns the memory as host threads see it. Agrona checks bounds unless {@code
-   * agrona.disable.bounds.checks} is set, as the launcher does.
+   * Returns the memory for host threads. Agrona checks bounds unless {@code
+   * agrona.disable.bounds.checks} is set; the launcher sets it.
    */
   AtomicBuffer buffer();
 
-  /** Returns the address by which kernels see its first byte; a multiple of 64. */
+  /** Returns the address of its first byte for kernels; a multiple of 64. */
   long deviceAddress();
 
   /** Returns its length in bytes. */

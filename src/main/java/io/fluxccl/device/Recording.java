@@ -4,7 +4,9 @@ package io.fluxccl.device;
 import io.fluxccl.Experimental;
 import io.fluxccl.concurrent.Lifecycle;
 
-/** A recording in progress: what its streams share. For the thread that creates it. */
+/**
+ * The shared state of the streams of a recording in progress. Only the creating thread may use it.
+ */
 @Experimental
 public abstract class Recording {
   final Thread thread = Thread.currentThread();
@@ -23,7 +25,7 @@ public abstract class Recording {
     this.lifecycle = new Lifecycle("recording " + name);
   }
 
-  /** Returns the buffers that the graph is to keep. */
+  /** Returns the buffers that the graph retains. */
   public final RetainedBuffers buffers() {
     return buffers;
   }

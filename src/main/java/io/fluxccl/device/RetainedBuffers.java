@@ -8,7 +8,7 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Set;
 
-/** The buffers that a recorded graph keeps, each retained once. Not thread-safe. */
+/** The buffers that a recorded graph retains, each once. Not thread-safe. */
 @Experimental
 public final class RetainedBuffers {
   private final Set<DeviceBuffer> buffers = Collections.newSetFromMap(new IdentityHashMap<>());
@@ -19,7 +19,7 @@ public final class RetainedBuffers {
   /**
    * Retains a buffer, if it is not retained already.
    *
-   * @param buffer to keep
+   * @param buffer the buffer to retain
    * @throws io.fluxccl.InvalidUsage if it is closed
    */
   public void add(DeviceBuffer buffer) {

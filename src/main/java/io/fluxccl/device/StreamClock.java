@@ -4,29 +4,29 @@ package io.fluxccl.device;
 import io.fluxccl.Experimental;
 
 /**
- * Tells when a stream got to points of its work, by the device's own clock. For looking at a
- * program, not for its hot path: a mark costs a call of the driver. Any thread, one at a time.
+ * Measures when a stream reaches points of its work, by the device's clock. For profiling, not for
+ * a hot path: a mark costs a driver call. One thread at a time.
  */
 @Experimental
 public interface StreamClock extends AutoCloseable {
   /**
-   * Enqueues a look at the device's clock, behind all work enqueued before.
+   * Enqueues a reading of the device's clock, after all work enqueued so far.
    *
-   * @param point its number; used again only when nobody asks for the last time any more
+   * @param point its number; reuse it only after its last time is no longer needed
    */
   void mark(int point);
 
   /**
-   * Returns the times of two points that the stream has passed, the second one behind the first.
+   * Returns the times of two points that the stream has passed, the first one before the second.
    *
-   * @param seenNs {@link System#nanoTime} when it was seen that the second was passed
-   * @param times gets both times in ns of {@link System#nanoTime}: the time between them is the
-   *     device's; both lie between the enqueueing of the first and {@code seenNs}
+   * @param seenNs {@link System#nanoTime} at which the host saw that the second was passed
+   * @param times receives both times in ns of {@link System#nanoTime}. The device measures the time
+   *     between them. Both lie between the enqueue of the first and {@code seenNs}
    * @return whether they are known; false if the device has failed
    */
   boolean read(int from, int to, long seenNs, long[] times);
 
-  /** Frees what the device has of it. Idempotent; points that are enqueued stay. */
+  /** Frees its device resources. Idempotent. Enqueued points stay valid. */
   @Override
   void close();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * What a device is: memory, streams, kernels, and the flag that makes waiting kernels give up. The
- * service provider interface that {@code device.host} and the GPU devices implement; everything
- * above is the same code on all of them.
+ * The device abstraction: memory, streams, kernels, and the flag that aborts waiting kernels.
+ * {@code device.host} and the GPU devices implement this interface. The code above it is the same
+ * for all devices.
  *
  * <p>Imports the root package and {@code concurrent}.
  */

@@ -106,8 +106,8 @@ public record DeviceChoice(String text) {
   }
 
   /**
-   * Opens the device for a rank: a GPU that was named, or else the one of the rank's number on this
-   * host, counting round where there are fewer GPUs than ranks.
+   * Opens the device for a rank: the named GPU, else GPU {@code localRank} modulo the number of
+   * GPUs, or the host device.
    *
    * @param localRank the rank's number among those of this host, from 0
    * @param name for thread names of a host device

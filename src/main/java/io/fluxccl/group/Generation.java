@@ -6,8 +6,7 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * One generation of a job: a group, from the moment at which its ranks have met until its first
- * failure. Immutable.
+ * One generation of a job: a group, from its forming until its first failure. Immutable.
  *
  * @param number 1 for the first; every member has the same
  * @param previousRanks for each rank, the rank of the same process in generation {@code number -

@@ -18,8 +18,8 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.FluxSink;
 
 /**
- * One subscription of {@link RankGroup#generations}: meets, joins, emits the group, and begins
- * again when that has failed. Guarded by itself.
+ * One subscription of {@link RankGroup#generations}: joins the rendezvous and the generation, emits
+ * the group, and begins again when the group has failed. Guarded by itself.
  */
 final class Generations {
   private static final Logger LOG = LoggerFactory.getLogger(Generations.class);
@@ -128,7 +128,7 @@ final class Generations {
     }
   }
 
-  /** The current group has failed or was closed. */
+  /** Called when the current group has failed or was closed. */
   private void ended(FluxCclException reason) {
     RankGroup last;
     synchronized (this) {
@@ -155,7 +155,7 @@ final class Generations {
     return null;
   }
 
-  /** The Flux has completed or failed, or was cancelled. */
+  /** Called when the Flux has completed or failed, or was cancelled. */
   private void end() {
     RankGroup last;
     synchronized (this) {
@@ -170,7 +170,7 @@ final class Generations {
     closeAll(last);
   }
 
-  /** Closes a group, and the device behind it and those before it. */
+  /** Closes a group, and the device after this group and all earlier ones. */
   private synchronized void closeAll(RankGroup last) {
     CompletableFuture<Void> closing =
         last == null ? CompletableFuture.completedFuture(null) : last.closeAsync();

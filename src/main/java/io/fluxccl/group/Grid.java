@@ -11,8 +11,8 @@ import java.util.Map;
 
 /**
  * The ranks of a group in several dimensions, such as tensor x pipeline x data. The ranks of the
- * first dimension's groups are neighbours: in {@code Grid.of("tensor", 2).by("pipeline", 3)} ranks
- * 0 and 1 are a tensor group, and ranks 0, 2 and 4 are a pipeline group. Immutable.
+ * first dimension's groups are neighbours. In {@code Grid.of("tensor", 2).by("pipeline", 3)}, for
+ * example, ranks 0 and 1 are a tensor group, and ranks 0, 2 and 4 are a pipeline group. Immutable.
  *
  * @param sizes how many ranks a group of each dimension has, by the dimension's name, in order
  */

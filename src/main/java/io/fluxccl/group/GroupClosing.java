@@ -23,7 +23,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Mono;
 
-/** What a group owns, and how it leaves its job and closes that. Thread-safe. */
+/** Leaves the job of a group, and then closes what the group owns. Thread-safe. */
 final class GroupClosing {
   private static final Logger LOG = LoggerFactory.getLogger(GroupClosing.class);
   private static final Duration LEAVE_LIMIT = Duration.ofSeconds(5);
@@ -86,7 +86,7 @@ final class GroupClosing {
     return closed.copy();
   }
 
-  /** Waits no longer for the other ranks: the group of which this is a sub-group closes. */
+  /** Stops waiting for the other ranks, because the parent group closes. */
   void parentCloses(RankGroup parent) {
     if (parent.communicator().endsTogether()) {
       group.communicator().endTogether();
@@ -140,7 +140,7 @@ final class GroupClosing {
       Closing.requireBlockingThread(toString());
     }
     CompletableFuture<Void> own = group.closeAsync();
-    String late = "{}: closing takes over {} s and goes on";
+    String late = "{}: closing takes over {} s and continues";
     Closing.await(
         group.localRanks == null ? own : group.localRanks.closed(),
         CLOSE_SECONDS,
@@ -151,7 +151,7 @@ final class GroupClosing {
   static void closeAll(Collection<RankGroup> groups) {
     String what = groups.size() + " groups";
     Closing.requireBlockingThread(what);
-    String late = "{}: closing takes over {} s and goes on";
+    String late = "{}: closing takes over {} s and continues";
     Closing.await(
         SubGroups.close(groups), CLOSE_SECONDS, () -> LOG.warn(late, what, CLOSE_SECONDS));
   }
@@ -194,8 +194,8 @@ final class GroupClosing {
   }
 
   /**
-   * Waits for what is enqueued, as runs are whose subscribers have cancelled: closing would end
-   * them. Each has a time limit; this one is for what has none.
+   * Waits for enqueued work, including runs whose subscribers have cancelled: closing would abort
+   * them. Each run has a time limit; {@code stepLimit} limits other work.
    */
   private CompletableFuture<?> drain() {
     if (group.communicator().failure() != null) {
@@ -238,7 +238,7 @@ final class GroupClosing {
         IntStream.range(0, own.size()).filter(i -> jobRanks.contains(own.get(i))).boxed().toList());
   }
 
-  /** Closes all it owns, then the bootstrap. Throws nothing: a failure is the result's. */
+  /** Closes all it owns, then the bootstrap. Throws nothing: after a failure the result fails. */
   CompletableFuture<Void> closeNow() {
     CompletableFuture<Void> own = new CompletableFuture<>();
     try {
@@ -250,7 +250,7 @@ final class GroupClosing {
     return CompletableFuture.allOf(group.bootstrap().closeAsync(), own);
   }
 
-  /** Closes what a group owns that could not be created. */
+  /** Closes the resources of a group that could not be created. */
   void closeWhatItHas() {
     CloseHelper.quietClose(lifecycle);
   }

@@ -21,22 +21,22 @@ import java.util.function.ToDoubleFunction;
  *
  * <ul>
  *   <li>{@code fluxccl.ranks}: ranks of the group that works; 0 while there is none
- *   <li>{@code fluxccl.ranks.silent}: those of them that have answered no heartbeat for over a
- *       second
+ *   <li>{@code fluxccl.ranks.silent}: those that have answered no heartbeat for over a second
  *   <li>{@code fluxccl.generation}: the number of the last generation
  *   <li>{@code fluxccl.failures}: groups that failed, by the {@code code} of the failure
  *   <li>{@code fluxccl.calls.in.flight}: calls that are enqueued and not over, of all lanes
  *   <li>{@code fluxccl.proxy.duty}: the share of the cycles of the busiest proxy's loop that found
  *       work, since the meter was last read; 0 without a proxy
- *   <li>{@code fluxccl.calls}: the time of calls that have completed, from their enqueueing, by
- *       {@code kind} and {@code size}: the least of 4K, 64K, 1M, 16M, 256M bytes that holds the
- *       call, or "more"; a pipeline is one call
+ *   <li>{@code fluxccl.calls}: the time of completed calls since their enqueueing, by {@code kind}
+ *       and {@code size}: the smallest of 4K, 64K, 1M, 16M, 256M bytes that holds the call, or
+ *       "more". A pipeline is one call
  *   <li>{@code fluxccl.calls.bytes}: their bytes, by the same tags
  *   <li>{@code fluxccl.calls.bus.bandwidth}: their bandwidth as nccl-tests defines it, in bytes a
  *       second, by the same tags
  * </ul>
  *
- * <p>The meters of calls are made of the flight recorder's entries: there are none if that is off.
+ * <p>The meters of calls are derived from the flight recorder's entries: there are none if it is
+ * off.
  */
 public final class GroupMeters {
   private static final String FAILURES = "fluxccl.failures";

@@ -53,8 +53,9 @@ record GroupVariables(Map<String, String> byName) {
               + " NET_TIMEOUT");
 
   /**
-   * What Kubernetes sets for a service whose name begins with {@code fluxccl}: NAME_SERVICE_HOST,
-   * NAME_SERVICE_PORT, NAME_PORT=tcp://..., NAME_PORT_80_TCP_ADDR and the like.
+   * Matches the variables that Kubernetes sets for a service whose name begins with {@code
+   * fluxccl}: NAME_SERVICE_HOST, NAME_SERVICE_PORT, NAME_PORT=tcp://..., NAME_PORT_80_TCP_ADDR and
+   * the like.
    */
   private static final Pattern OF_SERVICE =
       Pattern.compile(
@@ -84,7 +85,7 @@ record GroupVariables(Map<String, String> byName) {
             0,
             Duration.ZERO,
             Duration.ZERO);
-    // Communicators read it by themselves; here it is refused.
+    // Communicators read these variables themselves; here wrong values are refused.
     read(FlightRecorder.VARIABLE, 0, (from, text) -> FlightRecorder.calls(text));
     read(CommunicatorOptions.DEVICE_TIMES, false, (from, text) -> flag(text));
     options = read(NAME, options, JoinOptions::withName);

@@ -11,8 +11,8 @@ import java.time.Duration;
 import java.util.function.Consumer;
 
 /**
- * How a process joins a job. Immutable; {@code with…} methods give a changed copy. What code does
- * not set comes from the environment variables that {@link GroupVariables} reads.
+ * How a process joins a job. Immutable; {@code with…} methods give a changed copy. Options that
+ * code does not set are read from the environment variables of {@link GroupVariables}.
  *
  * <pre>{@code
  * JoinOptions options =
@@ -23,7 +23,7 @@ import java.util.function.Consumer;
  *         .withTimeout(Duration.ofSeconds(2));
  * }</pre>
  *
- * @param place rank, number of ranks, and where the ranks meet
+ * @param place rank, number of ranks, and the job's address or unique id
  * @param name of the job, which errors, log lines and threads show; empty for none
  * @param joinTimeout how long joining may take: finding the other ranks, opening the device,
  *     connecting the collectives
@@ -32,8 +32,8 @@ import java.util.function.Consumer;
  * @param collectives how {@link RankGroup#collectives} work, the time limit of each operation among
  *     them. A tag of 0 stands for a tag of the group's own; without a set-up limit, that of
  *     registrations and lanes is {@code joinTimeout}
- * @param leastRanks the fewest ranks with which {@link RankGroup#generations} go on after a
- *     failure; 0: only with all of them, so that each dead rank must be replaced
+ * @param leastRanks the fewest ranks with which {@link RankGroup#generations} continue after a
+ *     failure; 0: all ranks, so that each dead rank must be replaced
  * @param patience how long a smaller generation waits for replacements
  * @param livenessTimeout how long a rank may answer no heartbeat, because it is stopped or can't be
  *     reached, before the job fails; zero for no limit
@@ -103,7 +103,7 @@ public record JoinOptions(
   }
 
   /**
-   * Returns these options with the address at which the ranks meet, the same on every rank.
+   * Returns these options with the job's address, the same on every rank.
    *
    * @param address {@code ip:port} or {@code interface:ip:port} of rank 0's host
    * @throws InvalidUsage if it has another form
@@ -137,7 +137,7 @@ public record JoinOptions(
     return withCollectives(collectives.withTimeout(limit));
   }
 
-  /** Returns these options with or without leave to meet in the open without a secret. */
+  /** Returns these options with or without permission to use open addresses without a secret. */
   public JoinOptions withInsecure(boolean allowed) {
     return changed(copy -> copy.insecure = allowed);
   }
@@ -153,7 +153,7 @@ public record JoinOptions(
   }
 
   /**
-   * Returns these options with the fewest ranks with which generations go on after a failure.
+   * Returns these options with the fewest ranks with which generations continue after a failure.
    *
    * @param count 0 for all
    */

@@ -63,16 +63,17 @@ final class Joining {
     return bootstrap
         .initialize(place)
         .exceptionallyCompose(failure -> close(bootstrap, failure))
-        // Opening a GPU takes a while, in which the bootstrap's thread has other things to do.
+        // Opening a GPU takes a while, and must not block the bootstrap's thread.
         .thenApplyAsync(connected -> open(bootstrap, place, options), BlockingTasks.EXECUTOR)
         .thenCompose(Joining::createCollectives);
   }
 
   /**
-   * Joins a generation that a meeting has decided.
+   * Joins a generation that a rendezvous has formed.
    *
-   * @param cause why the one before has ended, or null
-   * @param device opens it, or gives the one that this process has; the group does not own it
+   * @param cause why the previous generation has ended, or null
+   * @param device opens the device, or returns the one that this process has; the group does not
+   *     own it
    */
   static CompletableFuture<RankGroup> join(
       Membership place,
@@ -98,8 +99,8 @@ final class Joining {
   }
 
   /**
-   * Returns the rank without which a job goes on at once after a failure: the one that the failure
-   * names, unless that has only aborted.
+   * Returns the rank for which the next generation does not wait after a failure: the one that the
+   * failure names, unless that rank has only aborted.
    *
    * @param cause of the failure, or null
    * @param self this rank
@@ -110,7 +111,7 @@ final class Joining {
     return isOther ? OptionalInt.of(cause.rank()) : OptionalInt.empty();
   }
 
-  /** Returns whether another generation may do better than one that failed in its set-up. */
+  /** Returns whether another generation may succeed after one that failed in its set-up. */
   static boolean mayBeHealed(FluxCclException reason) {
     // The driver's status is known only of this rank's device.
     boolean isOfOwnDevice = reason instanceof DeviceFailure failure && failure.status() != 0;

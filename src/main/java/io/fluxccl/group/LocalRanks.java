@@ -28,7 +28,7 @@ final class LocalRanks {
   /**
    * Returns the ranks of a sub-group.
    *
-   * @param key by which its ranks know it among the others
+   * @param key the same for all ranks of the sub-group, and different for other sub-groups
    * @param size how many they are
    */
   LocalRanks subGroup(Object key, int size) {

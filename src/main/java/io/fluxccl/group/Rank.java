@@ -10,8 +10,8 @@ import io.fluxccl.device.Device;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * One rank's place in a job, whoever made the job: a {@link RankGroup} in production, an {@code
- * io.fluxccl.testkit.LocalRank} in a test. Code that takes a {@code Rank} is tested as it ships.
+ * One rank of a job: a {@link RankGroup} in production, an {@code io.fluxccl.testkit.LocalRank} in
+ * a test. Code that takes a {@code Rank} is tested as it ships.
  */
 public interface Rank {
   /** Returns this rank, from 0. */

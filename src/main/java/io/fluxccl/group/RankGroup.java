@@ -46,7 +46,7 @@ public final class RankGroup implements Rank, AutoCloseable {
   private final Communicator communicator;
   final GroupClosing closing;
 
-  /** Completed when processes wait that this generation has room for. */
+  /** Completed when processes wait and this generation has free ranks for them. */
   final CompletableFuture<Void> newcomers = new CompletableFuture<>();
 
   final SubGroups subGroups;
@@ -54,7 +54,7 @@ public final class RankGroup implements Rank, AutoCloseable {
   /** Counts the step loops. */
   final AtomicInteger loops = new AtomicInteger();
 
-  // The rest is set before a caller gets the group.
+  // The fields below are set before a caller gets the group.
   private Collectives collectives;
 
   // Null unless all ranks are in this JVM.
@@ -108,11 +108,10 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Joins a job. Without a choice of its own a rank gets the GPU of its number on this host,
-   * counting round where there are fewer GPUs than ranks; the host's memory and cores where there
-   * are none.
+   * Joins a job. By default a rank gets the GPU of its number on this host, modulo the number of
+   * GPUs, or the host's memory and cores if there is no GPU.
    *
-   * @param options where the ranks meet, the limits, the device, the collectives
+   * @param options the job's address, the limits, the device, the collectives
    * @return the group, once every rank has joined; or a failure that names the ranks that are
    *     missing, or the option that is wrong. Continuations may block. If the future was cancelled
    *     or completed by the caller, the group is closed as soon as it has joined
@@ -122,18 +121,18 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Joins a job that heals: emits a group, and after each failure of it the next one, until a group
-   * is closed without a failure. A generation waits until replacements have come for the ranks that
-   * died, or goes on smaller, with {@link JoinOptions#leastRanks}. A replacement is any process
-   * that comes with the job's address, secret and number of ranks.
+   * Joins a job that recovers from failures: emits a group, and after each failure of it the next
+   * one, until a group is closed without a failure. A generation waits until replacements for the
+   * dead ranks have joined, or starts smaller, with {@link JoinOptions#leastRanks}. A replacement
+   * is any process that joins with the job's address, secret and number of ranks.
    *
-   * <p>The device and its buffers live on through all generations, until the Flux has ended; what
-   * else belongs to a group ends with it. See docs/reference/generations.md.
+   * <p>The device and its buffers live through all generations, until the Flux has ended; all other
+   * resources of a group end with it. See docs/reference/generations.md.
    *
    * @param options as for {@link #join}; needs an address, not a unique id
    * @return the groups, cold; each subscription joins. Cancelling closes the current group. Fails
    *     when no generation begins within {@link JoinOptions#joinTimeout}, when this rank's own
-   *     device fails, or for a wrong option. Signals come on threads that may block
+   *     device fails, or for a wrong option. Signals arrive on threads that may block
    */
   public static Flux<RankGroup> generations(JoinOptions options) {
     return Generations.of(options);
@@ -225,10 +224,10 @@ public final class RankGroup implements Rank, AutoCloseable {
 
   /**
    * Returns the rank that has answered no heartbeat for over a second: it is stopped, or can't be
-   * reached. By itself that ends nothing; see {@link JoinOptions#livenessTimeout}.
+   * reached. This alone does not fail the job; see {@link JoinOptions#livenessTimeout}.
    *
    * @return the silent rank or empty, at once and whenever that changes; completes when this group
-   *     fails or is closed. Signals come on threads that may block
+   *     fails or is closed. Signals arrive on threads that may block
    */
   public Flux<OptionalInt> silentRank() {
     return bootstrap
@@ -238,11 +237,12 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Asks all ranks of the job what they do: which call each is in, since when, and who waits for
-   * whom ({@link JobDump#verdict}). Ranks answer whatever their threads do, also after a failure; a
-   * rank that is stopped is told as one that does not answer. Changes nothing of the job.
+   * Requests a report from every rank of the job: the calls in flight, since when, and which ranks
+   * wait for which others ({@link JobDump#verdict}). Ranks answer even if their other threads are
+   * blocked, also after a failure; a stopped rank is reported as not answering. Does not affect the
+   * job.
    *
-   * @return the dump, cold, within half a second; signals come on the bootstrap's thread
+   * @return the dump, cold, within half a second; signals arrive on the bootstrap's thread
    */
   public Mono<JobDump> dump() {
     return Mono.fromFuture(() -> bootstrap.dump(true, DUMP_LIMIT));
@@ -285,9 +285,9 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Forms a group of the ranks of this one but some: a {@link #split}. All ranks call it, those
-   * that are left out as well. The job still fails as a whole, also when one of these dies. To go
-   * on without a rank that has died, {@link #shrink}.
+   * Forms a group of this group's ranks except some: a {@link #split}. All ranks call it, including
+   * those that are left out. The job still fails as a whole, also when one of these dies. To
+   * continue without a dead rank, call {@link #shrink}.
    *
    * @param ranks to leave out; the same on every rank
    * @return the sub-group, ranks in their order; empty on a rank that is left out. Fails as a split
@@ -298,20 +298,20 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Goes on, after a failure, with the ranks that live: closes this group and joins a smaller one,
-   * in which ranks keep their order. The device and its buffers live on in that group, which owns
-   * them; all else is made anew. Every rank that lives calls it, before it closes this group. Left
-   * behind are ranks whose process has ended, and the rank that the failure names, unless that
-   * {@linkplain Aborted aborted}. If nobody is, as after an abort, the new group has all ranks.
+   * Continues with the surviving ranks after a failure: closes this group and joins a smaller one,
+   * in which ranks keep their order. The new group takes over the device and its buffers; all else
+   * is created again. Every surviving rank calls it, before it closes this group. Excluded are dead
+   * ranks, and the rank that the failure names, unless it {@linkplain Aborted aborted}. If no rank
+   * is excluded, as after an abort, the new group has all ranks.
    *
-   * <p>The ranks meet where those of the failed job did, so one that lives must be on that host.
-   * For a group of {@link #join}: those of {@link #generations} have a next one by themselves,
-   * sub-groups are formed anew, and {@link #local} ranks die together.
+   * <p>The ranks use the address of the failed job, so a surviving rank must run on that host. Only
+   * for a group of {@link #join}: {@link #generations} emit the next group by themselves,
+   * sub-groups must be formed again, and {@link #local} ranks die together.
    *
    * @return the smaller group, which can shrink again. Fails with {@link io.fluxccl.Timeout} after
-   *     {@link JoinOptions#joinTimeout}, naming a rank that lives and did not call it, and may then
-   *     be called again; with {@link Aborted} if the others go on without this rank; with {@link
-   *     InvalidUsage} if this group has not failed, or can't shrink. Continuations may block
+   *     {@link JoinOptions#joinTimeout}, naming a live rank that did not call it, and may then be
+   *     called again. Fails with {@link Aborted} if the others continue without this rank, and with
+   *     {@link InvalidUsage} if this group has not failed, or can't shrink. Continuations may block
    */
   public CompletableFuture<RankGroup> shrink() {
     return shrinking.begin();
@@ -343,13 +343,14 @@ public final class RankGroup implements Rank, AutoCloseable {
   }
 
   /**
-   * Leaves the job: waits for the operations in flight, within their time limit, those that were
-   * cancelled as well; then, a few seconds at most, until the other ranks close too; then closes
-   * everything but buffers, which are their owner's. Does not wait if the job has failed or a rank
-   * is silent. A rank that waits for a collective that this one has not enqueued fails at once.
+   * Leaves the job. First waits for the operations in flight, including cancelled ones, within
+   * their time limit. Then waits a few seconds at most until the other ranks close, too. Then
+   * closes everything except buffers, which belong to their owners. Does not wait if the job has
+   * failed or a rank is silent. A rank that waits for a collective that this one has not enqueued
+   * fails at once.
    *
-   * @return completes when all is closed; fails if something could not be closed, when all the rest
-   *     is
+   * @return completes when all is closed; fails if something could not be closed, once the rest is
+   *     closed
    */
   public CompletableFuture<Void> closeAsync() {
     closing.begin();

@@ -17,8 +17,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * {@link RankGroup#shrink} of one group: the ranks that live meet, close the group that has failed,
- * and join the smaller one. If that fails in its set-up, they meet again. Steps follow each other.
+ * {@link RankGroup#shrink} of one group: the surviving ranks join a rendezvous, close the failed
+ * group, and join the smaller one. If the set-up of that fails, they join the rendezvous again.
+ * Steps run one after the other.
  */
 final class Shrinking {
   private static final Logger LOG = LoggerFactory.getLogger(Shrinking.class);
@@ -52,7 +53,7 @@ final class Shrinking {
     if (last.renewable) {
       why = "RankGroup.generations emits the next group by itself";
     } else if (last.bootstrap().job() != last.bootstrap()) {
-      why = "this is a sub-group; shrink the job's group, and form it anew";
+      why = "this is a sub-group; shrink the job's group, and form it again";
     } else if (!(last.bootstrap() instanceof TcpBootstrap)) {
       why = "the ranks share a JVM, and none of them dies alone";
     } else if (last.closing.hasBegun()) {
@@ -60,7 +61,7 @@ final class Shrinking {
     } else if (cause == null) {
       why = "this group has not failed; without() forms a smaller one";
     } else if (cause.rank() == last.rank() && !(cause instanceof Aborted)) {
-      String text = "shrink on rank %s: the others go on without it, whom their failure names: %s";
+      String text = "shrink on rank %s: the others continue without it; the failure names it: %s";
       return Aborted.of(last.rank(), text, last.rank(), cause.getMessage());
     }
     return why == null ? null : InvalidUsage.of("shrink on rank %s: %s", last.rank(), why);

@@ -35,7 +35,7 @@ import reactor.core.scheduler.Schedulers;
  *
  * <p>Commands travel through the bootstrap's sockets, not through a collective. A collective that
  * waits for the next command would be an operation in flight: it spins, and it reaches its time
- * limit when no step comes. A rank that waits here uses no processor time and has no time limit,
+ * limit when no step arrives. A rank that waits here uses no processor time and has no time limit,
  * for hours if need be; the limits of a step are those of its collectives. The price is some 50
  * microseconds a step, compared with a broadcast that followers have enqueued before (see
  * benchmarks/RESULTS.md).
@@ -45,14 +45,14 @@ import reactor.core.scheduler.Schedulers;
  * none within the time limit of the group's collectives, the job ends with a {@link
  * io.fluxccl.Timeout} that names the follower.
  *
- * <p>Failures: when a {@link Step} throws, returns null or emits an error on any rank, the job ends
- * on every rank with a failure that names the rank and the step; so it does when a rank dies. All
- * pending Monos then fail with that reason, and the steps that have not begun never run.
+ * <p>Failures: if a {@link Step} throws, returns null or emits an error on any rank, the job fails
+ * on every rank, and the failure names that rank and the step. The death of a rank fails the job,
+ * too. All pending Monos then fail with that reason, and the steps that have not begun never run.
  *
  * <p>Thread-safe. All ranks must create their loops of one group in the same order.
  */
 public final class StepLoop {
-  /** The longest command without a choice of one's own: 4 KiB. */
+  /** The default length of the longest command: 4 KiB. */
   public static final int DEFAULT_COMMAND_BYTES = 4096;
 
   // Tags of the bootstrap, apart from those of communicators (0x40...).
@@ -77,11 +77,11 @@ public final class StepLoop {
   /** Completes when the loop has ended and no step is in flight. */
   private final CompletableFuture<Void> ended = NonblockingFuture.create();
 
-  // Guarded by this: between it and the queue no step may come.
+  // Guarded by this, so that no step is queued after the shutdown.
   private boolean shutdown;
   private Scheduler thread;
 
-  // Only by the thread that drains.
+  // Accessed only by the thread that drains.
   private long begun;
   private volatile boolean ending;
 
@@ -89,10 +89,10 @@ public final class StepLoop {
   @FunctionalInterface
   public interface Step {
     /**
-     * Begins a step. Called for one step after the other, never for two at once. On rank 0 by the
-     * thread that subscribes to {@link #step(byte[])}, by one that completes another step, or by a
-     * thread of the loop if the step had to wait for a follower; on the others by a thread of the
-     * loop. None of them may block.
+     * Begins a step. Called for one step after the other, never for two at once. On rank 0, the
+     * caller is the thread that subscribes to {@link #step(byte[])}, or one that completes another
+     * step. On other ranks, and on rank 0 after a wait for a follower, it is a thread of the loop.
+     * None of them may block.
      *
      * @param command as given to {@link StepLoop#step}; a copy of this call's own
      * @return completes when this rank's part is done; subscribed to at once, on this thread, so
@@ -135,9 +135,9 @@ public final class StepLoop {
    *
    * @param group whose rank 0 leads; in a sub-group, its own rank 0
    * @param maxCommandBytes the longest command, 0 or more; the same on every rank
-   * @param maxInFlight how many steps may be in flight on a rank, 1 or more: a step begins on a
-   *     rank when the step so many before it has completed there; the same on every rank. With 1,
-   *     steps may share buffers
+   * @param maxInFlight how many steps may be in flight on a rank, 1 or more; the same on every
+   *     rank. Step n begins on a rank when step n - maxInFlight has completed there. With 1, steps
+   *     may share buffers
    * @param step what this rank does in each step
    * @return the loop, which ends with {@link #shutdown} or with the group
    * @throws InvalidUsage if an argument is null or out of range
@@ -158,7 +158,7 @@ public final class StepLoop {
   /**
    * Returns a step on all ranks. Cold: each subscription is one more step. Steps run in the order
    * of their subscriptions; one that may not begin yet waits in a queue that has no limit.
-   * Cancelling lets go: the step runs on every rank, and only this subscriber hears nothing more.
+   * Cancelling only detaches the subscriber: the step still runs on every rank.
    *
    * @param command copied by this call
    * @return completes when this rank's part of the step is done; with one step in flight, what runs
@@ -223,8 +223,8 @@ public final class StepLoop {
   // ---- the other ranks ----
 
   /**
-   * Follows rank 0. The first subscription begins; later ones share it. Cancelling lets go: this
-   * rank goes on following.
+   * Follows rank 0. The first subscription begins; later ones share it. Cancelling only detaches
+   * the subscriber: this rank continues to follow.
    *
    * @return completes when rank 0 has called {@link #shutdown} and the steps in flight are done
    *     here. Fails with the reason of the job's end, or when rank 0 has left without a shutdown
@@ -310,7 +310,9 @@ public final class StepLoop {
     return Mono.fromFuture(ended, true);
   }
 
-  /** Begins the steps whose turn it is. One thread at a time does, and does so for the others. */
+  /**
+   * Begins the steps that may begin. One thread at a time does so, also on behalf of the others.
+   */
   private void drain() {
     if (missed.getAndIncrement() != 0) {
       return;

@@ -61,10 +61,11 @@ final class StepWindow {
   // ---- rank 0 ----
 
   /**
-   * Returns whether all followers have room for a command. If not, asks those that have none.
+   * Returns whether all followers have room for a command. If not, awaits a confirmation of those
+   * that have none.
    *
-   * @param again called after an answer, on the bootstrap's thread
-   * @param failed called if a follower does not answer in time, or can't
+   * @param again called after a confirmation, on the bootstrap's thread
+   * @param failed called if a follower does not confirm in time, or can't
    */
   boolean isOpen(Runnable again, Consumer<FluxCclException> failed) {
     boolean open = true;

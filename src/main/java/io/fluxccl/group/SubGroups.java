@@ -22,7 +22,7 @@ import java.util.stream.IntStream;
 final class SubGroups {
   private final RankGroup parent;
 
-  /** How long the other ranks may take to call a split. */
+  /** The time limit for the other ranks to call a split. */
   private final Duration limit;
 
   // Guarded by this.
@@ -139,7 +139,7 @@ final class SubGroups {
     shared.forEach(group -> group.closing.notifyLateOfJob(ofJob));
   }
 
-  /** Closes them without waiting for their other ranks. A failure is theirs. */
+  /** Closes them without waiting for their other ranks. Ignores failures. */
   CompletableFuture<Void> close() {
     List<RankGroup> last;
     synchronized (this) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * Everything that a newcomer needs, in one object: bootstrap, device, communicator and stream from
- * the environment, closed together.
+ * The entry point of the library: bootstrap, device, communicator and collectives in one object,
+ * configured by the environment and closed together.
  *
  * <p>Imports everything below.
  */

@@ -9,7 +9,7 @@ public interface BodyPlace {
   /**
    * Returns the address of host memory with room for the body, valid until the receive is done.
    * Called by the thread that tests the receive. After {@link #NOT_YET} a later test calls it
-   * again; until then the connection reads nothing behind the head.
+   * again; until then the connection reads no data after the head.
    *
    * @param head the address of the head, in the memory of the receive
    * @param headSize bytes of the head

@@ -86,8 +86,8 @@ abstract class NetOperation<T> {
   }
 
   /**
-   * Advances a close behind operations that have begun. It runs only at its own deadline, so that
-   * they can complete until then. Returns true when it is complete.
+   * Advances a close while earlier operations are in progress. It runs only at its own deadline, so
+   * that they can complete until then. Returns true when it is complete.
    */
   final boolean advanceBehindOthers() {
     if (abandoned.get()) {

@@ -82,7 +82,7 @@ public interface NetPlugin extends AutoCloseable {
    * @param handle the listener's handle, in which the plugin keeps its progress
    * @return the sending end, or null if the connection is not complete yet
    * @throws io.fluxccl.InvalidUsage if there is no such device, or the handle is not of this plugin
-   * @throws io.fluxccl.RemoteFailure if the listener is gone, where the network knows that
+   * @throws io.fluxccl.RemoteFailure if the listener is closed and the network detects that
    * @throws io.fluxccl.FluxCclException if the listener can't be reached
    */
   NetSendComm connect(int device, NetHandle handle);

@@ -17,7 +17,7 @@ public enum NetResult {
   INVALID_ARGUMENT(4),
   /** The user's calls or settings are inconsistent, such as sizes that do not match. */
   INVALID_USAGE(5),
-  /** The peer is gone or does not answer. */
+  /** The peer has ended or does not answer. */
   REMOTE_ERROR(6);
 
   private final int code;

@@ -20,7 +20,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 
 /**
- * Lets the thread that drives comms sleep until a socket of one of them is ready. A comm over
+ * Puts the thread that drives comms to sleep until a socket of one of them is ready. A comm over
  * sockets adds its sockets when it is {@linkplain NetComm#watchedBy watched}. Any thread may call
  * {@link #wake}; only the thread that drives the comms calls the other methods.
  */

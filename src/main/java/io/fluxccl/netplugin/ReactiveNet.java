@@ -14,7 +14,7 @@ import reactor.core.publisher.Mono;
 import reactor.core.publisher.MonoSink;
 
 /**
- * The operations of a network plugin as cold Monos: each subscription starts the operation anew. A
+ * The operations of a network plugin as cold Monos: each subscription starts the operation again. A
  * thread of this class polls the plugin. An operation whose deadline passes ends with {@link
  * io.fluxccl.Timeout}, which names the peer.
  *
@@ -25,7 +25,7 @@ import reactor.core.publisher.MonoSink;
  * started it. Otherwise the thread polls it to its end and discards the result; its memory stays in
  * use until then, or until the comm is closed.
  *
- * <p>A call of the plugin that blocks holds up the thread, and with it all deadlines: {@link
+ * <p>A call of the plugin that blocks also blocks the thread, and so delays all deadlines: {@link
  * #close(Duration)} then ends the operations that wait. Results are emitted on the thread, which
  * must not be blocked. Thread-safe.
  */
@@ -110,7 +110,7 @@ public final class ReactiveNet implements AutoCloseable {
 
                   @Override
                   boolean hasBegun() {
-                    return false; // a caller that stops polling leaves no state behind
+                    return false; // a caller may stop polling: no state remains
                   }
 
                   @Override
@@ -148,7 +148,7 @@ public final class ReactiveNet implements AutoCloseable {
    * @param size bytes
    * @param type the kind of memory
    * @param offset bytes from the dma-buf's start
-   * @param fileDescriptor the dma-buf; remains the caller's, who keeps it open until the result
+   * @param fileDescriptor the dma-buf; the caller owns it and keeps it open until the result
    * @param timeout the longest time until the result
    * @return the registration
    */
@@ -329,7 +329,11 @@ public final class ReactiveNet implements AutoCloseable {
     close(object, CLOSE_TIMEOUT)
         .subscribe(
             done -> {},
-            error -> LOGGER.warn("{}: what nobody took is not closed", loop.roleName(), error));
+            error ->
+                LOGGER.warn(
+                    "{}: could not close an object whose subscriber had cancelled",
+                    loop.roleName(),
+                    error));
   }
 
   private <T extends AutoCloseable> Mono<T> call(

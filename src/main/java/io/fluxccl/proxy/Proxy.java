@@ -32,8 +32,8 @@ import org.agrona.concurrent.IdleStrategy;
  * <p>Producers poll the tail of the ring to learn that a trigger was handled. The proxy publishes
  * the tail at the end of a batch, or at once if the handler asks for it.
  *
- * <p>Every wait is bounded. A thread that does not end is reported and stays behind as a daemon;
- * its ring is not freed.
+ * <p>Every wait is bounded. A thread that does not end is reported and remains as a daemon; its
+ * ring is not freed.
  */
 public final class Proxy implements Agent, AutoCloseable {
   private final Fifo fifo;

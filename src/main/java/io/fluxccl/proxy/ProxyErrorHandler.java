@@ -50,7 +50,7 @@ public interface ProxyErrorHandler {
 
       @Override
       public void onLoopError(Throwable error) {
-        log.error("proxy loop failed and goes on", error);
+        log.error("proxy loop failed; the proxy continues", error);
       }
     };
   }

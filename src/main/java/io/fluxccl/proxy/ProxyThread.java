@@ -73,12 +73,12 @@ final class ProxyThread extends AgentThread {
     return duty;
   }
 
-  /** A handler left the interrupt behind, or another thread sent it. That must not stay unseen. */
+  /** Reports an interrupt that a handler has left set or another thread has sent. */
   @Override
   protected void onInterrupt() {
     proxy.errors.loop(
         InvalidUsage.of(
-            "%s was interrupted and goes on; Proxy.stop() is what ends it", proxy.describe()));
+            "%s was interrupted and continues; to end it, call Proxy.stop()", proxy.describe()));
   }
 
   /**

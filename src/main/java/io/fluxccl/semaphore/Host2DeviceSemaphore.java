@@ -9,9 +9,9 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.MutableDirectBuffer;
 
 /**
- * From host to kernel: the host signals through the connection, behind everything it posted there
- * before; the peer's device waits. Over every transport. Build one at both ends of the connection,
- * then call {@code setup()}.
+ * A semaphore from host to kernel: the host signals through the connection, after all its earlier
+ * posts there, and the peer's device waits. Works over every transport. Build one at both ends of
+ * the connection, then call {@code setup()}.
  */
 public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
   private final SemaphoreState state;

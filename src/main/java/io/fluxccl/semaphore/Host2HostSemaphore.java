@@ -22,12 +22,12 @@ import org.agrona.concurrent.IdleStrategy;
 import reactor.core.publisher.Mono;
 
 /**
- * From host to host: the host signals through the connection, behind everything it posted there
- * before; the peer's host waits. Its values are in memory of the host, also where the
- * communicator's device is a GPU. Over SHM, ETHERNET, NET and IB0 to IB7, the latter not with a GPU
- * that does not order writes of RDMA devices; CUDA_IPC reaches no memory of the host. Build one at
- * both ends of the connection, then call {@code setup()}. Signals by one thread at a time, waits by
- * one thread at a time.
+ * A semaphore from host to host: the host signals through the connection, after all its earlier
+ * posts there, and the peer's host waits. Its values are in memory of the host, even if the
+ * communicator's device is a GPU. Works over SHM, ETHERNET, NET and IB0 to IB7, but not over IB
+ * with a GPU that does not order writes of RDMA devices. CUDA_IPC reaches no memory of the host.
+ * Build one at both ends of the connection, then call {@code setup()}. Signals by one thread at a
+ * time, waits by one thread at a time.
  */
 public final class Host2HostSemaphore implements AutoCloseable {
   private static final Set<Transport> RDMA = EnumSet.range(Transport.IB0, Transport.IB7);

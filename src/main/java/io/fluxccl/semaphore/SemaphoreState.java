@@ -35,10 +35,10 @@ final class SemaphoreState implements AutoCloseable {
   private final long address;
   private final CompletableFuture<RegisteredMemory> remote;
 
-  /** Where the peer's inbound value is in that memory. */
+  /** The offset of the peer's inbound value in that memory. */
   private final long remoteOffset;
 
-  /** Frees what is the semaphore's own. */
+  /** Frees the resources that the semaphore owns. */
   private final AutoCloseable own;
 
   private volatile boolean closed;

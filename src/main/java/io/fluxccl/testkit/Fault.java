@@ -6,10 +6,10 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 
 /**
- * One fault of a {@link FaultPlan}: what happens, and to which message. The place is counted, not
- * timed, so that it is the same in every run: the messages, or their bytes, that one rank has sent
- * to another over one connection, also over the links that replace a lost one. Messages that open a
- * link, and those that only confirm others, don't count and have no faults of their own.
+ * One fault of a {@link FaultPlan}: what happens, and to which message. The position is a count,
+ * not a time, so that it is the same in every run. It counts the messages, or their bytes, that one
+ * rank has sent to another over one connection, including the links that replace a lost one.
+ * Messages that open a link, and those that only confirm others, don't count and have no faults.
  *
  * @param kind what happens
  * @param from the rank that sends
@@ -18,12 +18,12 @@ import io.fluxccl.Text;
  *     from 0
  * @param unit what {@code at} counts
  * @param at how many of them were sent before the fault happens
- * @param detail which byte of a corrupt message, how long a delay; of any value
+ * @param detail selects the byte of a corrupt message, or the length of a delay; of any value
  */
 @Experimental
 public record Fault(
     FaultKind kind, int from, int to, int connection, Unit unit, long at, int detail) {
-  /** What the place of a fault is counted in. */
+  /** The unit of the position of a fault. */
   public enum Unit {
     /** Messages. */
     MESSAGES,
@@ -50,7 +50,10 @@ public record Fault(
     return new Fault(kind, from, to, 0, Unit.BYTES, number, 0);
   }
 
-  /** Returns whether it happens to a message of so many bytes, behind so many others. */
+  /**
+   * Returns whether it happens to a message of {@code length} bytes, after the messages and bytes
+   * sent before.
+   */
   boolean isDue(long messages, long bytes, long length) {
     return unit == Unit.MESSAGES ? messages >= at : bytes + length > at;
   }

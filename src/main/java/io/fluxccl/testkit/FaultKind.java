@@ -3,20 +3,20 @@ package io.fluxccl.testkit;
 
 import io.fluxccl.Experimental;
 
-/** What happens to a message, to the link that carries it, or to its sender. */
+/** The effect of a fault on a message, on the link that carries it, or on its sender. */
 @Experimental
 public enum FaultKind {
-  /** The message is lost. Only where links have checksums; others can't tell. */
+  /** The message is lost. Only on links with checksums; others can't detect it. */
   DROP(true),
-  /** The message arrives twice. Only where links have checksums; others can't tell. */
+  /** The message arrives twice. Only on links with checksums; others can't detect it. */
   DUPLICATE(true),
-  /** The message arrives behind the next one. Only where links have checksums. */
+  /** The message arrives after the next one. Only on links with checksums. */
   REORDER(true),
-  /** One byte of the message is changed. Only where links have checksums; others can't tell. */
+  /** One byte of the message is changed. Only on links with checksums; others can't detect it. */
   CORRUPT(true),
-  /** The message, and all behind it on its link, arrive 1 to 50 ms later. */
+  /** The message, and all after it on its link, arrive 1 to 50 ms later. */
   DELAY(false),
-  /** The message, and all behind it, are lost until the link is replaced. */
+  /** The message, and all after it, are lost until the link is replaced. */
   SILENCE(false),
   /** The link's sockets are closed instead of sending the message. */
   CUT(false),

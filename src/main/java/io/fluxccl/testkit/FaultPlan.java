@@ -8,8 +8,8 @@ import java.util.Random;
 import java.util.stream.Collectors;
 
 /**
- * The faults of a test's network, for {@link LocalRanksOptions#withFaults}. One seed is one plan,
- * everywhere and always, so a test that failed is run again by its seed.
+ * The faults of a test's network, for {@link LocalRanksOptions#withFaults}. A seed always gives the
+ * same plan, so a failed test can be repeated by its seed.
  *
  * <p>Faults happen to ETHERNET, the network between {@linkplain LocalRanks#ofHosts hosts} of a test
  * and of {@link io.fluxccl.collective.CollectivesOptions#withTransport}. Within a host ranks share

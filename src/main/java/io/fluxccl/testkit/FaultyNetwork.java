@@ -57,13 +57,13 @@ final class FaultyNetwork {
     injected.add(fault);
   }
 
-  /** Returns what tells the reader of a failure how to repeat it. */
+  /** Returns an exception that describes the faults, so that a failure can be repeated. */
   RuntimeException report() {
     return new InjectedFaults(
         Text.of("the network's faults were of %s; of these happened %s", plan, injected));
   }
 
-  /** As the death of a rank's process. */
+  /** Simulates the death of a rank's process. */
   void kill(int rank) {
     synchronized (this) {
       dead[rank] = true;
@@ -132,13 +132,13 @@ final class FaultyNetwork {
     }
   }
 
-  /** Tells the network whose connection a listener is for. */
+  /** Assigns the listener of each endpoint to a link of the network. */
   private final class Context implements TransportContext {
     private final TransportContext context;
     private final FaultyPlugin plugin;
     private final int rank;
 
-    /** How many connections there are from each rank. Guarded by this. */
+    /** The number of connections from each rank. Guarded by this. */
     private final Map<Integer, Integer> connections = new HashMap<>();
 
     Context(TransportContext context, FaultyPlugin plugin, int rank) {

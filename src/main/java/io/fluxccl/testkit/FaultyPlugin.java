@@ -16,7 +16,7 @@ final class FaultyPlugin implements NetPlugin {
   private final FaultyNetwork network;
   private final NetPlugin plugin;
 
-  /** Whose listener the calling thread makes. */
+  /** The link for which the calling thread makes a listener. */
   private final ThreadLocal<FaultyLink> listening = new ThreadLocal<>();
 
   FaultyPlugin(FaultyNetwork network, NetPlugin plugin) {
@@ -24,7 +24,7 @@ final class FaultyPlugin implements NetPlugin {
     this.plugin = plugin;
   }
 
-  /** Makes an end, whose listener is for that link. */
+  /** Makes an endpoint whose listener is for that link. */
   Endpoint listeningFor(FaultyLink link, Supplier<Endpoint> make) {
     listening.set(link);
     try {

@@ -16,11 +16,11 @@ import java.util.concurrent.TimeUnit;
 import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
-/** A sending end that does to messages what its link's faults say. Used by one thread at a time. */
+/** A sending end that applies its link's faults to messages. Used by one thread at a time. */
 final class FaultySender implements NetSendComm {
   private static final int LONGEST_DELAY_MILLIS = 50;
 
-  /** A message that the network has taken, and lost. */
+  /** The request of a message that the network has taken, and lost. */
   private static final NetRequest LOST = new Requests();
 
   private final FaultyNetwork network;
@@ -179,7 +179,7 @@ final class FaultySender implements NetSendComm {
     return LOST;
   }
 
-  /** Notes a fault whose message the network has taken, if it has. */
+  /** Records a fault if the network has taken its message. */
   private NetRequest done(Fault fault, long length, NetRequest request) {
     if (request != null) {
       happened(fault);
@@ -189,7 +189,7 @@ final class FaultySender implements NetSendComm {
     return request;
   }
 
-  /** Sends what the message has overtaken behind it. */
+  /** Sends the overtaken message, if there is one, after a message that was sent. */
   private NetRequest sent(long length, NetRequest request) {
     if (request == null) {
       return null;
@@ -203,7 +203,7 @@ final class FaultySender implements NetSendComm {
     return new Requests(request, late);
   }
 
-  /** Of the messages that open a link, which have no faults but those of the link. */
+  /** Sends a message that opens a link. Only the death of this rank affects it. */
   @Override
   public NetRequest isend(long address, long size, int tag, NetMemory memory) {
     network.requireAlive(link.from());

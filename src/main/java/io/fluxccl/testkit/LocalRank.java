@@ -30,7 +30,7 @@ public final class LocalRank implements Rank {
   private final CollectivesOptions options;
   private final Supplier<Phaser> meeting;
 
-  /** Null until it is asked for. */
+  /** Null until the first call of {@link #collectives()}. */
   private Collectives collectives;
 
   LocalRank(
@@ -64,16 +64,17 @@ public final class LocalRank implements Rank {
   }
 
   /**
-   * Lets this rank answer no heartbeat, as if its process was stopped; see {@link
+   * Makes this rank silent, as if its process were stopped; see {@link
    * LocalBootstrap#stopAnswering}.
    *
-   * @param livenessTimeout how long after the others have noticed the job fails; zero: it does not
+   * @param livenessTimeout time from when the others have noticed until the job fails; zero: it
+   *     does not fail
    */
   public void stopAnswering(Duration livenessTimeout) {
     bootstrap.stopAnswering(livenessTimeout);
   }
 
-  /** Lets this rank answer heartbeats again. */
+  /** Makes this rank answer heartbeats again. */
   public void answerAgain() {
     bootstrap.answerAgain();
   }
@@ -118,7 +119,7 @@ public final class LocalRank implements Rank {
     try {
       int phase = phaser.arrive();
       int next = phaser.awaitAdvanceInterruptibly(phase, MEETING_SECONDS, TimeUnit.SECONDS);
-      // A phaser that was terminated after all had come is at the next phase.
+      // A phaser that was terminated after all ranks had arrived is at the next phase.
       if (phase < 0 || (next & Integer.MAX_VALUE) == phase) {
         throw Aborted.of(rank(), "meet() on rank %d: another rank has failed", rank());
       }
@@ -128,7 +129,7 @@ public final class LocalRank implements Rank {
     } catch (TimeoutException e) {
       throw Timeout.of(
           FluxCclException.NO_RANK,
-          "meet() on rank %d: only %d of %d ranks came within %d s",
+          "meet() on rank %d: only %d of %d ranks called it within %d s",
           rank(),
           phaser.getArrivedParties(),
           nRanks(),

@@ -40,7 +40,7 @@ import java.util.stream.IntStream;
  * }</pre>
  */
 public final class LocalRanks implements AutoCloseable {
-  /** How long {@link #run} waits for all ranks. */
+  /** The time for which {@link #run} waits for all ranks. */
   public static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(60);
 
   private static final Duration GRACE = Duration.ofSeconds(2);
@@ -118,7 +118,7 @@ public final class LocalRanks implements AutoCloseable {
   /**
    * Creates ranks of one host, each on a GPU: rank i on GPU i modulo the number of GPUs.
    *
-   * @throws InvalidUsage if there is no GPU; its message says why
+   * @throws InvalidUsage if there is no GPU; its message has the reason
    */
   public static LocalRanks onGpus(int nRanks) {
     return of(nRanks, LocalRanks::gpu);
@@ -147,7 +147,7 @@ public final class LocalRanks implements AutoCloseable {
   /**
    * Creates ranks as {@link #ofHosts(int, int)}, each on a GPU as in {@link #onGpus}.
    *
-   * @throws InvalidUsage if there is no GPU; its message says why
+   * @throws InvalidUsage if there is no GPU; its message has the reason
    */
   public static LocalRanks ofHostsOnGpus(int hosts, int ranksPerHost) {
     return ofHosts(hosts, ranksPerHost, LocalRanks::gpu);
@@ -189,7 +189,7 @@ public final class LocalRanks implements AutoCloseable {
    * Creates ranks as {@link #onHosts(List)}, each on a GPU as in {@link #onGpus}.
    *
    * @param hostOf for each rank the number of its host
-   * @throws InvalidUsage if there is no GPU; its message says why
+   * @throws InvalidUsage if there is no GPU; its message has the reason
    */
   public static LocalRanks onHostsOnGpus(List<Long> hostOf) {
     return new LocalRanks(LocalBootstrap.group(hostOf), LocalRanks::gpu);
@@ -222,8 +222,8 @@ public final class LocalRanks implements AutoCloseable {
    *     ranks' dumps, and an earlier failure of another rank as suppressed. The ranks then get two
    *     seconds to end, so that they don't use what the caller closes next
    * @throws FluxCclException the failure of the first rank that failed; other exceptions as cause.
-   *     With {@linkplain LocalRanksOptions#faults() faults} it has the plan, by whose seed it is
-   *     repeated, as suppressed
+   *     With {@linkplain LocalRanksOptions#faults() faults} it has the plan, whose seed repeats the
+   *     failure, as suppressed
    */
   public void run(Duration timeout, Body body) {
     try {

@@ -37,7 +37,7 @@ public final class ProcessRank implements AutoCloseable {
   /** Guards itself, and is notified of each line and of the end. */
   private final List<String> lines = new ArrayList<>();
 
-  /** How many of the lines {@link #readLine} has returned; guarded by them. */
+  /** The number of lines that {@link #readLine} has returned; guarded by {@code lines}. */
   private int read;
 
   ProcessRank(int rank, Process process, Duration limit) {
@@ -104,9 +104,9 @@ public final class ProcessRank implements AutoCloseable {
   /**
    * Waits for the next line that it prints.
    *
-   * @return the first line that this method has not returned yet; null behind the last one of a
+   * @return the first line that this method has not returned yet; null after the last one of a
    *     process that has ended
-   * @throws Timeout with all it has printed, if none comes in time
+   * @throws Timeout with all it has printed, if it prints none in time
    */
   public String readLine() {
     Deadline deadline = Deadline.after(limit);
@@ -147,9 +147,9 @@ public final class ProcessRank implements AutoCloseable {
   }
 
   /**
-   * Waits for anything that it, or another rank, brings about.
+   * Waits for any condition that this rank, or another one, makes true.
    *
-   * @param reached looked at after each line of this rank, and several times a second
+   * @param reached evaluated after each line of this rank, and several times a second
    * @param what is waited for, for the error
    * @throws Timeout as {@link #awaitLine}
    * @throws RemoteFailure as {@link #awaitLine}
@@ -157,7 +157,7 @@ public final class ProcessRank implements AutoCloseable {
   public void await(Predicate<ProcessRank> reached, String what) {
     Deadline deadline = Deadline.after(limit);
     while (!reached.test(this)) {
-      // What it printed at its end may still have to be read.
+      // Its last lines may still have to be read.
       boolean ended = !process.isAlive() && !reader.isAlive();
       if (ended && !reached.test(this)) {
         throw RemoteFailure.of(
@@ -178,7 +178,7 @@ public final class ProcessRank implements AutoCloseable {
   private void throwIfExpired(Deadline deadline, String what) {
     if (deadline.expired()) {
       throw Timeout.of(
-          rank, "rank %d: %s did not come within %d ms%s", rank, what, limit.toMillis(), printed());
+          rank, "rank %d: %s was not seen within %d ms%s", rank, what, limit.toMillis(), printed());
     }
   }
 
@@ -195,7 +195,7 @@ public final class ProcessRank implements AutoCloseable {
     return "; it printed:\n" + output();
   }
 
-  /** Gives it a line to read. */
+  /** Writes a line to its input. */
   public void tell(String line) {
     try {
       OutputStream in = process.getOutputStream();
@@ -254,7 +254,7 @@ public final class ProcessRank implements AutoCloseable {
     }
   }
 
-  /** Whether any of its threads goes on after a SIGSTOP, which reaches them one after the other. */
+  /** Returns whether any of its threads still runs. A SIGSTOP reaches them one after the other. */
   private boolean runs() {
     try (Stream<Path> threads = Files.list(Path.of("/proc", Long.toString(pid()), "task"))) {
       return threads.anyMatch(ProcessRank::runs);
@@ -274,7 +274,7 @@ public final class ProcessRank implements AutoCloseable {
     }
   }
 
-  /** Lets it go on after {@link #stop}. */
+  /** Continues it after {@link #stop}. */
   public void goOn() {
     signal("CONT");
   }
@@ -302,7 +302,9 @@ public final class ProcessRank implements AutoCloseable {
     process.destroyForcibly();
   }
 
-  /** Kills it and what it has started, as SIGKILL does, and waits until it is gone. */
+  /**
+   * Kills it and the processes that it has started, as SIGKILL does, and waits until it has ended.
+   */
   public void kill() {
     destroy();
     awaitEnd(AFTER_KILL);

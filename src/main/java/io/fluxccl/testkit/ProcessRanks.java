@@ -38,7 +38,7 @@ import java.util.function.IntFunction;
 public final class ProcessRanks implements AutoCloseable {
   private final Builder builder;
 
-  /** The hook of the JVM's end reads it, too. */
+  /** The JVM's shutdown hook reads it, too. */
   private final List<ProcessRank> ranks = new CopyOnWriteArrayList<>();
 
   private final Thread atExit = new Thread(() -> ranks.forEach(ProcessRank::destroy));
@@ -68,7 +68,7 @@ public final class ProcessRanks implements AutoCloseable {
     return builder(nRanks, main).arguments(arguments).start();
   }
 
-  /** Returns what starts the ranks of a job; otherwise as {@link #of}. */
+  /** Returns a builder that starts the ranks of a job; otherwise as {@link #of}. */
   public static Builder builder(int nRanks, Class<?> main) {
     return new Builder(nRanks, main);
   }
@@ -83,7 +83,7 @@ public final class ProcessRanks implements AutoCloseable {
     return List.copyOf(ranks);
   }
 
-  /** Kills the processes of some ranks at once, and waits until they are gone. */
+  /** Kills the processes of some ranks at once, and waits until they have ended. */
   public void kill(List<Integer> which) {
     which.forEach(rank -> ranks.get(rank).destroy());
     which.forEach(rank -> ranks.get(rank).kill());
@@ -155,7 +155,7 @@ public final class ProcessRanks implements AutoCloseable {
       return this;
     }
 
-    /** Lets the processes be started by another program, such as {@code nice}. */
+    /** Starts the processes by another program, such as {@code nice}. */
     public Builder prefix(List<String> command) {
       prefix.addAll(command);
       return this;
@@ -173,7 +173,7 @@ public final class ProcessRanks implements AutoCloseable {
       return this;
     }
 
-    /** Lets them print errors to the standard error of this JVM, and not among their lines. */
+    /** Redirects their standard error to that of this JVM, instead of to their lines. */
     public Builder errorsApart() {
       errorsApart = true;
       return this;
@@ -184,7 +184,7 @@ public final class ProcessRanks implements AutoCloseable {
       return new ProcessRanks(this);
     }
 
-    /** Starts the process of one rank, which the caller closes; others are somewhere else. */
+    /** Starts the process of one rank, which the caller closes; the other ranks run elsewhere. */
     public ProcessRank startRank(int rank) {
       List<String> command = new ArrayList<>(prefix);
       command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());

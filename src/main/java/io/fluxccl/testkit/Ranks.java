@@ -10,9 +10,9 @@ import java.lang.annotation.Target;
 import org.junit.jupiter.api.extension.ExtendWith;
 
 /**
- * Runs a test of JUnit 5 on the ranks of a job in this JVM, {@link LocalRanks}. With a parameter of
- * type {@link LocalRank}, {@code Rank} or {@code Collectives}, the method runs once for each rank,
- * on threads of their own and at the same time; with {@link LocalRanks} it runs once.
+ * Runs a test of JUnit 5 on the ranks of a job in this JVM, {@link LocalRanks}. A method with a
+ * parameter of type {@link LocalRank}, {@code Rank} or {@code Collectives} runs once for each rank,
+ * at the same time, on separate threads. With {@link LocalRanks} it runs once.
  *
  * <pre>{@code
  * @Test
@@ -23,9 +23,8 @@ import org.junit.jupiter.api.extension.ExtendWith;
  * }
  * }</pre>
  *
- * <p>Behind each test the ranks are closed, and the test fails if it has left something behind
- * ({@link ResourceLeaks}). An application that uses this adds {@code
- * org.junit.jupiter:junit-jupiter-api}.
+ * <p>After each test the ranks are closed, and the test fails if it has leaked resources ({@link
+ * ResourceLeaks}). An application that uses this adds {@code org.junit.jupiter:junit-jupiter-api}.
  */
 @Experimental
 @Documented
@@ -33,10 +32,12 @@ import org.junit.jupiter.api.extension.ExtendWith;
 @Retention(RetentionPolicy.RUNTIME)
 @ExtendWith(RanksExtension.class)
 public @interface Ranks {
-  /** How many ranks. */
+  /** The number of ranks. */
   int value();
 
-  /** On how many pretended hosts, each with as many ranks; see {@link LocalRanks#ofHosts}. */
+  /**
+   * The number of pretended hosts, each with equally many ranks; see {@link LocalRanks#ofHosts}.
+   */
   int hosts() default 1;
 
   /** Whether on GPUs instead of the host device; see {@link LocalRanks#onGpus}. */
@@ -45,6 +46,6 @@ public @interface Ranks {
   /** Limit for all ranks together. */
   long seconds() default 60;
 
-  /** Whether a test fails that leaves something behind. Needs tests that run one by one. */
+  /** Whether a test fails if it leaks resources. Needs tests that run one by one. */
   boolean leakCheck() default true;
 }

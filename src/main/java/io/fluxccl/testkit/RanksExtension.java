@@ -18,7 +18,7 @@ import org.junit.jupiter.api.extension.ParameterResolver;
 import org.junit.jupiter.api.extension.ReflectiveInvocationContext;
 import org.junit.platform.commons.support.AnnotationSupport;
 
-/** What {@link Ranks} does. */
+/** The implementation of {@link Ranks}. */
 final class RanksExtension
     implements BeforeEachCallback, AfterEachCallback, ParameterResolver, InvocationInterceptor {
   private static final ExtensionContext.Namespace NAMESPACE =
@@ -27,13 +27,13 @@ final class RanksExtension
   /** The name of a configuration parameter of JUnit: milliseconds. */
   static final String LEAK_PATIENCE = "fluxccl.leaks.patience";
 
-  /** Threads may do another task for 2 s, and memory is freed behind its close. */
+  /** Threads may do another task for 2 s, and memory is freed after its close. */
   private static final int DEFAULT_PATIENCE = 5000;
 
   private static final List<Class<?>> OF_A_RANK =
       List.of(LocalRank.class, Rank.class, Collectives.class);
 
-  /** Of one test. */
+  /** The ranks of one test. */
   private record Job(Ranks wanted, ResourceLeaks leaks, LocalRanks ranks) {
     static Job open(Ranks wanted) {
       ResourceLeaks leaks = ResourceLeaks.snapshot();

@@ -18,16 +18,19 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
- * What this process holds that only closing gives back: threads, open files and sockets,
- * shared-memory segments, memory of the host device, and memory of GPUs that the library has
- * allocated or wrapped. Reads {@code /proc}: where there is none, only threads and memory of GPUs
- * are known. What else uses a GPU does not disturb it.
+ * The resources of this process that only closing releases: threads, open files and sockets,
+ * shared-memory segments, memory of the host device, and GPU memory that the library allocated or
+ * wrapped. Reads {@code /proc}: without it, only threads and memory of GPUs are known. Other users
+ * of a GPU do not affect the result.
  */
 @Experimental
 public final class ResourceLeaks {
   private static final long POLL_NS = 2_000_000;
 
-  /** Of pools that outlive their users: Reactor's, Netty's, the JDK's, JUnit's, the library's. */
+  /**
+   * The threads of pools that outlive their users: Reactor's, Netty's, the JDK's, JUnit's, the
+   * library's.
+   */
   private static final Pattern POOLED =
       Pattern.compile(
           "(globalEvent|boundedElastic|parallel|single|fluxccl-(blocking|timers)"
@@ -45,7 +48,7 @@ public final class ResourceLeaks {
     this.before = before;
   }
 
-  /** Notes what is held now. */
+  /** Records what is held now. */
   public static ResourceLeaks snapshot() {
     openChannel();
     return new ResourceLeaks(held());
@@ -85,7 +88,7 @@ public final class ResourceLeaks {
     }
   }
 
-  /** Returns what is held, by what tells one thing from another. */
+  /** Returns descriptions of what is held, each by a unique key. */
   private static Map<String, String> held() {
     Map<String, String> held = new TreeMap<>();
     for (Thread thread : Thread.getAllStackTraces().keySet()) {
@@ -106,7 +109,7 @@ public final class ResourceLeaks {
     try (Stream<Path> all = Files.list(DESCRIPTORS)) {
       for (Path each : all.toList()) {
         String target = targetOf(each);
-        // What the JVM opens when it needs it for the first time stays: libraries, random numbers.
+        // Files that the JVM opens when it first needs them stay open: libraries, random numbers.
         if (target != null
             && !target.endsWith(".jar")
             && !target.matches("/(proc|dev/u?random).*")) {

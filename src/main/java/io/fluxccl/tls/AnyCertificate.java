@@ -6,7 +6,7 @@ import java.security.cert.X509Certificate;
 import javax.net.ssl.SSLEngine;
 import javax.net.ssl.X509ExtendedTrustManager;
 
-/** Accepts every certificate: its fingerprint is compared when the handshake is over. */
+/** Accepts every certificate: the caller compares its fingerprint after the handshake. */
 final class AnyCertificate extends X509ExtendedTrustManager {
   private static final X509Certificate[] NONE = {};
 

@@ -16,9 +16,9 @@ import java.security.cert.X509Certificate;
 import java.security.spec.ECGenParameterSpec;
 
 /**
- * A new key of the curve P-256 and a certificate of it that it signs itself. The JDK can't make
- * certificates; this writes the ten fields that X.509 (RFC 5280, 4.1) requires. Nobody checks any
- * but the key: a peer knows the certificate by its fingerprint.
+ * A new P-256 key and a self-signed certificate. The JDK can't create certificates, so this class
+ * writes the ten fields that X.509 (RFC 5280, 4.1) requires. Peers check only the fingerprint of
+ * the certificate.
  */
 final class SelfSigned {
   private static final int INTEGER = 0x02;
@@ -64,7 +64,7 @@ final class SelfSigned {
     byte[] serial = der(INTEGER, new BigInteger(126, new SecureRandom()).toByteArray());
     byte[] name =
         der(SEQUENCE, der(SET, der(SEQUENCE, COMMON_NAME, der(UTF8_STRING, text("fluxccl")))));
-    // Ranks' clocks differ, and the certificate lives no longer than its process.
+    // Ranks' clocks differ, and the certificate is used only while its process runs.
     byte[] validity =
         der(
             SEQUENCE,

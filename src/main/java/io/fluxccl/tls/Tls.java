@@ -37,11 +37,11 @@ import javax.net.ssl.TrustManagerFactory;
 
 /**
  * The certificate of this process, and the engines of its connections: TLS 1.3 and nothing older. A
- * rank knows the certificate of the side that it connects to by its fingerprint, which came with
- * that side's address. The side that accepts knows the connecting one by a token, or by a proof of
- * the job's secret. So a certificate that each process makes for itself is enough. With
- * certificates of the user's own both sides present one, and check that of the other against the
- * user's authorities. Immutable and thread-safe.
+ * connecting rank verifies the other side's certificate by its fingerprint, which it received with
+ * the address. The accepting side authenticates the connecting one by a token, or by a proof of the
+ * job's secret. A self-signed certificate of each process is therefore sufficient. With the user's
+ * certificates, both sides present one and verify the other's against the user's authorities.
+ * Immutable and thread-safe.
  */
 public final class Tls {
   /** The environment variable that switches TLS on: 1, or 0 or unset for off. */
@@ -96,7 +96,10 @@ public final class Tls {
     }
   }
 
-  /** Refuses a key that is not the certificate's; a handshake would fail without a reason. */
+  /**
+   * Refuses a key that does not match the certificate; a handshake would fail without a clear
+   * reason.
+   */
   private static void checkPair(PrivateKey key, Certificate certificate)
       throws GeneralSecurityException {
     String kind = key.getAlgorithm();
@@ -111,9 +114,7 @@ public final class Tls {
     }
   }
 
-  /**
-   * Returns TLS with a certificate that this process makes for itself, the same for all callers.
-   */
+  /** Returns TLS with a self-signed certificate of this process, the same for all callers. */
   public static Tls selfSigned() {
     return OfProcess.SELF_SIGNED;
   }
@@ -128,10 +129,9 @@ public final class Tls {
   }
 
   /**
-   * Returns TLS with certificates of the user's own.
+   * Returns TLS with the user's certificates.
    *
-   * @param certificates a PEM file with this rank's certificate, and those between it and an
-   *     authority
+   * @param certificates a PEM file with this rank's certificate and the intermediate certificates
    * @param key a PEM file with the certificate's key: PKCS #8, not encrypted
    * @param authorities a PEM file with the certificates of the authorities that sign for ranks
    * @return the settings
@@ -148,7 +148,7 @@ public final class Tls {
    * Returns the settings of this process's environment.
    *
    * @return empty if TLS is off
-   * @throws InvalidUsage if a variable's value is wrong; it names the variable
+   * @throws InvalidUsage if a variable's value is wrong; the message names the variable
    */
   public static Optional<Tls> fromEnvironment() {
     return from(
@@ -224,7 +224,7 @@ public final class Tls {
    *
    * @param engine of the connecting side, after the handshake
    * @return {@value #FINGERPRINT_LENGTH} bytes
-   * @throws SSLException if it has presented none
+   * @throws SSLException if the other side has presented none
    */
   public static byte[] peerFingerprint(SSLEngine engine) throws SSLException {
     try {

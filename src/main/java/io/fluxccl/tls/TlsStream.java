@@ -11,8 +11,8 @@ import javax.net.ssl.SSLException;
 
 /**
  * The TLS records of a socket that does not block. Used by one thread at a time. Reads and writes
- * act like those of the socket: they move what can be moved now. Bytes count as written when the
- * system has the records that hold them.
+ * do not block, like those of the socket: they transfer the bytes that are possible now. Bytes
+ * count as written once the system has accepted their records.
  */
 public final class TlsStream {
   /** Records that are written or read with one system call. */
@@ -23,13 +23,13 @@ public final class TlsStream {
   private final SocketChannel channel;
   private final SSLEngine engine;
 
-  /** Records that have arrived and are not decrypted; in the state of being read. */
+  /** Received records that are not decrypted yet; always flipped for reading. */
   private final ByteBuffer arrived;
 
-  /** Decrypted bytes for which the last reader had no room; in the state of being read. */
+  /** Decrypted bytes that did not fit in the last reader's buffer; always flipped for reading. */
   private final ByteBuffer plain;
 
-  /** Records that the system has not taken; in the state of being read. */
+  /** Records that the system has not accepted yet; always flipped for reading. */
   private final ByteBuffer leaving;
 
   /** The bytes within {@link #leaving}, not reported as written. */
@@ -93,14 +93,14 @@ public final class TlsStream {
     }
   }
 
-  /** Puts a record of the handshake behind those that are leaving. */
+  /** Appends a handshake record to the records to send. */
   private void say() throws SSLException {
     leaving.compact();
     engine.wrap(NOTHING, leaving);
     leaving.flip();
   }
 
-  /** Takes a record of the handshake; returns false if none has arrived. */
+  /** Processes a handshake record; returns false if none has arrived. */
   private boolean hear() throws IOException {
     plain.clear();
     SSLEngineResult result = engine.unwrap(arrived, plain);
@@ -127,7 +127,7 @@ public final class TlsStream {
     }
   }
 
-  /** Passes records to the system; returns whether it has taken all. */
+  /** Passes records to the system; returns whether it has accepted all. */
   private boolean flush() throws IOException {
     while (leaving.hasRemaining()) {
       if (channel.write(leaving) == 0) {
@@ -138,12 +138,11 @@ public final class TlsStream {
   }
 
   /**
-   * Reads into a buffer what has arrived. Fewer bytes than it has room for mean that the socket is
-   * empty.
+   * Reads the received bytes into a buffer. If the buffer is not filled, the socket is empty.
    *
-   * @param to gets the bytes
-   * @return how many; -1 if the peer has closed its side
-   * @throws IOException if the socket has failed, or a record is not the peer's
+   * @param to receives the bytes
+   * @return the number of bytes; -1 if the peer has closed its side
+   * @throws IOException if the socket has failed, or a record is not authentic
    */
   public int read(ByteBuffer to) throws IOException {
     int begin = to.position();
@@ -167,7 +166,10 @@ public final class TlsStream {
     plain.limit(limit);
   }
 
-  /** Decrypts a record into a buffer, or else aside; returns false if none is there in full. */
+  /**
+   * Decrypts a record into the buffer if that is large enough, otherwise into {@link #plain};
+   * returns false if no complete record has arrived.
+   */
   private boolean decrypt(ByteBuffer to) throws IOException {
     boolean inPlace = to.remaining() >= plain.capacity();
     SSLEngineResult result;
@@ -195,11 +197,11 @@ public final class TlsStream {
   }
 
   /**
-   * Writes the bytes of buffers. The bytes behind those that count as written must be the first of
-   * the next call.
+   * Writes the bytes of buffers. The next call must begin with the first byte that is not reported
+   * as written.
    *
    * @param from the buffers, whose positions after the call do not matter
-   * @param count how many of them
+   * @param count the number of buffers
    * @return the number of bytes written
    * @throws IOException if the socket has failed
    */

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
-/** Learns of the end of each call of a rank. */
+/** Receives the end of each call of a rank. */
 @FunctionalInterface
 public interface CallListener {
   /**
-   * Called on the thread that completes the call; must not block, and should not allocate. One that
-   * throws is logged and hears of no more calls.
+   * Called on the thread that completes the call; must not block, and should not allocate. A
+   * listener that throws is logged and removed.
    *
    * @param kind the number of its name; {@link FlightRecorder#name}
    * @param bytes as in {@link CallRecord}

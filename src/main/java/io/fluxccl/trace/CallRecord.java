@@ -26,9 +26,9 @@ import java.util.Map;
  * @param begunNs when the calls before it on its lane were over, so that it could begin; 0 if they
  *     are not, or that is not known
  * @param endedNs when it was over; 0 while it is in flight
- * @param deviceBegunNs when the device got to it, by the device's own clock; 0 if that is not known
+ * @param deviceBegunNs when the device began it, by the device's own clock; 0 if that is not known
  * @param deviceEndedNs when the device was done with it, or 0
- * @param outcome how it stands
+ * @param outcome its state
  */
 public record CallRecord(
     int lane,

@@ -18,8 +18,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What a rank was doing when its communicator failed: a line for the log, and a file with all calls
- * that are kept, if {@value #VARIABLE} names a folder.
+ * Describes the calls of a rank whose communicator has failed: in a line for the log and, if
+ * {@value #VARIABLE} names a folder, in a file with all kept calls.
  *
  * @param rank this rank
  * @param nRanks how many there are
@@ -36,7 +36,7 @@ public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclExceptio
 
   /** Returns what this rank was doing, in one line. */
   public String summary() {
-    // Those in flight have failed with the communicator, or are about to.
+    // Calls in flight have failed with the communicator, or are about to.
     List<CallRecord> open =
         report.calls().stream()
             .filter(call -> call.isInFlight() || call.outcome() == Outcome.FAILED)
@@ -52,7 +52,7 @@ public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclExceptio
         reason.code().name().toLowerCase(Locale.ROOT),
         last.isEmpty()
             ? "before its first call"
-            : open.isEmpty() ? "behind " + calls : "in " + calls + more);
+            : open.isEmpty() ? "after " + calls : "in " + calls + more);
   }
 
   private List<CallRecord> newest() {

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.TreeMap;
 
-/** Writes a {@link JobDump} for a person. */
+/** Formats a {@link JobDump} as text. */
 final class DumpText {
   private static final int LAST_CALLS = 3;
 
@@ -76,7 +76,7 @@ final class DumpText {
         lane.enqueued(),
         lane.done(),
         lane.inFlight(),
-        behind == 0 ? "" : ", " + behind + " behind the first rank");
+        behind == 0 ? "" : "; the leading rank has enqueued " + behind + " more");
     CallRecord oldest = group.oldestInFlight(lane.tag());
     if (oldest != null) {
       long since = report.nowNs() - Math.max(oldest.enqueuedNs(), oldest.begunNs());
@@ -119,7 +119,7 @@ final class DumpText {
     return lanes(group).firstKey();
   }
 
-  /** Returns how far the first rank is, by lane. */
+  /** Returns the most collectives that a rank has enqueued, by lane. */
   private TreeMap<Integer, Long> lanes(long group) {
     TreeMap<Integer, Long> most = new TreeMap<>();
     for (RankAnswer answer : dump.ranks()) {

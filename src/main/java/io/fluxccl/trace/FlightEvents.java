@@ -5,14 +5,14 @@ import io.fluxccl.FluxCclException;
 
 /**
  * The library's events for JDK Flight Recorder. Does nothing in a Java runtime without the module
- * jdk.jfr; an event that no recording has enabled costs a look at a flag. Thread-safe.
+ * jdk.jfr; an event that no recording has enabled costs one check of a flag. Thread-safe.
  *
  * <p>{@code io.fluxccl.Call}: the end of each call. {@code io.fluxccl.SetUp}: the end of each
  * set-up with a peer. {@code io.fluxccl.Failure}: a communicator has failed. {@code
  * io.fluxccl.Trigger}: one in {@value #TRIGGER_SAMPLE} triggers that a proxy has handled.
  */
 public final class FlightEvents {
-  /** A proxy makes an event of one in so many triggers: a power of two. */
+  /** A proxy makes an event of one in this many triggers: a power of two. */
   public static final int TRIGGER_SAMPLE = 1024;
 
   private static final boolean PRESENT = ModuleLayer.boot().findModule("jdk.jfr").isPresent();

@@ -16,15 +16,15 @@ import org.slf4j.LoggerFactory;
 /**
  * The last calls of one rank, in a ring of numbers that is allocated once. Recording a call
  * allocates nothing and takes no lock; a reader copies what is consistent and leaves out what is
- * being overwritten. Each end of a call is also what JFR events and {@link CallListener}s are made
- * of. Thread-safe.
+ * being overwritten. Each end of a call also makes a JFR event and is passed to the {@link
+ * CallListener}s. Thread-safe.
  *
- * <p>An entry has {@value #WORDS} words. Its first one holds the call's sequence and outcome. Who
- * records a call first claims the entry there, by a compare-and-set, and publishes there last, with
- * release; a reader gets it with acquire, before and after the others. A call whose entry another
- * thread still claims, having been stopped for a whole round of the ring, is not recorded. The
- * times of a call's end hold its negative sequence until then, so that a late end finds no other
- * call's.
+ * <p>An entry has {@value #WORDS} words. Its first one holds the call's sequence and outcome. A
+ * thread that records a call first claims the entry there, by a compare-and-set, and publishes it
+ * there last, with release. A reader reads this word with acquire before the others, and again
+ * after them. A call is not recorded if its entry is still claimed by a thread that was stopped for
+ * a whole round of the ring. Until a call ends, its end times hold its negative sequence, so that a
+ * late end can't change another call's entry.
  */
 public final class FlightRecorder {
   private static final Logger LOG = LoggerFactory.getLogger(FlightRecorder.class);
@@ -32,7 +32,7 @@ public final class FlightRecorder {
   /** The environment variable that holds how many calls are kept; 0 switches the recorder off. */
   public static final String VARIABLE = "FLUXCCL_RECORDER";
 
-  /** How many calls are kept without a choice. */
+  /** The default number of calls that are kept. */
   public static final int DEFAULT_CALLS = 1024;
 
   /** The most calls that can be kept. */
@@ -79,7 +79,7 @@ public final class FlightRecorder {
    * @param rank whose calls these are, for JFR events
    * @param waitedFor returns the rank for which kernels last began to wait long, or -1
    * @param calls how many it keeps, rounded up to a power of two; 0: none
-   * @param deviceTimes whether lanes are to tell when calls ran by the device's clock, too
+   * @param deviceTimes whether lanes also report the device's times of calls
    */
   public FlightRecorder(int rank, IntSupplier waitedFor, int calls, boolean deviceTimes) {
     this.rank = rank;
@@ -130,7 +130,7 @@ public final class FlightRecorder {
     return ring.length > 0;
   }
 
-  /** Returns whether it is told when calls ran by the device's clock, too. */
+  /** Returns whether lanes also report the device's times of calls. */
   public boolean wantsDeviceTimes() {
     return deviceTimes;
   }
@@ -155,12 +155,12 @@ public final class FlightRecorder {
     lanes.remove(lane);
   }
 
-  /** Adds a proxy of this rank, by what returns its duty since it was last asked. */
+  /** Adds a proxy of this rank; {@code duty} returns its duty since the last call. */
   public void addProxy(DoubleSupplier duty) {
     proxies.add(duty);
   }
 
-  /** Takes a proxy out. */
+  /** Removes a proxy. */
   public void removeProxy(DoubleSupplier duty) {
     proxies.remove(duty);
   }
@@ -236,8 +236,8 @@ public final class FlightRecorder {
    *
    * @param sequence what {@link #enqueued} returned
    * @param outcome anything but {@link Outcome#IN_FLIGHT}
-   * @param begunNs when it began by the device's clock, or 0 where nobody knows
-   * @param endedNs when it ended by that
+   * @param begunNs when it began by the device's clock, or 0 if that is not known
+   * @param endedNs when it ended by that clock
    */
   public void ended(long sequence, Outcome outcome, long begunNs, long endedNs) {
     if (sequence == 0) {
@@ -247,7 +247,7 @@ public final class FlightRecorder {
     long[] to = ring;
     long open = sequence << OUTCOME_BITS;
     if ((long) WORD.getAcquire(to, at) != open) {
-      return; // it has ended, or so many were enqueued since that its place is another one's
+      return; // it has ended, or a later call has its entry
     }
     long now = System.nanoTime();
     long packed = to[at + LANE_AND_NAMES];
@@ -266,13 +266,16 @@ public final class FlightRecorder {
     }
   }
 
-  /** The call's subscriber is told behind this, so nothing may be thrown here. */
+  /**
+   * Notifies a listener. Catches its exceptions, because the call's subscriber is notified after
+   * this.
+   */
   private void tell(CallListener listener, int kind, long bytes, long elapsed, Outcome outcome) {
     try {
       listener.ended(kind, bytes, elapsed, outcome);
     } catch (RuntimeException e) {
       forget(listener);
-      LOG.warn("{} has thrown, and hears of no more calls", listener, e);
+      LOG.warn("call listener {} threw an exception and was removed", listener, e);
     }
   }
 
@@ -312,7 +315,7 @@ public final class FlightRecorder {
     long ended = ring[at + ENDED];
     long deviceBegun = ring[at + DEVICE_BEGUN];
     long deviceEnded = ring[at + DEVICE_ENDED];
-    // Pairs with the fence in enqueued(): the words above are of the state read below.
+    // Pairs with the fence in enqueued(): the words above belong to the state that is read below.
     VarHandle.loadLoadFence();
     if ((long) WORD.getOpaque(ring, at) >>> OUTCOME_BITS != sequence) {
       return null;

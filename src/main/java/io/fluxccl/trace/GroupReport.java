@@ -9,7 +9,7 @@ import java.util.function.Function;
 import java.util.stream.Collectors;
 
 /**
- * What one communicator of a rank does: that of the job, or that of a sub-group.
+ * The state of one communicator of a rank: that of the job, or that of a sub-group.
  *
  * @param group the number of the sub-group, the same on all its ranks; 0 for the job
  * @param name of the job or the sub-group; may be empty

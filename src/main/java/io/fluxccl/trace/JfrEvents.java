@@ -10,7 +10,7 @@ import jdk.jfr.Name;
 import jdk.jfr.StackTrace;
 import jdk.jfr.Timespan;
 
-/** The events themselves; loaded only where the module jdk.jfr is there. */
+/** The events themselves; loaded only if the module jdk.jfr is present. */
 final class JfrEvents {
   private static final CallEvent CALL = new CallEvent();
   private static final TriggerEvent TRIGGER = new TriggerEvent();

@@ -11,8 +11,8 @@ import java.util.Set;
 import java.util.TreeMap;
 
 /**
- * What all ranks of a job do, as they said when they were asked: who answers, how far each is on
- * each lane, and who waits for whom.
+ * The reports of all ranks of a job: which ranks answer, the progress of each on each lane, and
+ * which ranks wait for which others.
  *
  * @param job the job's name; may be empty
  * @param nRanks how many ranks it has
@@ -44,7 +44,7 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
   }
 
   /**
-   * Returns for how long ranks that don't answer have been silent, as the others say.
+   * Returns for how long ranks that don't answer have been silent, as the others report.
    *
    * @return by rank, in ns; only those that are known to be silent for over a second
    */
@@ -63,9 +63,9 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
   }
 
   /**
-   * Returns whether the ranks that answer say themselves that all others are stopped: they have had
-   * no heartbeat of them for over a second; or, while they miss nobody's, they wait as long in a
-   * collective with them.
+   * Returns whether the answers show that all other ranks are stopped. If heartbeats are missed,
+   * those of all these ranks must be missed. Otherwise, the ranks that answer must have waited in a
+   * collective with them for over a second.
    */
   public boolean isSettled() {
     List<Integer> silent = silent();
@@ -76,7 +76,7 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
         : missed.containsAll(silent);
   }
 
-  /** Returns why the job has failed, if a rank says so. */
+  /** Returns why the job has failed, if a rank reports it. */
   public Optional<String> failure() {
     return ranks.stream()
         .flatMap(each -> each.report().stream())
@@ -119,7 +119,7 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
     return String.join("\n", sentences);
   }
 
-  /** Returns the verdict, and tables of ranks and lanes, for a person. */
+  /** Returns the verdict, and tables of ranks and lanes, as text. */
   @Override
   public String toString() {
     return DumpText.of(this);

@@ -5,7 +5,7 @@ import java.util.function.IntSupplier;
 import java.util.function.LongSupplier;
 
 /**
- * A lane, as a report shows it. The suppliers are asked by any thread, and take no lock.
+ * A lane, as a report shows it. Any thread may call the suppliers, which take no lock.
  *
  * @param tag of the lane
  * @param enqueued the number of its last collective of all ranks that was enqueued

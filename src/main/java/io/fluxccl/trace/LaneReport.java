@@ -6,7 +6,8 @@ import io.fluxccl.wire.WireWriter;
 import java.util.Comparator;
 
 /**
- * How far a rank is on a lane. Collectives of all ranks are numbered from 1, alike on every rank.
+ * The progress of a rank on a lane. Collectives of all ranks are numbered from 1, alike on every
+ * rank.
  *
  * @param tag of the lane, the same on every rank
  * @param enqueued the number of the last collective that was enqueued; 0 before the first

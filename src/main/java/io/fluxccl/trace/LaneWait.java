@@ -11,8 +11,8 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /**
- * The oldest call of a lane that ranks wait in, and what each rank has to do with it. Ranks are
- * those of the job.
+ * The oldest call of a lane in which ranks wait, and the state of each rank in it. Ranks are
+ * numbered as in the job.
  *
  * @param group the number of the sub-group, or 0
  * @param groupName its name
@@ -36,7 +36,7 @@ public record LaneWait(
     List<Integer> silent,
     List<Integer> others,
     int waitedFor) {
-  /** Calls that have waited for less are part of a job that goes on. */
+  /** Shorter waits are normal in a job that makes progress. */
   static final long LONG_NS = 100_000_000;
 
   private record Member(int rank, GroupReport report, long nowNs) {}
@@ -128,7 +128,7 @@ public record LaneWait(
         any.group(), any.name(), lane, longest, since, waiting, behind, silent, others, ofJob);
   }
 
-  /** Returns whether ranks have waited for so long that somebody is to blame. */
+  /** Returns whether the wait is too long for a job that makes progress. */
   public boolean isLong() {
     return sinceNs >= LONG_NS;
   }
@@ -147,7 +147,7 @@ public record LaneWait(
     return call.label() + " of lane " + lane + of;
   }
 
-  /** Returns in one sentence who waits for whom. */
+  /** Returns one sentence about which ranks wait for which others. */
   public String sentence() {
     String wait = waiting.size() == 1 ? "waits" : "wait";
     String waits = Text.of("%s %s for %s", ranks(waiting), wait, seconds(sinceNs));

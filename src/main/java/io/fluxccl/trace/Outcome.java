@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
-/** How a recorded call stands. */
+/** The state of a recorded call. */
 public enum Outcome {
   /** It is enqueued and not over. */
   IN_FLIGHT,
@@ -11,6 +11,6 @@ public enum Outcome {
   FAILED,
   /** It was cancelled in flight, which aborted the communicator. */
   CANCELLED,
-  /** Its subscriber cancelled; it went on, and has completed. */
+  /** Its subscriber cancelled; it continued, and has completed. */
   DETACHED
 }

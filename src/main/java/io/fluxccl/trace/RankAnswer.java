@@ -4,27 +4,27 @@ package io.fluxccl.trace;
 import java.util.Optional;
 
 /**
- * What came of asking one rank for its report.
+ * The answer of one rank to a request for its report.
  *
  * @param rank by its number in the job
  * @param report empty if it has not answered
  * @param problem why there is no report; empty if there is one
- * @param offsetNs how far the rank's {@link System#nanoTime} is ahead of that of the process that
- *     asked, to within half of the round trip
+ * @param offsetNs the rank's {@link System#nanoTime} minus that of the process that asked, to
+ *     within half of the round trip
  */
 public record RankAnswer(int rank, Optional<RankReport> report, String problem, long offsetNs) {
   /**
    * Returns the answer of a rank.
    *
    * @param sentNs when it was asked
-   * @param receivedNs when the answer came
+   * @param receivedNs when the answer arrived
    */
   public static RankAnswer of(int rank, RankReport report, long sentNs, long receivedNs) {
     long offset = report.nowNs() - (sentNs + (receivedNs - sentNs) / 2);
     return new RankAnswer(rank, Optional.of(report), "", offset);
   }
 
-  /** Returns the answer of a rank that gave none. */
+  /** Returns the entry of a rank that did not answer. */
   public static RankAnswer none(int rank, String problem) {
     return new RankAnswer(rank, Optional.empty(), problem, 0);
   }

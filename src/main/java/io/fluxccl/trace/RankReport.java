@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * What one rank does, as it says itself.
+ * The report of one rank about its own state.
  *
  * @param job the job's name; may be empty
  * @param rank from 0

@@ -8,10 +8,10 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * Writes the calls of jobs in Chrome's trace event format, which ui.perfetto.dev shows: a process
- * for each rank, a track for each of its lanes, a span for each call; where the device's times are
- * known, a second track for each lane. The times of all ranks are those of the process that asked,
- * by the clock offset of each rank's answer.
+ * Writes the calls of jobs in Chrome's trace event format, which ui.perfetto.dev shows. Each rank
+ * is a process, each of its lanes a track, each call a span. Lanes with known device times have a
+ * second track. The times of all ranks are those of the process that asked, by the clock offset of
+ * each rank's answer.
  */
 public final class TraceFile {
   private static final double NANOS_PER_MICRO = 1e3;

@@ -126,7 +126,7 @@ public abstract class AgentConnection extends ConnectionEnd {
    * @param error the exception
    */
   protected final void failInService(Throwable error) {
-    fail("it can't go on: " + FluxCclException.from(error).getMessage(), error);
+    fail("it can't continue: " + FluxCclException.from(error).getMessage(), error);
   }
 
   /** Advances all posts and flushes, and returns the work count. */

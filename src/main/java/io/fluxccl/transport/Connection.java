@@ -11,9 +11,10 @@ import java.util.concurrent.atomic.AtomicLong;
  * writing rank makes calls. The posts of one thread on a connection take effect in the order
  * posted.
  *
- * <p>Any thread may call any method. Where the order of {@link #write}, {@link #updateAndSync} and
- * {@link #beginFlush} matters, one thread at a time calls them. None of them waits for the peer. A
- * full transport blocks the caller until it has room or the connection has failed.
+ * <p>Any thread may call any method. If the order of {@link #write}, {@link #updateAndSync} and
+ * {@link #beginFlush} matters, call them on one thread at a time. None of them waits for the peer.
+ * If the transport's queue is full, they block until it has a free entry or the connection has
+ * failed.
  *
  * <p>A connection that fails stays failed: posts throw {@link #failure()}, and flushes complete
  * with it.

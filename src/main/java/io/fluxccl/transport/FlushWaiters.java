@@ -62,7 +62,7 @@ public final class FlushWaiters {
     admit();
     int ended = 0;
     // A thread takes its ticket before it adds its waiter, so tickets may be slightly out of order:
-    // a waiter behind a later ticket is completed when that one is, which is soon.
+    // a waiter queued after a later ticket completes together with that one, soon.
     for (Waiter first = waiting.peek();
         first != null && (first.ticket() <= flushed || first.future().isDone());
         first = waiting.peek()) {

@@ -10,9 +10,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.function.Function;
 
 /**
- * Reads a message that {@link WireWriter} wrote, and trusts nothing in it: each field is checked
- * against the end of the message and its own limits before anything is allocated. The first problem
- * throws the error that the creator of the reader makes of it. Not thread-safe.
+ * Reads a message that {@link WireWriter} wrote, and validates it: each field is checked against
+ * the end of the message and its own limits before memory is allocated. The first problem throws an
+ * error, which the function of the reader's creator makes. Not thread-safe.
  */
 public final class WireReader {
   private final ByteBuffer in;
@@ -23,15 +23,15 @@ public final class WireReader {
    *
    * @param bytes the message; not copied
    * @param malformed makes the error of a problem such as {@code "version=3, expected 1"}; it adds
-   *     whose message this is
+   *     the source of the message
    */
   public WireReader(byte[] bytes, Function<String, FluxCclException> malformed) {
     this(ByteBuffer.wrap(bytes), malformed);
   }
 
   /**
-   * Returns a reader of a message of a peer, whose first problem is a {@link TransportFailure} of
-   * that peer.
+   * Returns a reader of a peer's message. Its first problem throws a {@link TransportFailure} that
+   * names the peer.
    *
    * @param bytes the message; not copied
    * @param what the message is, for example {@code RDMA endpoint}
@@ -102,7 +102,7 @@ public final class WireReader {
     return value == 1;
   }
 
-  /** Reads exactly so many bytes. */
+  /** Reads exactly {@code length} bytes. */
   public byte[] raw(String field, int length) {
     need(length, field);
     byte[] bytes = new byte[length];
@@ -110,24 +110,27 @@ public final class WireReader {
     return bytes;
   }
 
-  /** Reads bytes behind their length, and refuses more than {@code most} of them. */
+  /** Reads a length and then that number of bytes; refuses a length above {@code most}. */
   public byte[] bytes(String field, int most) {
     int length = int32(field);
     check(length >= 0 && length <= most, field, "length " + length + ", expected at most " + most);
     return raw(field, length);
   }
 
-  /** Reads a string behind its length, and refuses more than {@code mostBytes} bytes. */
+  /**
+   * Reads a length and then a string of that number of bytes; refuses a length above {@code
+   * mostBytes}.
+   */
   public String string(String field, int mostBytes) {
     return new String(bytes(field, mostBytes), StandardCharsets.UTF_8);
   }
 
-  /** Returns how many bytes are left. */
+  /** Returns the number of bytes left. */
   public int remaining() {
     return in.remaining();
   }
 
-  /** Refuses bytes behind the last field. */
+  /** Refuses bytes after the last field. */
   public void end() {
     check(!in.hasRemaining(), "end", in.remaining() + " bytes too many");
   }
@@ -136,7 +139,7 @@ public final class WireReader {
    * Refuses the message unless a condition of its format holds.
    *
    * @param field that is wrong
-   * @param found what it is, and what was expected
+   * @param found the value found, and the expected one
    */
   public void check(boolean condition, String field, String found) {
     if (!condition) {

@@ -65,12 +65,12 @@ public final class WireWriter {
     return this;
   }
 
-  /** Writes bytes behind their length (32 bits). */
+  /** Writes the length of bytes (32 bits), and then the bytes. */
   public WireWriter bytes(byte[] bytes) {
     return int32(bytes.length).raw(bytes);
   }
 
-  /** Writes a string in UTF-8 behind its length in bytes (32 bits). */
+  /** Writes the length of a string in UTF-8 bytes (32 bits), and then the string. */
   public WireWriter string(String text) {
     return bytes(text.getBytes(StandardCharsets.UTF_8));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * The one reader and writer of the library's own wire formats: little-endian, bounds-checked,
- * versioned. And a view of raw memory as bytes. Imports the root package only.
+ * versioned. Also a view of raw memory as bytes. Imports only the root package.
  */
 @Experimental
 package io.fluxccl.wire;

@@ -29,14 +29,14 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout.ThreadMode;
 
-/** What every bootstrap does, whatever carries its messages. */
+/** The contract of all bootstraps, over any transport of messages. */
 @org.junit.jupiter.api.Timeout(value = 60, threadMode = ThreadMode.SEPARATE_THREAD)
 abstract class BootstrapContract {
   static final int LIMIT = 1 << 16;
 
   private final List<Bootstrap> open = Collections.synchronizedList(new ArrayList<>());
 
-  /** Ranks that are set up, with a message limit of {@link #LIMIT}. */
+  /** Returns ranks that are set up, with a message limit of {@link #LIMIT}. */
   abstract List<? extends Bootstrap> makeGroup(int nRanks);
 
   /** Ends a rank as if its process had died. */
@@ -105,7 +105,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldKeepGathersApartWhenSeveralAreUnderWay() {
+  void shouldKeepConcurrentGathersApart() {
     List<? extends Bootstrap> ranks = group(3);
     List<CompletableFuture<List<byte[]>>> first =
         onAll(ranks, each -> each.allGather(bytes("a" + each.rank()), soon()));
@@ -116,7 +116,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldExchangeByTagWhenRanksBeginInDifferentOrders() {
+  void shouldExchangeByTagIfRanksStartInDifferentOrders() {
     List<? extends Bootstrap> ranks = group(3);
     List<CompletableFuture<List<byte[]>>> ones = new ArrayList<>();
     List<CompletableFuture<List<byte[]>>> twos = new ArrayList<>();
@@ -162,7 +162,7 @@ abstract class BootstrapContract {
       assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("ranks [1, 3]");
       assertThat(late.rank()).isEqualTo(1);
     }
-    // The leader has given up, and its word has come before those who are late.
+    // The leader has timed out; its notice arrived before the late ranks called.
     FluxCclException told = failureOf(ranks.get(1).barrier(soon()));
     assertThat(told).isInstanceOf(Timeout.class).hasMessageContaining("ranks [1, 3]");
     FluxCclException leaderless = failureOf(ranks.get(2).barrier(in(200)));
@@ -202,7 +202,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldDeliverToReceiversInTheirOrderWhenTheyCameFirst() {
+  void shouldDeliverInReceiveOrderIfReceivesWerePostedFirst() {
     List<? extends Bootstrap> ranks = group(2);
     CompletableFuture<byte[]> one = ranks.get(1).recv(0, 3, soon());
     CompletableFuture<byte[]> two = ranks.get(1).recv(0, 3, soon());
@@ -241,7 +241,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldStayInStepWithTheOthersWhenAnOperationIsRefused() {
+  void shouldStayInSequenceIfAnOperationIsRefused() {
     List<? extends Bootstrap> ranks = group(2);
     Bootstrap refused = ranks.get(0);
     Bootstrap other = ranks.get(1);
@@ -261,7 +261,7 @@ abstract class BootstrapContract {
     inVain.forEach(waiting -> assertThat(failureOf(waiting)).isInstanceOf(Timeout.class));
 
     CompletableFuture<Void> early = refused.barrier(soon());
-    // What the other sends after its gathers arrives after them.
+    // Messages sent after the gathers arrive after them.
     await(other.send(0, 9, new byte[1], soon()));
     await(refused.recv(1, 9, soon()));
     assertThat(early).isNotDone();
@@ -273,10 +273,10 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldHoldTheBarrierUntilTheLastHasCome() {
+  void shouldHoldTheBarrierUntilTheLastRankEnters() {
     List<? extends Bootstrap> ranks = group(4);
     List<CompletableFuture<Void>> early = onAll(ranks.subList(0, 3), each -> each.barrier(soon()));
-    // What rank 3 sends before it comes arrives before any of the others passes.
+    // Messages that rank 3 sends before it enters arrive before any other rank passes.
     for (int rank = 0; rank < 3; rank++) {
       await(ranks.get(3).send(rank, 9, new byte[1], soon()));
       await(ranks.get(rank).recv(3, 9, soon()));
@@ -317,7 +317,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldKnowWhoSharesTheHostAndTheProcess() {
+  void shouldReportRanksOfOneHostAndProcess() {
     List<? extends Bootstrap> ranks = group(3);
     for (Bootstrap each : ranks) {
       assertThat(each.nRanksPerNode()).isEqualTo(3);
@@ -329,7 +329,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldWorkAlone() {
+  void shouldCompleteOperationsOfASingleRank() {
     Bootstrap alone = group(1).get(0);
     assertThat(await(alone.allGather(bytes("a"), soon()))).containsExactly(bytes("a"));
     await(alone.barrier(soon()));
@@ -353,7 +353,7 @@ abstract class BootstrapContract {
     }
     assertThat(Duration.ofNanos(System.nanoTime() - start))
         .isGreaterThanOrEqualTo(Duration.ofMillis(490));
-    // Nobody else is harmed, and the receive that gave up took nothing.
+    // Other operations still work, and the timed-out receive has taken no message.
     ranks.get(2).send(0, 5, bytes("late"), soon());
     assertThat(await(ranks.get(0).recv(2, 5, soon()))).isEqualTo(bytes("late"));
     await(ranks.get(2).barrier(in(100)).exceptionally(late -> null));
@@ -371,7 +371,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldLetOthersGatherWhenOneCancelsItsOwn() {
+  void shouldCompleteAGatherOnOtherRanksIfOneCancels() {
     List<? extends Bootstrap> ranks = group(4);
     List<CompletableFuture<List<byte[]>>> all =
         onAll(ranks.subList(0, 3), each -> each.allGather(bytes("" + each.rank()), soon()));
@@ -399,7 +399,7 @@ abstract class BootstrapContract {
       FluxCclException reason = await(ranks.get(rank).failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(2);
-      // New operations fail at once, whomever they concern.
+      // New operations with any peer fail at once.
       assertThat(failureOf(ranks.get(rank).send(rank, 0, new byte[0], soon())).rank()).isEqualTo(2);
       assertThat(failureOf(ranks.get(rank).allGather(new byte[0], soon())).rank()).isEqualTo(2);
     }
@@ -420,7 +420,7 @@ abstract class BootstrapContract {
   void shouldNoticeADeathAfterTheRootAndOthersHaveLeft() {
     List<? extends Bootstrap> ranks = group(6);
     await(onAll(ranks, each -> each.barrier(soon())));
-    // With 0, 2 and 4 gone no two of the rest are neighbours in the ring of all.
+    // After ranks 0, 2 and 4 have left, no two remaining ranks are neighbours in the ring.
     for (int rank : new int[] {0, 2, 4}) {
       await(ranks.get(rank).closeAsync());
     }
@@ -457,7 +457,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldNotLetAnybodyCompleteTheFailure() {
+  void shouldNotLetCallersCompleteTheFailure() {
     List<? extends Bootstrap> ranks = group(2);
     CompletableFuture<FluxCclException> failure = ranks.get(0).failure();
     failure.cancel(true);
@@ -467,7 +467,7 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldStillReceiveWhatALeavingRankHasSent() {
+  void shouldDeliverMessagesThatADepartedRankSent() {
     List<? extends Bootstrap> ranks = group(3);
     await(onAll(ranks, each -> each.barrier(soon())));
     CompletableFuture<byte[]> first = ranks.get(0).recv(2, 1, soon());
@@ -526,13 +526,13 @@ abstract class BootstrapContract {
   }
 
   @Test
-  void shouldNeverTakeLeavingForFailure() {
+  void shouldNotReportDeparturesAsFailures() {
     for (int round = 0; round < Rounds.of(10, 50); round++) {
       List<? extends Bootstrap> ranks = makeGroup(4);
       List<CompletableFuture<FluxCclException>> failures =
           ranks.stream().map(Bootstrap::failure).collect(Collectors.toList());
-      // Each leaves as soon as it has passed, while others may be about to; odd rounds: all at
-      // once.
+      // In even rounds each rank leaves as soon as it has passed the barrier; in odd rounds all
+      // ranks leave at once.
       List<CompletableFuture<Void>> passed = onAll(ranks, each -> each.barrier(soon()));
       if (round % 2 == 1) {
         await(passed);

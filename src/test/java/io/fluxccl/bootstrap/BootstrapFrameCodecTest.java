@@ -118,7 +118,7 @@ class BootstrapFrameCodecTest {
   }
 
   @Property(tries = 500)
-  void shouldReadWhatItWrote(@ForAll("frames") BootstrapFrame frame) {
+  void shouldDecodeEncodedFrames(@ForAll("frames") BootstrapFrame frame) {
     byte[] bytes = encode(frame);
     BootstrapFrame read =
         BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes, 4, bytes.length - 4));
@@ -168,7 +168,7 @@ class BootstrapFrameCodecTest {
   }
 
   @Property(tries = 1000)
-  void shouldGiveAFrameOrTheTypedExceptionForAnyBytes(
+  void shouldDecodeAnyBytesOrThrowTheTypedException(
       @ForAll @Size(max = 300) byte[] bytes, @ForAll @IntRange(min = 0, max = 15) int type) {
     if (bytes.length > 0) {
       bytes[0] = (byte) type;
@@ -181,7 +181,7 @@ class BootstrapFrameCodecTest {
   }
 
   @Example
-  void shouldRefuseLengthsOverTheLimitBeforeTheBytesCome() {
+  void shouldRefuseInvalidLengthsBeforeThePayloadArrives() {
     for (int length : new int[] {Integer.MAX_VALUE, -1, 0, 257, Integer.MIN_VALUE}) {
       EmbeddedChannel channel = new EmbeddedChannel(new Frames.Decoder());
       assertThatThrownBy(() -> channel.writeInbound(Unpooled.buffer().writeInt(length)))

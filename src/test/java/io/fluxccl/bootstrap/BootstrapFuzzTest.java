@@ -12,7 +12,7 @@ import io.netty.channel.embedded.EmbeddedChannel;
 import io.netty.handler.codec.DecoderException;
 import java.nio.charset.StandardCharsets;
 
-/** Whatever a peer sends, reading it gives a value or the typed exception, and nothing else. */
+/** Decoding any bytes of a peer returns a value or throws the typed exception. */
 class BootstrapFuzzTest {
 
   @FuzzTest(maxDuration = "75s")
@@ -47,7 +47,7 @@ class BootstrapFuzzTest {
     }
   }
 
-  /** What the leader of a gather sends to another rank. */
+  /** Answers of a gather, from its leader to another rank. */
   @FuzzTest(maxDuration = "75s")
   void gatherAnswer(byte[] bytes) {
     try {
@@ -58,7 +58,7 @@ class BootstrapFuzzTest {
     }
   }
 
-  /** Frames that carry a code, of somebody who does not know the key. */
+  /** Frames with an authentication code from a sender without the key. */
   @FuzzTest(maxDuration = "75s")
   void authenticatedStream(byte[] bytes) {
     EmbeddedChannel channel = new EmbeddedChannel(new Frames.Decoder());

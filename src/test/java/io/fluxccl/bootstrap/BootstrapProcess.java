@@ -8,13 +8,13 @@ import java.time.Duration;
 import java.util.List;
 import java.util.stream.Collectors;
 
-/** A rank in a process of its own: gathers, says what it got, and does as it is told. */
+/** A rank in its own process: gathers, prints the result, and leaves as its argument says. */
 final class BootstrapProcess {
   private BootstrapProcess() {}
 
   /**
-   * @param args {@code gather}: gathers and leaves. {@code stay}: then waits for a message of tag 1
-   *     of rank 0 and leaves
+   * @param args {@code gather}: gathers and leaves. {@code stay}: also waits for a message with tag
+   *     1 from rank 0 before it leaves
    */
   public static void main(String[] args) {
     RankEnvironment environment = RankEnvironment.fromEnvironment();

@@ -78,7 +78,7 @@ class BootstrapProcessesTest {
   }
 
   @Test
-  void shouldMeetUnderMpirunWithNothingButItsEnvironment() throws Exception {
+  void shouldFormAJobFromTheEnvironmentOfMpirun() throws Exception {
     assumeTrue(
         Files.isExecutable(Path.of("/usr/bin/mpirun")),
         "no /usr/bin/mpirun here; install Open MPI to run this test");
@@ -100,9 +100,9 @@ class BootstrapProcessesTest {
 
   @Test
   @Tag("long")
-  void shouldMeetAsPodsOfAnIndexedJobWhoseNamesAreKnownLater() throws Exception {
+  void shouldFormAJobOfIndexedPodsIfTheirNamesResolveLater() throws Exception {
     Path names = Files.writeString(folder.resolve("names"), "127.0.0.1 localhost\n");
-    // Else Java remembers for 10 s that a name was unknown.
+    // Java would otherwise cache an unknown name for 10 s.
     Path security =
         Files.writeString(folder.resolve("security"), "networkaddress.cache.negative.ttl=0\n");
     String options = "-Djdk.net.hosts.file=" + names + " -Djava.security.properties=" + security;
@@ -144,7 +144,7 @@ class BootstrapProcessesTest {
   }
 
   @Test
-  void shouldNameAStoppedRankAndForgiveItWhenItGoesOn() throws Exception {
+  void shouldNameASuspendedRankUntilItResumes() throws Exception {
     String address = "127.0.0.1:" + TcpRanks.freePort();
     Process stopped = startRank(1, 3, address);
     startRank(2, 3, address);
@@ -160,7 +160,7 @@ class BootstrapProcessesTest {
       assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("heartbeat");
       assertThat(late.rank()).isEqualTo(1);
       assertThat(failureOf(rank0.barrier(in(50))).rank()).isEqualTo(1);
-      // This process stands still; the other one answers no more than before.
+      // This process is suspended; rank 1, which was silent before, gets no extra time.
       await(runAsync(() -> LockSupport.parkNanos(MILLISECONDS.toNanos(1000)), rank0.loop));
       await(runAsync(() -> {}, delayedExecutor(500, MILLISECONDS, rank0.loop)));
       assertThat(rank0.unresponsiveRank()).hasValue(1);
@@ -225,7 +225,7 @@ class BootstrapProcessesTest {
             "gather");
     assertThat(one.waitFor(100, TimeUnit.SECONDS)).isTrue();
     assertThat(one.exitValue()).isZero();
-    // With its last rank gone the root has ended too.
+    // After its last rank has left, the root has ended, too.
     Awaitility.await()
         .ignoreExceptions()
         .until(

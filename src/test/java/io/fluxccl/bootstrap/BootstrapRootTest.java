@@ -16,7 +16,7 @@ class BootstrapRootTest {
       new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
 
   @Test
-  void shouldEndWhenThoseThatCameGaveUpAndNobodyElseComes() {
+  void shouldCloseIfJoinedRanksGiveUpAndNoOthersJoin() {
     byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
     BootstrapRoot root =
         new BootstrapRoot(
@@ -26,7 +26,7 @@ class BootstrapRootTest {
     try (TcpBootstrap rank = TcpBootstrap.create(0, 2, hasty)) {
       assertThat(failureOf(rank.initialize(id)))
           .isInstanceOf(Timeout.class)
-          .hasMessageContaining("[1] had not come");
+          .hasMessageContaining("[1] did not register");
     }
     await(root.ended());
   }

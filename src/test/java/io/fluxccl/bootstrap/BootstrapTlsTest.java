@@ -37,7 +37,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The bootstrap behind TLS. */
+/** The bootstrap over TLS. */
 class BootstrapTlsTest {
   private static final BootstrapOptions OPTIONS =
       BootstrapOptions.builder()
@@ -71,7 +71,7 @@ class BootstrapTlsTest {
   }
 
   @Test
-  void shouldSayNothingToOneWithoutTls() throws IOException {
+  void shouldSendOnlyAnAlertToAClientWithoutTls() throws IOException {
     InetSocketAddress root =
         new InetSocketAddress(InetAddress.getLoopbackAddress(), TcpRanks.freePort());
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
@@ -80,7 +80,7 @@ class BootstrapTlsTest {
       ByteArrayOutputStream request = new ByteArrayOutputStream();
       request.writeBytes("GET / HTTP/1.1\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
       stranger.getOutputStream().write(request.toByteArray());
-      // From its alert a rank without TLS learns why.
+      // A rank without TLS recognizes the reason by this alert.
       assertThat(stranger.getInputStream().readAllBytes()).startsWith(0x15, 3, 3, 0, 2, 2, 70);
     }
     CompletableFuture<Void> second = ranks.get(1).initialize("127.0.0.1:" + root.getPort());
@@ -111,7 +111,7 @@ class BootstrapTlsTest {
                   try (SocketChannel rank = root.accept()) {
                     door.open(rank);
                   } catch (IOException e) {
-                    continue; // the rank tries again, or the test is over
+                    continue; // the rank reconnects, or the test has ended
                   }
                 }
               });
@@ -137,7 +137,7 @@ class BootstrapTlsTest {
         .hasMessageContaining("it does not use TLS and this rank does");
   }
 
-  /** One that accepts only certificates of an authority, which this rank has none of. */
+  /** The root accepts only certificates of an authority; this rank has no such certificate. */
   @Test
   void shouldNotWaitForTheLimitIfTheRootRefusesItsCertificate(@TempDir Path folder)
       throws Exception {
@@ -168,7 +168,7 @@ class BootstrapTlsTest {
   }
 
   @Test
-  void shouldNotBelieveARootThatIsSomebodyBetween(@TempDir Path folder) throws Exception {
+  void shouldRefuseAManInTheMiddle(@TempDir Path folder) throws Exception {
     InetSocketAddress root =
         new InetSocketAddress(InetAddress.getLoopbackAddress(), TcpRanks.freePort());
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
@@ -202,7 +202,7 @@ class BootstrapTlsTest {
     }
   }
 
-  /** Reads and passes on what two sides say, to each of them as the other. */
+  /** Relays all bytes of the two sides, and poses as the peer of each. */
   private static void relay(ServerSocketChannel between, Tls own, InetSocketAddress root) {
     while (between.isOpen()) {
       try (SocketChannel rank = between.accept();
@@ -221,7 +221,7 @@ class BootstrapTlsTest {
           open = pass(one, other, bytes) && pass(other, one, bytes);
         }
       } catch (IOException e) {
-        continue; // it tries again, until its time is over
+        continue; // the rank reconnects until it times out
       }
     }
   }

@@ -40,12 +40,12 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-/** A job of four goes on and succeeds while strangers knock at its doors. */
+/** A job of four ranks succeeds while unauthenticated clients connect to its ports. */
 @org.junit.jupiter.api.Timeout(60)
 class BootstrapTrustTest {
   private static final int N = 4;
 
-  /** A wrong secret is told after a quarter of it. */
+  /** Join timeout. A wrong secret is reported after a quarter of it. */
   private static final Duration LIMIT = Duration.ofSeconds(8);
 
   private final BootstrapOptions options =
@@ -72,7 +72,7 @@ class BootstrapTrustTest {
     await(onAll(ranks, TcpBootstrap::closeAsync));
   }
 
-  private void letTheLastComeAndSucceed() {
+  private void joinLastRankAndGather() {
     await(ranks.get(N - 1).initialize(address));
     await(early);
     await(onAll(ranks, each -> each.allGather(new byte[8], soon())));
@@ -99,7 +99,7 @@ class BootstrapTrustTest {
     InputStream in = socket.getInputStream();
     try {
       while (in.read() >= 0) {
-        // The greeting.
+        // Skips the challenge.
       }
     } catch (SocketException e) {
       assertThat(e).hasMessageContaining("reset");
@@ -124,43 +124,43 @@ class BootstrapTrustTest {
     say(door, ByteBuffer.allocate(8).putInt(Integer.MAX_VALUE).putInt(1).array());
     say(door, ByteBuffer.allocate(8).putInt(-1).putInt(1).array());
     say(door, ByteBuffer.allocate(8).putInt(0).putInt(1).array());
-    // Nobody is believed before the handshake: not that the job failed, not that a rank leaves.
+    // Before the handshake, frames that report a failure or a departure are ignored.
     say(door, encode(new Failed(ErrorCode.REMOTE_FAILURE, 1, "so they say")));
     say(door, encode(new Goodbye()));
     byte[] guess = new byte[32];
     say(door, encode(new Proof(LinkKind.ROOT, 3, N, -1, guess, guess)));
     say(door, encode(new Proof(LinkKind.PEER, 3, N, 0, guess, guess)));
-    // A greeting of another protocol, as long as a real one.
+    // A challenge of another protocol, with the length of a real one.
     byte[] greeting = encode(new Greeting(guess));
     greeting[6] ^= 1;
     say(door, greeting);
   }
 
   @Test
-  void shouldCloseStrangersAtTheRootAndGoOn() throws IOException {
+  void shouldDisconnectUnauthenticatedClientsAtTheRoot() throws IOException {
     attack(root);
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
     attack(root);
     await(onAll(ranks, each -> each.barrier(soon())));
   }
 
   @Test
-  void shouldCloseStrangersAtTheRanksAndGoOn() throws IOException {
-    letTheLastComeAndSucceed();
+  void shouldDisconnectUnauthenticatedClientsAtTheRanks() throws IOException {
+    joinLastRankAndGather();
     attack(ranks.get(1).member(2).address());
     await(onAll(ranks, each -> each.barrier(soon())));
     assertThat(ranks).noneMatch(each -> each.failure().isDone());
   }
 
-  /** The bound: a socket without a hello that is in the way is closed long before its limit. */
+  /** The bound: if sockets run out, one without a hello is closed long before its timeout. */
   @Tag("timed")
   @Test
-  void shouldDropTheOldestOfTooManyAndLetARankIn() throws IOException {
+  void shouldDropTheOldestPendingSocketIfThereAreTooMany() throws IOException {
     Socket first = knock(root);
     for (int i = 0; i < OpenFiles.pendingSockets() + 20; i++) {
       knock(root);
     }
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
     long start = System.nanoTime();
     assertCloses(first);
     assertThat(Duration.ofNanos(System.nanoTime() - start))
@@ -169,7 +169,7 @@ class BootstrapTrustTest {
 
   @Test
   @Tag("long")
-  void shouldCloseWhoDawdlesInTheHandshake() throws IOException {
+  void shouldDisconnectClientsThatStallInTheHandshake() throws IOException {
     List<Socket> dawdlers = new ArrayList<>();
     long start = System.nanoTime();
     for (int i = 0; i < 20; i++) {
@@ -177,7 +177,7 @@ class BootstrapTrustTest {
       dawdler.getOutputStream().write(0);
       dawdlers.add(dawdler);
     }
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
     for (Socket dawdler : dawdlers) {
       assertCloses(dawdler);
     }
@@ -187,7 +187,7 @@ class BootstrapTrustTest {
 
   @Test
   void shouldRefuseAWrongSecretAndNoSecret() {
-    // Refused long before the limit, at the same time.
+    // Both are refused long before the timeout.
     BootstrapOptions.Builder other = BootstrapOptions.builder().timeout(LIMIT);
     try (TcpBootstrap wrong = TcpBootstrap.create(3, N, other.secret(JobSecret.random()).build());
         TcpBootstrap without = TcpBootstrap.create(3, N, other.secret(null).build())) {
@@ -198,10 +198,10 @@ class BootstrapTrustTest {
             .hasMessageContaining(address + ": it refuses this rank's secret");
       }
     }
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
   }
 
-  /** A refusal has no proof: one that a stranger forged must not keep a rank from its job. */
+  /** A refusal is not authenticated, so a forged one must not prevent a rank from joining. */
   @Test
   void shouldJoinAfterARefusalThatWasForged() throws Exception {
     byte[] zeros = new byte[BootstrapFrameCodec.MAC_BYTES];
@@ -221,7 +221,7 @@ class BootstrapTrustTest {
         await(joined);
       }
     }
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
   }
 
   @Test
@@ -230,7 +230,7 @@ class BootstrapTrustTest {
       FluxCclException refused = failureOf(stranger.initialize(address));
       assertThat(refused).isInstanceOf(InvalidUsage.class).hasMessageContaining("gathers 4 ranks");
     }
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
   }
 
   @Test
@@ -239,7 +239,7 @@ class BootstrapTrustTest {
         CompletableFuture.supplyAsync(
             () -> Awaitility.await().until(() -> refusal(1), each -> each != null)));
     assertThat(refusal(1)).isEqualTo(Admission.DUPLICATE_RANK);
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
     assertThat(refusal(1)).isEqualTo(Admission.JOB_COMPLETE);
   }
 
@@ -248,10 +248,10 @@ class BootstrapTrustTest {
     for (int rank : new int[] {-1, N, Integer.MAX_VALUE, Integer.MIN_VALUE}) {
       Awaitility.await().until(() -> refusal(rank) == Admission.RANK_OUT_OF_RANGE);
     }
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
   }
 
-  /** What the root says to one that knows the secret; null when it can't be reached. */
+  /** Returns the root's answer to an authenticated rank; null if it can't be reached. */
   private Admission refusal(int rank) {
     CompletableFuture<Admission> said = new CompletableFuture<>();
     SharedEventLoop thread = SharedEventLoop.acquire();
@@ -286,7 +286,7 @@ class BootstrapTrustTest {
 
   @Test
   void shouldAskForASecretWhereOthersCanConnect() {
-    letTheLastComeAndSucceed();
+    joinLastRankAndGather();
     InetAddress reachable = NetworkAddresses.reachable();
     assumeTrue(!reachable.isLoopbackAddress(), "only loopback here");
     String open = new RootAddressText(reachable, TcpRanks.freePort()).toString();

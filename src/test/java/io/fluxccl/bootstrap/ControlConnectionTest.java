@@ -27,9 +27,9 @@ class ControlConnectionTest {
   private static final Member MEMBER =
       new Member(new InetSocketAddress(InetAddress.getLoopbackAddress(), 1), 1, 1);
 
-  /** That the last rank has come, and that this one leaves, may cross. */
+  /** The member list and the leave notice may be in flight at the same time. */
   @Test
-  void shouldIgnoreThatAllHaveComeOnceItSaidGoodbye() {
+  void shouldIgnoreTheMemberListAfterItsLeaveNotice() {
     try (TcpBootstrap rank = TcpBootstrap.create(0, 2, BootstrapOptions.defaults())) {
       LateRoot root = new LateRoot();
       rank.initialize(UniqueId.of(root.open(rank), SECRET));
@@ -49,7 +49,7 @@ class ControlConnectionTest {
     }
   }
 
-  /** Says that all have come only when it hears the goodbye. */
+  /** A root that sends the member list only when it receives the leave notice. */
   private static final class LateRoot extends Gate {
     final CompletableFuture<Void> registered = new CompletableFuture<>();
 

@@ -25,7 +25,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** A job without a secret, to whose root another process connects all the time. */
+/** A job without a secret while another process floods its root with connections. */
 @Timeout(90)
 class FloodTest {
   private static final int RANKS = 3;
@@ -39,14 +39,14 @@ class FloodTest {
   /** The bound: with the flood a barrier takes at most 150 ms on average. */
   @Tag("timed")
   @Test
-  void shouldServeItsRanksWhileManyProveThemselvesWithoutASecret() throws Exception {
+  void shouldServeItsRanksDuringAFloodOfConnections() throws Exception {
     BootstrapOptions options = BootstrapOptions.builder().secret(null).build();
     String address = "127.0.0.1:" + TcpRanks.freePort();
     List<TcpBootstrap> ranks = TcpRanks.byAddress(RANKS, options, address);
     List<Socket> idle = new ArrayList<>();
     try (ServerSocket others = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
         ProcessRank flood = TestJvms.start(Flood.class, address)) {
-      // They make the kernel's tables long, which the root reads to learn whose a connection is.
+      // They lengthen the kernel's socket tables, in which the root looks up owners.
       connect(others, idle);
       assertThat(flood.readLine()).isEqualTo("flooding");
       Duration best = barriers(ranks);
@@ -79,7 +79,7 @@ class FloodTest {
     }
   }
 
-  /** Another process of the same user, which knows all that a rank without a secret knows. */
+  /** Another process of the same user, which can authenticate like a rank without a secret. */
   static final class Flood {
     private static final AtomicInteger ANSWERS = new AtomicInteger();
 
@@ -108,7 +108,7 @@ class FloodTest {
             System.out.println("flooding");
           }
         } catch (IOException e) {
-          continue; // it had too many
+          continue; // the root has dropped this connection
         }
       }
     }

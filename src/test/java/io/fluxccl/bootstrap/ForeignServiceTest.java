@@ -56,7 +56,7 @@ class ForeignServiceTest {
                   service.serve(socket);
                 }
               } catch (IOException e) {
-                // The test is over.
+                // The test has ended.
               }
             },
             "foreign-service");
@@ -77,7 +77,7 @@ class ForeignServiceTest {
   }
 
   @Test
-  void shouldSayBeforeTheTimeLimitThatAnotherServiceAnswers() throws Exception {
+  void shouldReportAForeignServiceBeforeTheTimeout() throws Exception {
     byte[] banner = "SSH-2.0-OpenSSH_9.6p1\r\n".getBytes(StandardCharsets.US_ASCII);
     String address = addressOf(saying(banner));
     assertThat(join(address, Duration.ofSeconds(8)))
@@ -97,8 +97,8 @@ class ForeignServiceTest {
   }
 
   @Test
-  void shouldSayThatAServiceAcceptsAndDoesNotAnswer() throws Exception {
-    // In the long run beyond the limit of a single attempt.
+  void shouldReportAServiceThatAcceptsButDoesNotAnswer() throws Exception {
+    // Under -Plong it exceeds the timeout of a single attempt.
     Duration limit = Duration.ofMillis(Rounds.of(2000, 6000));
     assertThat(join(addressOf(socket -> {}), limit))
         .isInstanceOf(Timeout.class)
@@ -107,7 +107,7 @@ class ForeignServiceTest {
   }
 
   @Test
-  void shouldSayThatAServiceAcceptsAndCloses() throws Exception {
+  void shouldReportAServiceThatAcceptsAndCloses() throws Exception {
     assertThat(join(addressOf(Socket::close), Duration.ofSeconds(2)))
         .isInstanceOf(Timeout.class)
         .hasMessageContaining("closes them without a greeting; is another service at this port?");
@@ -144,7 +144,7 @@ class ForeignServiceTest {
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
     lines.start();
     logger.addAppender(lines);
-    logger.setLevel(Level.DEBUG); // the second such line within a minute
+    logger.setLevel(Level.DEBUG); // repeated lines within a minute are logged at debug level
     int port = TcpRanks.freePort();
     try (TcpBootstrap root = TcpBootstrap.create(0, 2, BootstrapOptions.defaults())) {
       root.initialize("127.0.0.1:" + port);

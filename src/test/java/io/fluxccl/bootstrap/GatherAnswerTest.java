@@ -22,7 +22,7 @@ class GatherAnswerTest {
   }
 
   @Test
-  void shouldReadWhatItWrites() {
+  void shouldDecodeEncodedAnswers() {
     Blocks blocks =
         (Blocks) read(new Blocks(List.of(new byte[] {7}, new byte[0])).toMessage().bytes());
     assertThat(blocks.blocks()).containsExactly(new byte[] {7}, new byte[0]);

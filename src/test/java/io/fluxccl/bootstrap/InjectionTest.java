@@ -26,7 +26,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Somebody on the path between a rank and the root adds bytes to their connection. */
+/** An attacker on the path between a rank and the root injects bytes into their connection. */
 @org.junit.jupiter.api.Timeout(60)
 class InjectionTest {
   private final BootstrapOptions options =
@@ -41,7 +41,7 @@ class InjectionTest {
   private Socket toRank;
   private Socket toRoot;
 
-  /** What the root has sent last. */
+  /** The latest bytes that the root has sent. */
   private volatile byte[] last = {};
 
   private void join() throws IOException {
@@ -76,7 +76,7 @@ class InjectionTest {
                   }
                 }
               } catch (IOException closed) {
-                // One of them has reset its connection, or the test is over.
+                // A side has reset its connection, or the test has ended.
               } finally {
                 end(to);
               }
@@ -86,7 +86,7 @@ class InjectionTest {
     thread.start();
   }
 
-  /** A plain end: to close the socket with bytes that are unread would be a reset. */
+  /** Shuts the output down; closing a socket with unread bytes would reset it. */
   private static void end(Socket to) {
     try {
       to.shutdownOutput();
@@ -116,7 +116,7 @@ class InjectionTest {
 
   @ParameterizedTest
   @ValueSource(booleans = {true, false})
-  void shouldBelieveNoFrameThatWasAdded(boolean atRoot) throws IOException {
+  void shouldDisconnectIfAFrameIsInjected(boolean atRoot) throws IOException {
     join();
     Failed forged = new Failed(ErrorCode.ABORTED, 0, "the attacker says so");
     send(atRoot ? toRoot : toRank, TcpRanks.encode(forged));
@@ -126,7 +126,7 @@ class InjectionTest {
 
   @ParameterizedTest
   @ValueSource(booleans = {true, false})
-  void shouldBelieveNoFrameThatIsSentAgainOrBack(boolean back) throws IOException {
+  void shouldDisconnectIfAFrameIsReplayedOrReflected(boolean back) throws IOException {
     join();
     last = new byte[0];
     Awaitility.await().until(() -> last.length > 0); // a heartbeat

@@ -29,7 +29,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Asking ranks what they do, from outside and from inside of the job. */
+/** Dumps of a job, requested from outside and from inside of the job. */
 @Timeout(60)
 class InquiryTest {
   private static final Duration LIMIT = Duration.ofSeconds(10);
@@ -91,20 +91,20 @@ class InquiryTest {
   }
 
   @Test
-  void shouldNotTakeItsOwnDelayForSilence() throws Exception {
+  void shouldNotReportPeersSilentAfterItsOwnDelay() throws Exception {
     form(2);
     Duration little = Duration.ofMillis(200);
     ranks.get(1).close();
     SharedEventLoop thread = SharedEventLoop.acquire();
     CompletableFuture<JobDump> asked = ranks.get(0).dump(false, little);
-    // As classes do that are loaded for the first time.
+    // Delays the thread as long as class loading may.
     thread.loop().submit(() -> LockSupport.parkNanos(3 * little.toNanos())).get();
     thread.leave();
     assertThat(asked.join().silent()).containsExactly(1);
   }
 
   @Test
-  void shouldSayThatTheThreadDoesNotAnswer() throws Exception {
+  void shouldTimeOutIfTheBootstrapThreadDoesNotAnswer() throws Exception {
     form(1);
     ranks.get(0).close();
     await().until(ranks.get(0).loop::isTerminated);
@@ -117,7 +117,7 @@ class InquiryTest {
   }
 
   @Test
-  void shouldTellNothingWithoutTheSecret() throws Exception {
+  void shouldRefuseADumpIfTheSecretDiffers() throws Exception {
     form(2);
     assertThatThrownBy(() -> byAddress(JobSecret.random()))
         .hasCauseInstanceOf(InvalidUsage.class)
@@ -126,7 +126,7 @@ class InquiryTest {
   }
 
   @Test
-  void shouldNameRanksThatHaveNotCome() throws Exception {
+  void shouldNameMissingRanksDuringSetup() throws Exception {
     address = "127.0.0.1:" + Ports.reserved();
     join(0, 3);
     join(2, 3);
@@ -134,7 +134,7 @@ class InquiryTest {
         .untilAsserted(
             () ->
                 assertThatThrownBy(() -> byAddress(secret))
-                    .hasMessageContaining("is being set up; ranks that have not come: [1]"));
+                    .hasMessageContaining("is being set up; missing ranks: [1]"));
   }
 
   @Test
@@ -146,7 +146,7 @@ class InquiryTest {
   }
 
   @Test
-  void shouldSayThatARankHasLeft() throws Exception {
+  void shouldReportADepartedRank() throws Exception {
     form(3);
     ranks.get(2).close();
     JobDump dump = ranks.get(1).dump(true, LIMIT).join();
@@ -182,7 +182,7 @@ class InquiryTest {
     String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
     String number = namespace.replaceAll("\\D", "");
     Path stale = Files.write(folder.resolve(number + "-" + dead.pid() + "-1-1"), content);
-    // Of a container that shares the folder: that its process is not here says nothing.
+    // Of a container that shares the folder: its process may be alive in another namespace.
     Path foreign = Files.write(folder.resolve("1" + number + "-" + dead.pid() + "-1-1"), content);
     Path odd = Files.write(folder.resolve(number + "-" + ARABIC_DIGITS + "-1-1"), content);
     entries();
@@ -198,7 +198,7 @@ class InquiryTest {
 
   /** A reader that trusts these files hangs, runs out of memory or shows another job. */
   @Test
-  void shouldPassOverWhatIsNoFileOfItsUser() throws Exception {
+  void shouldIgnoreInvalidJobFiles() throws Exception {
     form(2);
     await().until(() -> own().size() == 1);
     Path folder = JobEntry.folder("self");
@@ -220,7 +220,7 @@ class InquiryTest {
           List.of(prefix.split("-")[0] + "-", prefix, prefix + "-2", prefix + "-x-1")) {
         placed.add(Files.write(folder.resolve(odd), own().get(0).encode()));
       }
-      // Of another process than its name says.
+      // Its content names another process than its file name.
       JobEntry one = own().get(0);
       JobEntry lie = new JobEntry(1, one.root(), one.key(), one.members());
       placed.add(Files.write(folder.resolve(prefix + "-2-6"), lie.encode()));
@@ -233,7 +233,7 @@ class InquiryTest {
   }
 
   @Test
-  void shouldPassOverAFileOfAnotherUser() throws Exception {
+  void shouldIgnoreAJobFileOfAnotherUser() throws Exception {
     form(1);
     await().until(() -> own().size() == 1);
     Path folder = JobEntry.folder("self");
@@ -260,7 +260,7 @@ class InquiryTest {
   }
 
   @Test
-  void shouldLetNobodyJoinWithTheKeyOfInquiries() throws Exception {
+  void shouldDeriveADumpKeyThatCannotJoin() throws Exception {
     form(2);
     await().until(() -> own().size() == 1);
     SessionKey key = own().get(0).key();

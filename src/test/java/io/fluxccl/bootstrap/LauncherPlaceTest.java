@@ -14,14 +14,14 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What launchers' variables say together, and the node lists of Slurm. */
+/** Variables of several launchers at once, and the node lists of Slurm. */
 class LauncherPlaceTest {
   private static final Map<String, String> OPEN_MPI = place("OMPI_COMM_WORLD_", 0, 4);
   private static final Map<String, String> TORCHRUN =
       Map.of(
           "RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "node1.example", "MASTER_PORT", "29400");
 
-  /** Variables that a batch script has, too. */
+  /** Variables that are set in a batch script, too. */
   private static final Map<String, String> SCRIPT = Map.of("SLURM_NTASKS", "8");
 
   private static Map<String, String> place(String prefix, int rank, int size) {
@@ -55,7 +55,7 @@ class LauncherPlaceTest {
   }
 
   @Test
-  void shouldRefuseMpiVariablesThatContradictThoseOfTorchrun() {
+  void shouldRefuseMpiVariablesThatContradictTorchrun() {
     assertThatThrownBy(() -> read(OPEN_MPI, TORCHRUN))
         .isInstanceOf(InvalidUsage.class)
         .hasMessage(
@@ -68,7 +68,7 @@ class LauncherPlaceTest {
   }
 
   @Test
-  void shouldRefuseMpiVariablesThatContradictThoseOfASlurmStep() {
+  void shouldRefuseMpiVariablesThatContradictASlurmStep() {
     assertThatThrownBy(() -> read(OPEN_MPI, slurm(1, 4, 2)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining(
@@ -82,7 +82,7 @@ class LauncherPlaceTest {
   }
 
   @Test
-  void shouldRefuseOtherVariablesThatContradictThoseOfAPod() {
+  void shouldRefuseTorchrunVariablesThatContradictAPod() {
     Map<String, String> pod = Map.of("JOB_COMPLETION_INDEX", "1", "FLUXCCL_NRANKS", "3");
     assertThatThrownBy(() -> read(pod, TORCHRUN))
         .isInstanceOf(InvalidUsage.class)
@@ -91,7 +91,7 @@ class LauncherPlaceTest {
   }
 
   @Test
-  void shouldRefuseVariablesOfASecondLauncherThatMakeNoSense() {
+  void shouldRefuseInvalidVariablesOfASecondLauncher() {
     assertThatThrownBy(() -> read(OPEN_MPI, place("PMI_", 4, 4)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessage("PMI_RANK=4 is out of range: 0 to 3");
@@ -137,7 +137,7 @@ class LauncherPlaceTest {
   @Test
   void shouldReadAStepOfSlurmWithASingleComponent() {
     assertThat(read(slurm(1, 4, 2), Map.of("SLURM_HET_SIZE", "1")).rank()).isEqualTo(1);
-    // The batch script is no rank.
+    // The batch script is not a rank.
     Map<String, String> script = Map.of("SLURM_PROCID", "0", "SLURM_HET_SIZE", "2");
     assertThat(read(script).launched()).isFalse();
     Map<String, String> own = Map.of("FLUXCCL_RANK", "2", "FLUXCCL_NRANKS", "3");
@@ -162,7 +162,7 @@ class LauncherPlaceTest {
         "tux[1-2,5].x.org tux1.x.org",
         "n[00000000001-00000000002] n00000000001"
       })
-  void shouldMeetAtTheFirstHostOfAListOfSlurm(String list, String host) {
+  void shouldUseTheFirstHostOfASlurmNodeList(String list, String host) {
     RankEnvironment read = read(slurm(0, 4, 2), Map.of("SLURM_STEP_NODELIST", list));
     assertThat(RootAddress.parse(read.address().get()).host()).isEqualTo(host);
   }

@@ -33,7 +33,7 @@ class LocalBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldRefuseAGroupOfNobody() {
+  void shouldRefuseAnEmptyGroup() {
     assertThatThrownBy(() -> LocalBootstrap.group(0)).isInstanceOf(InvalidUsage.class);
   }
 }

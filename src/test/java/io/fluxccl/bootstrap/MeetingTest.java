@@ -26,7 +26,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What {@code GenerationsTest} does not reach. */
+/** Cases of a rendezvous that {@code GenerationsTest} does not cover. */
 @Timeout(120)
 class MeetingTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -48,7 +48,7 @@ class MeetingTest {
   }
 
   @Test
-  void shouldRefuseToBeAttendedAfterItsThreadHasEnded() {
+  void shouldRefuseToJoinAfterItsThreadHasEnded() {
     Meeting meeting = meeting("127.0.0.1:" + port, 2);
     CompletableFuture<Membership> before = attend(meeting);
     meeting.close();
@@ -75,7 +75,7 @@ class MeetingTest {
   }
 
   @Test
-  void shouldSayBeforeTheLimitThatTheSecretIsWrong() {
+  void shouldReportAWrongSecretBeforeTheTimeout() {
     String address = "127.0.0.1:" + port;
     try (Meeting host = meeting(address, 2)) {
       CompletableFuture<Membership> waiting = attend(host);
@@ -96,10 +96,10 @@ class MeetingTest {
   }
 
   @Test
-  void shouldBeginNoGenerationThatItLeaves() {
+  void shouldFormNoGenerationWithADepartingHost() {
     List<Meeting> meetings = meetOf(3);
     List<Membership> first = attendAll(meetings, List.of());
-    meetings.get(0).close(); // came first, and hosts
+    meetings.get(0).close(); // joined first, and is the host
     List<Membership> second = attendAll(meetings.subList(1, 3), first.subList(1, 3));
     assertThat(second).extracting(Membership::generation).containsExactly(2L, 2L);
     assertThat(second.get(0).previousRanks()).containsExactly(1, 2);
@@ -109,7 +109,7 @@ class MeetingTest {
   }
 
   @Test
-  void shouldWaitForAMemberThatIsConnectedAndLateAndLeaveNothing() {
+  void shouldWaitForALateConnectedMemberWithoutLeaks() {
     ResourceLeaks before = ResourceLeaks.snapshot();
     List<Meeting> meetings = meetOf(3);
     List<Membership> first = attendAll(meetings, List.of());
@@ -120,11 +120,11 @@ class MeetingTest {
     assertThat(attend(meetings.get(2), first.get(2))).succeedsWithin(LONG);
     assertThat(zero.join().nRanks()).isEqualTo(3);
     meetings.forEach(Meeting::close);
-    before.assertNone(LONG); // also not the root of the first generation, to which nobody came
+    before.assertNone(LONG); // also none of the first root, which no rank joined
   }
 
   @Test
-  void shouldReleaseThePortWheneverItIsClosed() {
+  void shouldReleaseThePortIfClosedAtAnyTime() {
     int rounds = Rounds.of(25, 100);
     for (int i = 0; i < rounds; i++) {
       Meeting meeting = meeting("127.0.0.1:" + port, i % 2 + 1);
@@ -135,7 +135,7 @@ class MeetingTest {
     }
   }
 
-  /** Meetings of which a generation after the first needs one rank only; the first one hosts. */
+  /** Creates clients whose later generations need only one rank; the first one hosts. */
   private List<Meeting> meetOf(int nRanks) {
     List<Meeting> meetings = new ArrayList<>();
     for (int rank = 0; rank < nRanks; rank++) {
@@ -149,7 +149,7 @@ class MeetingTest {
     return meeting.attend(previous, OptionalInt.empty(), Deadline.after(LONG));
   }
 
-  /** Lets all attend and returns the generation's members in their order. */
+  /** Joins all clients and returns the members of the generation in rank order. */
   private List<Membership> attendAll(List<Meeting> meetings, List<Membership> previous) {
     List<CompletableFuture<Membership>> all = new ArrayList<>();
     for (int i = 0; i < meetings.size(); i++) {

@@ -94,7 +94,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldDeriveTheSameLoopbackAddressForAllRanksOfAnOpenMpiJob() {
+  void shouldDeriveOneLoopbackAddressForAllRanksOfAnOpenMpiJob() {
     RankEnvironment read = RankEnvironment.from(OPEN_MPI);
     assertThat(read.rank()).isEqualTo(3);
     assertThat(read.localRank()).hasValue(3);
@@ -129,7 +129,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldReadSlurmAndMeetAtTheFirstHost() {
+  void shouldReadSlurmVariablesAndUseTheFirstHost() {
     RankEnvironment read = RankEnvironment.from(SLURM);
     assertThat(read.rank()).isEqualTo(5);
     assertThat(read.localRank()).hasValue(1);
@@ -144,7 +144,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldTakeABatchScriptOfSlurmForNoRankOfItsSteps() {
+  void shouldNotTreatASlurmBatchScriptAsARank() {
     RankEnvironment read =
         RankEnvironment.from(Map.of("SLURM_JOB_ID", "7", "SLURM_PROCID", "0", "SLURM_NTASKS", "8"));
     assertThat(read.launched()).isFalse();
@@ -152,20 +152,20 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldMeetWhereSlurmSaysWhenItSetsTheVariablesOfPmiAsWell() {
+  void shouldUseSlurmsAddressIfPmiVariablesAreSetToo() {
     Map<String, String> pmi2 = with(SLURM, "PMI_RANK", "5", "PMI_SIZE", "8");
     assertThat(RankEnvironment.from(pmi2)).isEqualTo(RankEnvironment.from(SLURM));
   }
 
   @Test
-  void shouldReadAnIndexedJobOfKubernetesAndMeetAtItsFirstPod() {
+  void shouldReadAKubernetesIndexedJobAndUseItsFirstPod() {
     RankEnvironment read = RankEnvironment.from(KUBERNETES);
     assertThat(read.rank()).isEqualTo(2);
     assertThat(read.nRanks()).isEqualTo(4);
     assertThat(read.address()).hasValue("train-0.train:29500");
     assertThat(RankEnvironment.from(with(KUBERNETES, "FLUXCCL_ADDR", "a-0.b:1")).address())
         .hasValue("a-0.b:1");
-    // Of another form: the pod has its node's name, or a name that was cut.
+    // The host name is not the pod's name, but its node's or a truncated one.
     RankEnvironment other = RankEnvironment.from(with(KUBERNETES, "HOSTNAME", "node12"));
     assertThat(other.address()).isEmpty();
     assertThatThrownBy(other::requireAddress)
@@ -182,7 +182,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldReadTorchrunAndLeaveItsPortToItsAgent() {
+  void shouldReadTorchrunAndUseTheNextPortIfItsAgentUsesThePort() {
     assertThat(RankEnvironment.from(TORCHRUN).address()).hasValue("node1.example:29400");
     assertThat(
             RankEnvironment.from(with(TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE", "True")).address())
@@ -190,7 +190,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldBeAloneWhenNobodySaysOtherwise() {
+  void shouldFormASingleRankJobIfNoVariableIsSet() {
     RankEnvironment read = RankEnvironment.from(Map.of("PATH", "/bin"));
     assertThat(read.nRanks()).isEqualTo(1);
     assertThat(read.rank()).isZero();
@@ -216,7 +216,7 @@ class RankEnvironmentTest {
     "FLUXCCL_SECRET, short",
     "FLUXCCL_SECRET_FILE, /proc/nowhere"
   })
-  void shouldNameTheVariableThatMakesNoSense(String name, String value) {
+  void shouldNameTheInvalidVariable(String name, String value) {
     assertThatThrownBy(() -> RankEnvironment.from(with(OWN, name, value)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining(name);
@@ -246,7 +246,7 @@ class RankEnvironmentTest {
     "1:2:3:4:5:6:7:8:80, [1:2:3:4:5:6:7:8]:80",
     "[fd00::2], [fd00::2]:29500"
   })
-  void shouldShowTheRightFormOfAnIpv6Address(String given, String right) {
+  void shouldSuggestBracketsForAnIpv6Address(String given, String right) {
     assertThatThrownBy(() -> RootAddress.parse(given))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageStartingWith("address=" + given + "; ")
@@ -334,7 +334,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldTellHostsApartByTheirOverride() {
+  void shouldDistinguishHostsByTheirOverride() {
     assertThat(HostIdentity.of("a").hostHash()).isEqualTo(HostIdentity.of("a").hostHash());
     assertThat(HostIdentity.of("a").hostHash()).isNotEqualTo(HostIdentity.of("b").hostHash());
     assertThat(HostIdentity.of(null).hostHash()).isEqualTo(HostIdentity.of("").hostHash());
@@ -342,7 +342,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldRefuseOptionsThatMakeNoSense() {
+  void shouldRefuseInvalidOptions() {
     for (UnaryOperator<BootstrapOptions.Builder> wrong :
         List.<UnaryOperator<BootstrapOptions.Builder>>of(
             builder -> builder.timeout(Duration.ZERO),
@@ -360,7 +360,7 @@ class RankEnvironmentTest {
   }
 
   @Test
-  void shouldDoWithoutASecretOnlyWhenTheEnvironmentSaysSoPlainly() {
+  void shouldRunWithoutASecretOnlyIfFluxcclInsecureIsOne() {
     assertThat(insecure(Map.of())).isFalse();
     assertThat(insecure(Map.of("FLUXCCL_INSECURE", ""))).isFalse();
     assertThat(insecure(Map.of("FLUXCCL_INSECURE", "0"))).isFalse();

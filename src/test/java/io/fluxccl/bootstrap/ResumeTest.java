@@ -54,7 +54,7 @@ class ResumeTest {
     ranks.addAll(TcpRanks.byAddress(RANKS, options));
   }
 
-  /** Resets every connection of a rank that is past its handshake, on both ends. */
+  /** Resets every authenticated connection of a rank, on both ends. */
   private static void reset(TcpBootstrap rank) {
     await(
         CompletableFuture.runAsync(
@@ -70,7 +70,7 @@ class ResumeTest {
     channel.pipeline().fireExceptionCaught(new IOException("Connection reset"));
   }
 
-  /** All ranks send to all others, each a number of its own. */
+  /** Sends a distinct number from every rank to every other rank. */
   private void exchange(int round) {
     List<CompletableFuture<?>> all = new ArrayList<>();
     for (TcpBootstrap from : ranks) {
@@ -108,7 +108,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldLeaveInGoodOrderRightAfterAReset() {
+  void shouldDepartCleanlyRightAfterAConnectionReset() {
     join();
     exchange(0);
     reset(ranks.get(1));
@@ -123,7 +123,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldTellTheRootsDepartureThoughAConnectionWasReset() {
+  void shouldAnnounceTheRootsDepartureAfterAConnectionReset() {
     join();
     reset(ranks.get(0));
     await(ranks.get(0).closeAsync());
@@ -151,7 +151,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldTellAllWhyTheJobFailedThoughAConnectionWasReset() {
+  void shouldSendTheFailureToAllRanksAfterAConnectionReset() {
     join();
     reset(ranks.get(0));
     ranks.get(0).abort(Aborted.of(0, "enough"));
@@ -211,7 +211,7 @@ class ResumeTest {
         Message.of(new byte[bytes]));
   }
 
-  /** The acceptor's side of a new connection, on which the connector says how far it is. */
+  /** Returns the acceptor's side of a connection whose peer has received that many messages. */
   private static EmbeddedChannel resumed(Lone session, long received) {
     EmbeddedChannel next = channel();
     next.pipeline().addLast(new Handshake.Acceptor(new ClosedGate()));
@@ -264,7 +264,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldSendAgainWhatHasNotArrived() {
+  void shouldResendUnreceivedMessagesOnResume() {
     EmbeddedChannel channel = channel();
     Lone session = session(channel);
     for (int i = 0; i < 3; i++) {
@@ -283,7 +283,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldConfirmAndForgetWhatIsConfirmed() {
+  void shouldConfirmMessagesAndDropConfirmedOnes() {
     EmbeddedChannel channel = channel();
     Lone session = session(channel);
     for (int i = 0; i < 64; i++) {
@@ -295,7 +295,7 @@ class ResumeTest {
     }
     deliver(channel, new Confirm(4));
     breakOff(channel);
-    // It has confirmed 4: that it has 3 is a lie.
+    // It has confirmed 4 messages, so a claim of 3 is false.
     assertThat(written(resumed(session, 3)))
         .singleElement()
         .satisfies(frame -> assertThat(((Resume) frame).received()).isZero());
@@ -303,7 +303,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldNotResumeWhatItNoLongerHas() {
+  void shouldRefuseToResumeIfNeededMessagesWereDropped() {
     EmbeddedChannel channel = channel();
     Lone session = session(channel);
     for (int i = 0; i < 3; i++) {
@@ -316,7 +316,7 @@ class ResumeTest {
 
   /** Survivors of a killed root may listen at its address before all have noticed. */
   @Test
-  void shouldEndWhenAnotherJobListensWhereTheOtherSideDid() {
+  void shouldEndASessionIfAnotherJobListensAtThePeersAddress() {
     EmbeddedChannel channel = channel();
     Lone session = session(channel);
     breakOff(channel);
@@ -326,7 +326,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldEndWhenTheOtherSideEndsIt() {
+  void shouldEndASessionIfThePeerClosesIt() {
     EmbeddedChannel channel = channel();
     Lone session = session(channel);
     channel.close();
@@ -336,7 +336,7 @@ class ResumeTest {
   }
 
   @Test
-  void shouldRefuseAStranger() {
+  void shouldRefuseAResumeWithAnotherNonce() {
     EmbeddedChannel channel = channel();
     Lone session = session(channel);
     breakOff(channel);

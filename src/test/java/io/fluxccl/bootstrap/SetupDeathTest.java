@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** A rank that dies at a step of set-up ends that of all others, who name it. */
+/** A rank that dies during set-up fails the set-up of all others, which name it. */
 @org.junit.jupiter.api.Timeout(90)
 class SetupDeathTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -75,7 +75,7 @@ class SetupDeathTest {
     }
   }
 
-  /** Returns why it did not join, or why the job that it joined has failed. */
+  /** Returns the reason why the rank did not join or why its job failed. */
   private FluxCclException outcome(int rank, CompletableFuture<Void> joined) {
     try {
       joined.copy().orTimeout(50, java.util.concurrent.TimeUnit.SECONDS).join();
@@ -87,13 +87,13 @@ class SetupDeathTest {
 
   @ParameterizedTest
   @CsvSource({"3,0", "3,1", "4,0", "4,2"})
-  void shouldNameARankThatDiesWhileOthersAreStillToCome(int nRanks, int victim) {
+  void shouldNameADeadRankIfOthersHaveNotJoinedYet(int nRanks, int victim) {
     create(nRanks);
     List<CompletableFuture<Void>> joined = start(nRanks - 1);
     await(TcpRanks.kill(ranks.get(victim)));
     assertLost(victim, joined);
     if (victim != 0) {
-      // The root still tells those who come too late.
+      // The root still reports the death to ranks that join later.
       int last = nRanks - 1;
       FluxCclException told = failureOf(ranks.get(last).initialize(address));
       assertThat(told).isInstanceOf(RemoteFailure.class);
@@ -103,7 +103,7 @@ class SetupDeathTest {
 
   @ParameterizedTest
   @CsvSource({"3,0", "3,1", "3,2", "4,0", "4,3"})
-  void shouldNameARankThatDiesAsSoonAsAllHaveCome(int nRanks, int victim) {
+  void shouldNameARankThatDiesWhenAllHaveJoined(int nRanks, int victim) {
     create(nRanks);
     List<CompletableFuture<Void>> joined = new ArrayList<>();
     for (TcpBootstrap each : ranks) {
@@ -129,7 +129,7 @@ class SetupDeathTest {
     assertLost(2, joined);
   }
 
-  /** Is admitted, and closes its socket. */
+  /** A rank that closes its socket once it is admitted. */
   private record Dying(CompletableFuture<Void> greeted) implements Handshake.Outcome {
     @Override
     public void welcomed(Channel channel, Handshake.Connector connector) {
@@ -149,7 +149,7 @@ class SetupDeathTest {
   }
 
   @Test
-  void shouldAdmitARankThatWasLostAndComesAgainAtOnce() {
+  void shouldAdmitAReplacementIfItJoinsRightAfterADeath() {
     create(3);
     List<CompletableFuture<Void>> joined = start(2);
     TcpBootstrap replacement = TcpBootstrap.create(1, 3, within(LONG));
@@ -161,7 +161,7 @@ class SetupDeathTest {
   }
 
   @Test
-  void shouldTellTheOthersWhoIsMissingWhenTheLimitOfTheRootsRankPasses() {
+  void shouldSendTheMissingRanksToOthersIfTheRootsRankTimesOut() {
     ranks.add(TcpBootstrap.create(0, 4, within(Duration.ofSeconds(2))));
     for (int rank = 1; rank < 4; rank++) {
       ranks.add(TcpBootstrap.create(rank, 4, within(LONG)));
@@ -169,13 +169,13 @@ class SetupDeathTest {
     List<CompletableFuture<Void>> joined = start(3);
     for (CompletableFuture<Void> each : joined) {
       FluxCclException late = failureOf(each);
-      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("[3] had not come");
+      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("[3] did not register");
       assertThat(late.rank()).isEqualTo(3);
     }
   }
 
   @Test
-  void shouldSayThatTheRankOfTheRootHasLeft() {
+  void shouldReportThatTheRootsRankHasLeft() {
     create(3);
     List<CompletableFuture<Void>> joined = start(2);
     await(ranks.get(0).closeAsync());

@@ -76,14 +76,14 @@ class SocketOwnersTest {
   }
 
   @Test
-  void shouldBelieveOnlyTheEntriesOfTheTwoEnds() throws IOException {
+  void shouldTrustOnlySocketEntriesOfBothEnds() throws IOException {
     assumeTrue(ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN, "as the entries here");
     String here = "0100007F:1F90";
     String there = "0100007F:A001";
     assertThat(ofOneUser(entry(here, there, 7), entry(there, here, 7))).isTrue();
     assertThat(ofOneUser(entry(here, there, 7), entry(there, here, 8))).isFalse();
     assertThat(ofOneUser(entry(here, there, 7))).isFalse();
-    // The same ports at another address of the loopback.
+    // Equal ports at another loopback address.
     assertThat(ofOneUser(entry(here, there, 7), entry("0200007F:A001", here, 7))).isFalse();
     assertThat(ofOneUser()).isFalse();
   }

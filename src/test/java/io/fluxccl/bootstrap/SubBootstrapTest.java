@@ -23,8 +23,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 /**
- * A sub-group does all that every bootstrap does. In the contract's tests it has the ranks of a
- * larger job in reverse order, beside a rank that takes no part.
+ * The contract for sub-groups. They have ranks of a larger job in reverse order; one rank of the
+ * job takes no part.
  */
 class SubBootstrapTest extends BootstrapContract {
   private final List<Bootstrap> jobs = Collections.synchronizedList(new ArrayList<>());
@@ -101,7 +101,7 @@ class SubBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldKeepMessagesOfTheSameTagApart() {
+  void shouldKeepGroupsApartIfTheirTagsAreEqual() {
     List<LocalBootstrap> job = job(4);
     List<Bootstrap> pair = ofColor(job, rank -> rank / 2, 0);
     List<Bootstrap> other = ofColor(job, rank -> rank / 2, 0);
@@ -204,7 +204,7 @@ class SubBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldForgetAGroupThatOneRankClosesWhenItKnowsThatTheOtherHasLeft() {
+  void shouldForgetASubGroupIfItsLastRankLeaves() {
     List<LocalBootstrap> job = job(2);
     List<Bootstrap> pair = ofColor(job, rank -> 0, 0);
     await(pair.get(0).closeAsync());
@@ -221,7 +221,7 @@ class SubBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldEndWithTheJob() {
+  void shouldFailIfTheJobEnds() {
     List<LocalBootstrap> job = job(2);
     List<Bootstrap> pair = ofColor(job, rank -> 0, 0);
     CompletableFuture<FluxCclException> ended = pair.get(0).failure();

@@ -49,27 +49,27 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldMeetByUniqueId() {
+  void shouldFormAJobByUniqueId() {
     gatherAndClose(TcpRanks.byId(4, OPTIONS));
   }
 
   @Test
-  void shouldMeetByUniqueIdOnANamedInterface() {
+  void shouldFormAJobByUniqueIdOnANamedInterface() {
     gatherAndClose(TcpRanks.byId(3, BootstrapOptions.builder().networkInterface("lo").build()));
   }
 
   @Test
-  void shouldMeetByInterfaceAndAddress() {
+  void shouldFormAJobByInterfaceAndAddress() {
     gatherAndClose(TcpRanks.byAddress(3, OPTIONS, "lo:127.0.0.1:" + TcpRanks.freePort()));
   }
 
   @Test
-  void shouldMeetByHostName() {
+  void shouldFormAJobByHostName() {
     gatherAndClose(TcpRanks.byAddress(2, OPTIONS, "localhost:" + TcpRanks.freePort()));
   }
 
   @Test
-  void shouldSayThatAHostIsUnknownWhenItStaysSo() {
+  void shouldReportAnUnknownHostAtTheTimeout() {
     BootstrapOptions limited = BootstrapOptions.builder().timeout(Duration.ofSeconds(2)).build();
     try (TcpBootstrap rank1 = TcpBootstrap.create(1, 2, limited)) {
       assertThat(failureOf(rank1.initialize("nowhere.invalid:29500")))
@@ -79,13 +79,13 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldMeetBySecret() {
+  void shouldFormAJobWithASecret() {
     BootstrapOptions secret = BootstrapOptions.builder().secret(JobSecret.random()).build();
     gatherAndClose(TcpRanks.byAddress(3, secret));
   }
 
   @Test
-  void shouldMeetAgainAtTheSameAddressTenTimes() {
+  void shouldFormAJobAtOneAddressTenTimes() {
     String address = "127.0.0.1:" + TcpRanks.freePort();
     for (int round = 0; round < 10; round++) {
       gatherAndClose(TcpRanks.byAddress(3, OPTIONS, address));
@@ -93,7 +93,7 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldMeetAgainWhileTheRunBeforeIsStillClosing() {
+  void shouldFormANewJobWhileTheLastOneStillCloses() {
     String address = "127.0.0.1:" + TcpRanks.freePort();
     List<CompletableFuture<Void>> closing = new ArrayList<>();
     for (int round = 0; round < 10; round++) {
@@ -105,7 +105,7 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldMeetWhenTheRootComesLast() {
+  void shouldFormAJobIfTheRootJoinsLast() {
     String address = "127.0.0.1:" + TcpRanks.freePort();
     List<TcpBootstrap> ranks = TcpRanks.create(3, OPTIONS);
     CompletableFuture<Void> one = ranks.get(1).initialize(address);
@@ -144,7 +144,7 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldSayWhatWentWrongWhenTheRootCannotListen() throws Exception {
+  void shouldReportTheCauseIfTheRootCannotListen() throws Exception {
     try (ServerSocket taken = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
         TcpBootstrap root = TcpBootstrap.create(0, 2, OPTIONS)) {
       FluxCclException reason = failureOf(root.initialize("127.0.0.1:" + taken.getLocalPort()));
@@ -153,7 +153,7 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldFailTheFutureWhereTheEnvironmentNamesNoAddress() {
+  void shouldFailTheFutureIfTheEnvironmentNamesNoAddress() {
     RankEnvironment spansHosts =
         RankEnvironment.from(
             Map.of(
@@ -169,7 +169,7 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldCloseTheRootOfAnIdThoughOneCameWithAnInterfaceThatIsNotThere() {
+  void shouldCloseTheRootOfAnIdIfARankNamesAMissingInterface() {
     UniqueId id = TcpBootstrap.createUniqueId(OPTIONS);
     try (TcpBootstrap wrong =
         TcpBootstrap.create(0, 2, BootstrapOptions.builder().networkInterface("none0").build())) {
@@ -221,7 +221,7 @@ class TcpBootstrapTest extends BootstrapContract {
   @Tag("timed")
   @Test
   void shouldSetUp128RanksInOneJvmWithinFiveSeconds() {
-    // The machine may be busy with something else: the best of some attempts.
+    // Takes the best of several attempts, because the machine may be busy.
     Duration best = setUp128Ranks();
     for (int i = 0; i < 3 && best.compareTo(Duration.ofSeconds(5)) >= 0; i++) {
       Duration next = setUp128Ranks();

@@ -54,7 +54,7 @@ final class TcpRanks {
         rank.loop);
   }
 
-  /** A frame as it is on the wire: behind its length. */
+  /** Encodes a frame as on the wire, with its length first. */
   static byte[] encode(BootstrapFrame frame) {
     ByteBuf body = BootstrapFrameCodec.encode(frame);
     byte[] bytes = new byte[Frames.LENGTH_BYTES + body.readableBytes()];

@@ -20,7 +20,7 @@ class UniqueIdTest {
   }
 
   @Property(tries = 200)
-  void shouldReadWhatItWrote(
+  void shouldDecodeEncodedIds(
       @ForAll @Size(16) byte[] ip,
       @ForAll boolean v4,
       @ForAll @IntRange(min = 1, max = 65535) int port,
@@ -44,13 +44,13 @@ class UniqueIdTest {
   }
 
   @Property(tries = 300)
-  void shouldRefuseWhateverElse(@ForAll @Size(max = 200) byte[] bytes, @ForAll String text) {
+  void shouldRefuseAnyOtherInput(@ForAll @Size(max = 200) byte[] bytes, @ForAll String text) {
     assertThatThrownBy(() -> UniqueId.fromBytes(bytes)).isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> UniqueId.fromBase64(text)).isInstanceOf(InvalidUsage.class);
   }
 
   @Example
-  void shouldRefuseNothing() {
+  void shouldRefuseNull() {
     assertThatThrownBy(() -> UniqueId.fromBytes(null)).isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> UniqueId.fromBase64(null)).isInstanceOf(InvalidUsage.class);
   }

@@ -7,7 +7,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.bootstrap.StreamKey.Space;
 import org.junit.jupiter.api.Test;
 
-/** How much may wait. */
+/** Limits of the bytes that wait to be received. */
 class WaitingBytesTest {
   private static final Message EMPTY = Message.of(Message.NO_BYTES);
 
@@ -32,7 +32,7 @@ class WaitingBytesTest {
   }
 
   @Test
-  void shouldCountWhatWaitsInAMailbox() {
+  void shouldCountMessagesWaitingInAMailbox() {
     Mailboxes boxes = new Mailboxes(2);
     StreamKey key = new StreamKey(1, Space.TAGGED, 5, 0);
     Message large = message((int) Math.min(WaitingBytes.LIMIT, 1 << 20));

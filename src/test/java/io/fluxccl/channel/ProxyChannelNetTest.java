@@ -7,7 +7,7 @@ import io.fluxccl.transport.Transport;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** What {@link ProxyChannelTest} shows of every transport, over a network plugin. */
+/** The tests of {@link ProxyChannelTest} for all transports, over a network plugin. */
 @RequiresNativeLibrary
 @ExtendWith(TestNetwork.class)
 class ProxyChannelNetTest {

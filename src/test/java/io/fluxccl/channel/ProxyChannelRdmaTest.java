@@ -5,7 +5,7 @@ import io.fluxccl.testing.RequiresRdma;
 import io.fluxccl.transport.Transport;
 import org.junit.jupiter.api.Test;
 
-/** What {@link ProxyChannelTest} shows of every transport, over RDMA. */
+/** The tests of {@link ProxyChannelTest} for all transports, over RDMA. */
 @RequiresRdma
 class ProxyChannelRdmaTest {
   private final ProxyChannelTest behaviours = new ProxyChannelTest();

@@ -145,7 +145,7 @@ class ProxyChannelTest {
       ranks.run(
           LONG,
           rank -> {
-            // First half: what this rank sends; second half: what it receives.
+            // First half: data that this rank sends; second half: data that it receives.
             try (End end = new End(rank, transport, words * 8L).start()) {
               AtomicInteger early = new AtomicInteger();
               end.run(
@@ -233,7 +233,7 @@ class ProxyChannelTest {
               assertThat(proxy.invoke()).isEqualTo(1);
               assertThat(end.channel.await()).isTrue();
               assertThat(end.link.getInt(16)).isEqualTo(11 + end.link.peer);
-              // The same offset at both ends.
+              // Equal offsets at both ends.
               end.link.putInt(4 + rank.rank(), 21 + rank.rank());
               end.channel.putWithSignal(16 + 4L * rank.rank(), 4);
               assertThat(proxy.invoke()).isEqualTo(1);
@@ -246,7 +246,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldFailOnlyTheChannelWhoseTriggerIsImpossible() {
+  void shouldFailOnlyTheChannelOfAnInvalidTrigger() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -274,7 +274,7 @@ class ProxyChannelTest {
               assertThat(service.failure(bad))
                   .isInstanceOf(InvalidUsage.class)
                   .hasMessageContaining("64");
-              // The channel lets its kernel go before it tells the listener.
+              // The channel releases its kernel before it calls the listener.
               await()
                   .atMost(LONG)
                   .untilAsserted(
@@ -289,7 +289,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldFailTheChannelWhoseWriteMeetsAnError() {
+  void shouldFailOnlyTheChannelIfItsWriteThrows() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
@@ -326,7 +326,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldFailTheChannelWhoseConnectionIsLostWhileNothingIsPushed() {
+  void shouldFailAnIdleChannelIfItsConnectionIsLost() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
@@ -358,7 +358,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldEndTheFlushesOfOtherChannelsWhenOneMeetsAnError() {
+  void shouldCompleteFlushesOfOtherChannelsIfOneThrowsAnError() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
@@ -384,7 +384,7 @@ class ProxyChannelTest {
               proxy.start();
               long badFlush = badChannel.putWithSignalAndRequestFlush(0, 32, 8);
               long goodFlush = goodChannel.putWithSignalAndRequestFlush(0, 32, 8);
-              // Two triggers, and the one flush that is done.
+              // Two triggers and the completed flush.
               assertThat(proxy.invoke()).isEqualTo(3);
               assertThat(service.failure(bad)).isInstanceOf(Aborted.class).hasCause(error);
               assertThat(badChannel.awaitFlush(badFlush)).isFalse();
@@ -396,7 +396,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldSeeAFlushThroughThatIsInFlightWhenTheProxyStops() {
+  void shouldCompleteAFlushInFlightWhenTheProxyStops() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
@@ -419,7 +419,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldFailTheChannelWhoseFlushIsNotDoneWhenTheProxyHasStopped() {
+  void shouldFailTheChannelIfItsFlushIsPendingWhenTheProxyStops() {
     ProxyOptions hasty = ProxyOptions.builder().stopTimeout(Duration.ofMillis(50)).build();
     AtomicReference<Object> told = new AtomicReference<>();
     ChannelFailureListener listener = (id, peer, reason) -> told.set(id + " " + reason.code());
@@ -453,7 +453,7 @@ class ProxyChannelTest {
     return service.proxyChannel(semaphore, target, source);
   }
 
-  /** What kernels that wait for a flush of the channel look at. */
+  /** Returns the word that kernels poll while they wait for a flush of the channel. */
   private static long flushWordOf(ProxyChannel channel) {
     UnsafeBuffer handle = new UnsafeBuffer(new byte[ProxyChannelDescriptor.LENGTH]);
     channel.writeHandle(handle, 0);
@@ -465,7 +465,7 @@ class ProxyChannelTest {
     return new Host2DeviceSemaphore(link.rank.communicator(), link.connection);
   }
 
-  /** A connection like another, until a test says in what it differs. */
+  /** Returns a mock that delegates to a connection unless the test stubs a method. */
   private static Connection behaving(Connection connection) {
     return mock(Connection.class, AdditionalAnswers.delegatesTo(connection));
   }
@@ -493,7 +493,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldGiveUpWhenTheProxyIsNotThereAndTheJobIsAborted() {
+  void shouldEndAFlushWithoutAProxyIfTheJobIsAborted() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -544,7 +544,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldFreeAllWhenItIsClosedAgainAfterItCouldNot() {
+  void shouldFreeAllIfClosedAgainAfterAFailedClose() {
     DirectMemoryDevice device = new DirectMemoryDevice();
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
@@ -579,14 +579,14 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldNotSayThatTheProxyHasStoppedWhileItIsAtATrigger() {
+  void shouldNotReportTheProxyStoppedWhileItHandlesATrigger() {
     CountDownLatch reported = new CountDownLatch(1);
     CountDownLatch goOn = new CountDownLatch(1);
     ChannelFailureListener slow =
         (semaphore, peer, reason) -> {
           reported.countDown();
           while (goOn.getCount() > 0) {
-            Thread.interrupted(); // whoever interrupts it
+            Thread.interrupted(); // ignores interrupts
             LockSupport.parkNanos(1_000_000);
           }
         };
@@ -637,7 +637,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldCloseASemaphoreThatComesTooLateAndBuildNone() {
+  void shouldCloseAddedSemaphoresAndBuildNoneAfterClose() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       LocalRank rank = ranks.ranks().get(0);
       Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
@@ -649,7 +649,7 @@ class ProxyChannelTest {
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("proxy service");
       assertClosed(late);
-      // Refused before it looks at the connection, which is not of this communicator.
+      // Refused before it checks the connection, which belongs to another communicator.
       Communicator other = ranks.ranks().get(1).communicator();
       assertThatThrownBy(() -> service.buildAndAddSemaphore(other, link.connection))
           .isInstanceOf(InvalidUsage.class)
@@ -795,7 +795,7 @@ class ProxyChannelTest {
 
   @ParameterizedTest
   @CsvSource({"-1", "1", "1023", "1024"})
-  void shouldRefuseToTellTheFailureOfAnUnknownSemaphore(int id) {
+  void shouldRefuseAnUnknownSemaphoreId(int id) {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
@@ -812,7 +812,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldGiveIdsOfClosedMemoriesOutAgainOnceAllHaveBeenGivenOut() {
+  void shouldReuseIdsOfClosedMemoriesOnceAllIdsWereUsed() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
@@ -823,7 +823,7 @@ class ProxyChannelTest {
               for (int i = 1; i < 2 * ChannelTrigger.MAX_MEMORIES; i++) {
                 RegisteredMemory memory =
                     rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM));
-                // Fresh ids first; then the only one whose memory is closed at that time.
+                // Unused ids first, then the only id whose memory is closed.
                 int id = i < ChannelTrigger.MAX_MEMORIES ? i : 1;
                 assertThat(service.addMemory(memory)).isEqualTo(id);
                 memory.close();
@@ -834,7 +834,7 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldGiveIdsOfClosedSemaphoresOutAgainWithoutTheirFailure() {
+  void shouldReuseIdsOfClosedSemaphoresWithoutTheirFailure() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {

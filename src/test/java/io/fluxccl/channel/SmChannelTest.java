@@ -85,7 +85,7 @@ class SmChannelTest {
     }
   }
 
-  /** Rank 0 writes in even rounds and rank 1 reads; in odd rounds the other way round. */
+  /** Rank 0 writes in even rounds and rank 1 reads; in odd rounds they swap roles. */
   private static void pingPong(
       KernelThread thread, End end, int elements, String how, AtomicLong wrong) {
     int rank = end.link.rank.rank();
@@ -102,7 +102,7 @@ class SmChannelTest {
         if (thread.threadIdx() == 0) {
           end.channel.signal();
           if (!put) {
-            end.channel.await(); // the peer has taken it
+            end.channel.await(); // the peer has received it
           }
         }
         thread.syncThreads();

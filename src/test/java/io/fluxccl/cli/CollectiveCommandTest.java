@@ -133,7 +133,7 @@ class CollectiveCommandTest {
   @EnumSource(
       value = Collective.class,
       names = {"REDUCE", "GATHER"})
-  void shouldFindWhatIsWrittenToARankThatGetsNothing(Collective collective) {
+  void shouldDetectWritesToARankWithoutOutput(Collective collective) {
     backend.overrunning();
 
     Cli run = perfOf(collective.label(), "--ranks", "2", "--counts", "4", "-n", "1");
@@ -221,7 +221,7 @@ class CollectiveCommandTest {
   }
 
   @Test
-  void shouldSayOnStderrWhatIsMeasuredWhenAsked() {
+  void shouldPrintProgressOnStderrIfRequested() {
     Cli run = perf("--ranks", "2", "--counts", "4,8", "-n", "1", "--progress");
 
     assertThat(run.err().lines())
@@ -286,7 +286,7 @@ class CollectiveCommandTest {
 
   @Test
   @Tag("long")
-  void shouldRefuseToOverwriteWhatIsNoTuningFile() throws IOException {
+  void shouldRefuseToOverwriteAFileThatIsNoTuningFile() throws IOException {
     Path file = Files.writeString(folder.resolve("precious"), "a letter\n");
 
     Cli run = perf("--ranks", "2", "--counts", "4", "--tune", file.toString());
@@ -375,7 +375,7 @@ class CollectiveCommandTest {
     "reduce-scatter, 1, 8, the input beside the output",
     "reduce,         1, 2, the own input"
   })
-  void shouldFailWhenWhatIsNoOutputIsTouchedInPlace(
+  void shouldFailIfMemoryOutsideTheOutputIsWrittenInPlace(
       String collective, int rank, int element, String what) {
     backend.scribbling(rank, element);
 
@@ -386,7 +386,7 @@ class CollectiveCommandTest {
   }
 
   @Test
-  void shouldSayNotAvailableWhenNothingIsChecked() {
+  void shouldPrintNotAvailableIfChecksAreOff() {
     backend.corrupting(0, 0);
 
     Cli run = perf("--ranks", "2", "--counts", "8", "-n", "1", "--check", "0");

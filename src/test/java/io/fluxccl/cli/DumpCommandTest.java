@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What {@code fluxccl dump} says where there is no job; DumpTest has jobs. */
+/** Errors of {@code fluxccl dump} without a job; DumpTest tests it with jobs. */
 @Tag("jdk")
 @Timeout(120)
 class DumpCommandTest {
@@ -26,7 +26,7 @@ class DumpCommandTest {
   }
 
   @Test
-  void shouldSayThatAProcessDoesNotExist() throws Exception {
+  void shouldFailIfTheProcessDoesNotExist() throws Exception {
     Process ended = new ProcessBuilder("true").start();
     ended.waitFor();
     Cli cli = dump(Long.toString(ended.pid()));
@@ -35,7 +35,7 @@ class DumpCommandTest {
   }
 
   @Test
-  void shouldSayThatAProcessHasNoRank() throws Exception {
+  void shouldFailIfTheProcessHasNoRank() throws Exception {
     Process other = new ProcessBuilder("sleep", "60").start();
     try {
       Cli cli = dump(Long.toString(other.pid()));
@@ -78,7 +78,7 @@ class DumpCommandTest {
   }
 
   @Test
-  void shouldSayThatNothingListensAtAnAddress() throws Exception {
+  void shouldFailIfNothingListensAtTheAddress() throws Exception {
     String address = "127.0.0.1:" + Ports.reserved();
     Cli cli = dump(address);
     assertThat(cli.code()).isEqualTo(ExitCode.FAILURE);
@@ -88,7 +88,7 @@ class DumpCommandTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNeitherAProcessNorAnAddress() {
+  void shouldRefuseInvalidArguments() {
     assertThat(dump("job").code()).isEqualTo(ExitCode.USAGE);
     assertThat(dump("job").err()).contains("give ip:port");
     assertThat(dump().code()).isEqualTo(ExitCode.USAGE);

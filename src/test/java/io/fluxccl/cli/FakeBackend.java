@@ -23,7 +23,7 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
 import reactor.core.publisher.Flux;
 
-/** Ranks in plain memory, with exact arithmetic, that can be told to misbehave. */
+/** Ranks in plain memory, with exact arithmetic, whose faults can be configured. */
 final class FakeBackend implements PerfBackend {
   private final AtomicInteger open = new AtomicInteger();
   private long[] corrupted = {};
@@ -60,14 +60,14 @@ final class FakeBackend implements PerfBackend {
     return this;
   }
 
-  /** Makes a rank fail once it has done so many calls. */
+  /** Makes a rank fail after {@code afterOperations} calls. */
   FakeBackend failing(int rank, int afterOperations) {
     failingRank = rank;
     operationsBeforeFailure = afterOperations;
     return this;
   }
 
-  /** Makes a rank stand still for some milliseconds, once, when it has done so many calls. */
+  /** Makes a rank pause once for 100 ms, after {@code afterOperations} calls. */
   FakeBackend pausing(int rank, int afterOperations) {
     pausingRank = rank;
     operationsBeforePause = afterOperations;
@@ -80,13 +80,13 @@ final class FakeBackend implements PerfBackend {
     return this;
   }
 
-  /** Has somebody to be compared with, who does nothing. */
+  /** Adds a library to compare with, whose calls do nothing. */
   FakeBackend comparing() {
     comparing = true;
     return this;
   }
 
-  /** How many ranks were opened and not closed. */
+  /** Number of open ranks. */
   int openRanks() {
     return open.get();
   }
@@ -239,7 +239,7 @@ final class FakeBackend implements PerfBackend {
       try {
         for (int i = 0; i < calls; i++) {
           if (rank == failingRank && operations++ == operationsBeforeFailure) {
-            // Who waits, and who has yet to come: none finds all ranks there any more.
+            // Fails ranks that wait at the barrier, and ranks that reach it later.
             job.barrier.forceTermination();
             throw new TransportFailure(rank, "the fake cable was cut");
           }
@@ -376,7 +376,7 @@ final class FakeBackend implements PerfBackend {
     }
   }
 
-  /** Somebody who is done as soon as asked. */
+  /** A library whose calls complete at once. */
   private static final class Idle implements MeasuredLibrary {
     @Override
     public String name() {

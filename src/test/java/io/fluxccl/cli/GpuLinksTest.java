@@ -9,7 +9,7 @@ import io.fluxccl.testkit.ProcessRank;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** What {@code info} shows of the links between GPUs. */
+/** Links between GPUs in the output of {@code info}. */
 @FakeCuda
 class GpuLinksTest {
   /** Prints the line of the first GPU. */

@@ -71,7 +71,7 @@ class LaunchRestartTest {
     return Files.readString(folder.resolve("out"));
   }
 
-  /** What the launcher says; lines of ranks have a tag. */
+  /** Returns the lines of the launcher; lines of ranks have a tag. */
   private List<String> said() throws IOException {
     List<String> lines = Files.readAllLines(folder.resolve("err"));
     return lines.stream().filter(line -> !line.startsWith("[")).toList();

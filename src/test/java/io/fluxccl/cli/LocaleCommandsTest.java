@@ -39,7 +39,7 @@ class LocaleCommandsTest {
     }
   }
 
-  /** What a command has printed, and its exit code. */
+  /** The output of a command, and its exit code. */
   private record Ended(int code, String out, String err) {}
 
   /** Returns the command of {@code fluxccl} in a JVM with these options. */

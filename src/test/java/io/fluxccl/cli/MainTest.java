@@ -52,7 +52,7 @@ class MainTest {
   }
 
   @Test
-  void shouldFailWhenWhatItPrintsCannotBeWritten() {
+  void shouldFailIfStandardOutputCannotBeWritten() {
     OutputStream full =
         new OutputStream() {
           @Override
@@ -80,7 +80,7 @@ class MainTest {
   }
 
   @Test
-  void shouldSayWhatIsMissingWhenNoCommandIsGiven() {
+  void shouldReportMissingCommandsAndArguments() {
     assertThat(Cli.run(BACKEND).code()).isEqualTo(ExitCode.USAGE);
     assertThat(Cli.run(BACKEND).err()).contains("no command given");
     assertThat(Cli.run(BACKEND, "perf").err()).contains("try 'fluxccl perf all-reduce'");
@@ -111,7 +111,7 @@ class MainTest {
   }
 
   @Test
-  void shouldShowWhatThereIsAndHideTheSecret() {
+  void shouldPrintTheSystemReportWithoutTheSecret() {
     Cli run =
         Cli.run(
             BACKEND,
@@ -183,7 +183,7 @@ class MainTest {
   }
 
   @Test
-  void shouldShowTheSameAsJson() throws IOException {
+  void shouldPrintTheSystemReportAsJson() throws IOException {
     Cli run = Cli.run(BACKEND, "info", "--json");
 
     try (JsonParser json = new JsonFactory().createParser(run.out())) {
@@ -197,7 +197,7 @@ class MainTest {
   }
 
   @Test
-  void shouldSayOfEachTransportWhetherItCanBeUsed() {
+  void shouldReportTheAvailabilityOfEachTransport() {
     Map<String, String> transports =
         SystemReport.transports(List.<TransportProvider>of(new Provider()).iterator());
 
@@ -208,7 +208,7 @@ class MainTest {
   }
 
   @Test
-  void shouldGoOnWhenAProviderCannotBeLoaded() {
+  void shouldReportOtherTransportsIfAProviderCannotBeLoaded() {
     Iterator<TransportProvider> providers =
         new Iterator<>() {
           private int next;

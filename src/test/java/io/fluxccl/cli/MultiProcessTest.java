@@ -132,7 +132,7 @@ class MultiProcessTest {
   }
 
   @Test
-  void shouldEndWithARanksCodeAndLeaveNoneBehindWhenItDies() throws Exception {
+  void shouldExitWithTheCodeOfADeadRankAndEndTheOthers() throws Exception {
     startPerf("1:exit");
 
     assertThat(code()).isEqualTo(7);
@@ -174,7 +174,7 @@ class MultiProcessTest {
   }
 
   @Test
-  void shouldWatchNobodyWhenTheLaunchersVariableIsEmpty() throws Exception {
+  void shouldWatchNoParentIfTheParentVariableIsEmpty() throws Exception {
     start("-1:", Map.of(RankVariables.PARENT, ""), "--version");
 
     assertThat(code()).as(err()).isZero();
@@ -189,8 +189,8 @@ class MultiProcessTest {
   }
 
   @Test
-  void shouldLeaveNoRankBehindWhenTheLauncherIsTerminatedWhileItStartsThem() throws Exception {
-    // An argument by which these processes are found, also those that print nothing.
+  void shouldEndAllRanksIfTheLauncherIsTerminatedWhileItStartsThem() throws Exception {
+    // This unique argument identifies the processes, because they print nothing.
     String seconds = "300." + System.nanoTime();
     String script = "[ $FLUXCCL_RANK = 0 ] && kill $FLUXCCL_PARENT_PID; exec sleep " + seconds;
 
@@ -208,7 +208,7 @@ class MultiProcessTest {
   }
 
   @Test
-  void shouldLeaveNoCommandBehindWhenTheLauncherIsKilled() throws Exception {
+  void shouldEndAllCommandsIfTheLauncherIsKilled() throws Exception {
     String seconds = "300." + System.nanoTime();
     start(
         "-1:",

@@ -28,13 +28,13 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What reaches an NCCL that writes it down, from two ranks on the fake driver's GPUs. */
+/** Calls that two ranks on the fake driver's GPUs make to a fake NCCL, which records them. */
 @FakeCuda
 @RequiresNativeLibrary
 class NcclPeerTest {
   private static final Duration LIMIT = Duration.ofSeconds(30);
 
-  /** Long enough for what is not meant to hang, also where there is hardly a CPU. */
+  /** Timeout of calls that must not hang; long enough for a machine with little CPU time. */
   private static final Duration SHORT = Duration.ofSeconds(3);
 
   @TempDir private Path folder;
@@ -160,7 +160,7 @@ class NcclPeerTest {
   }
 
   @Test
-  void shouldSayWhatNcclSaysWhenACallFails() throws IOException {
+  void shouldReportTheErrorOfNcclIfACallFails() throws IOException {
     Files.writeString(Path.of(library + ".mischief"), "ncclReduce 3");
 
     withPeers(

@@ -26,7 +26,7 @@ class PerfOnTheLibraryTest {
     "RANK, WORLD_SIZE",
     "SLURM_PROCID, SLURM_STEP_NUM_TASKS"
   })
-  void shouldBeARankWhenAnyLauncherSaysSo(String rank, String size) {
+  void shouldRunAsARankIfVariablesOfALauncherAreSet(String rank, String size) {
     Cli run = Cli.run(new GroupBackend(), Map.of(rank, "0", size, "1"), SHORT);
 
     assertThat(run.err()).isEmpty();
@@ -35,14 +35,14 @@ class PerfOnTheLibraryTest {
   }
 
   @Test
-  void shouldSayWhatAFutureFailedWithWhenSetUpIsRefused() {
+  void shouldReportTheCauseOfAFailedFutureIfSetUpIsRefused() {
     List<String> args = new ArrayList<>(List.of(SHORT));
     args.addAll(List.of("--in-process", "--ranks", "2", "--transport", "IB7"));
 
     Cli run = Cli.run(new GroupBackend(), args.toArray(String[]::new));
 
     assertThat(run.err())
-        // Either rank may be the first to refuse; the other hears whose refusal it is.
+        // Either rank may be the first to refuse; the other rank's error then names it.
         .matches(
             "fluxccl perf all-reduce: invalid usage: (rank [01]: )?connectOnDemand"
                 + "\\(rank=[01], tag=\\d+, IB7\\): transport IB7 is not available: .+\\R");

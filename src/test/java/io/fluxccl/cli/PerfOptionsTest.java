@@ -145,7 +145,7 @@ class PerfOptionsTest {
   }
 
   @Test
-  void shouldTakeWhereBuffersComeFrom() {
+  void shouldParseTheMemoryOfBuffers() {
     assertThat(parse("--memory wrapped").rankOptions(ALL_REDUCE).memory())
         .isEqualTo(PerfMemory.WRAPPED);
     assertThat(parse("--memory pool").rankOptions(ALL_REDUCE).memory()).isEqualTo(PerfMemory.POOL);
@@ -210,10 +210,10 @@ class PerfOptionsTest {
   @CsvSource(
       delimiter = '|',
       value = {
-        "perf -b 1M all-reduce --ranks 2          | put -b behind all-reduce",
-        "perf --ranks 2 barrier                   | put --ranks behind barrier",
-        "perf --verbose --no-register all-to-all  | put --register behind all-to-all",
-        "perf --tune f all-gather --ranks 2       | put --tune behind all-gather",
+        "perf -b 1M all-reduce --ranks 2          | put -b after all-reduce",
+        "perf --ranks 2 barrier                   | put --ranks after barrier",
+        "perf --verbose --no-register all-to-all  | put --register after all-to-all",
+        "perf --tune f all-gather --ranks 2       | put --tune after all-gather",
       })
   void shouldRefuseOptionsInFrontOfTheCollective(String line, String message) {
     Cli run = Cli.run(new FakeBackend(), Map.of(), line.split(" "));
@@ -230,7 +230,7 @@ class PerfOptionsTest {
         "-d bogus            | type=bogus is none of int8",
         "-o bogus            | op=bogus is none of sum",
       })
-  void shouldRefuseWhatABarrierHasNot(String line, String message) {
+  void shouldRefuseOptionsThatABarrierLacks(String line, String message) {
     Cli run =
         Cli.run(new FakeBackend(), ("perf barrier --ranks 2 --in-process " + line).split(" "));
 
@@ -249,7 +249,7 @@ class PerfOptionsTest {
   }
 
   @Test
-  void shouldNameTheLaunchersVariableWhenItSaysAnotherNumberOfRanks() {
+  void shouldNameTheLaunchersVariableIfItsRankCountDiffers() {
     Map<String, String> environment =
         Map.of("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2");
 

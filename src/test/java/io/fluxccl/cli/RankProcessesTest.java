@@ -114,7 +114,7 @@ class RankProcessesTest {
   }
 
   @Test
-  void shouldTellEachRankWhoItIsAndAllTheSameOfTheJob() throws InterruptedException {
+  void shouldSetTheRankVariablesOfEachProcessAndOneJobForAll() throws InterruptedException {
     String script =
         "echo $FLUXCCL_RANK/$FLUXCCL_NRANKS/$FLUXCCL_LOCAL_RANK;"
             + " echo $FLUXCCL_ADDR $FLUXCCL_SECRET $FLUXCCL_PARENT_PID >&2";
@@ -187,13 +187,13 @@ class RankProcessesTest {
             + " exit 9";
 
     try (RankProcesses ranks = start(2, script)) {
-      // Rank 0 could only fail first if nobody waited for rank 1.
+      // Rank 0 never exits by itself, so the code can only be that of rank 1.
       assertThat(ranks.await(GRACE)).isEqualTo(7);
     }
   }
 
   @Test
-  void shouldSayWhichRankEndedFirstAndHow() throws InterruptedException {
+  void shouldReportTheFirstRankThatEndedAndItsSignal() throws InterruptedException {
     String script = "[ $FLUXCCL_RANK = 1 ] && kill -9 $$; sleep 300";
 
     try (RankProcesses ranks = start(2, script)) {
@@ -205,7 +205,7 @@ class RankProcessesTest {
   }
 
   @Test
-  void shouldSayOfALoneRankOnlyThatItWasKilled() throws InterruptedException {
+  void shouldReportTheEndOfASingleRankOnlyIfItWasKilled() throws InterruptedException {
     try (RankProcesses ranks = start(1, "exit 3")) {
       assertThat(ranks.await(GRACE)).isEqualTo(3);
     }
@@ -230,7 +230,7 @@ class RankProcessesTest {
 
   @Test
   void shouldKillTheOthersAndTheirChildrenAfterTheGracePeriod() throws InterruptedException {
-    // Rank 1 fails when rank 0 has said what it runs.
+    // Rank 1 fails after rank 0 has printed its process ids.
     String said = folder + "/said";
     String script =
         "if [ $FLUXCCL_RANK = 1 ]; then while [ ! -e "
@@ -260,7 +260,7 @@ class RankProcessesTest {
 
   @ParameterizedTest
   @ValueSource(ints = {0, 7})
-  void shouldEndWhatARankThatEndedByItselfHasLeftRunning(int code) throws InterruptedException {
+  void shouldEndProcessesThatAnExitedRankStarted(int code) throws InterruptedException {
     String printed = folder + "/printed";
     String bothHavePrinted = "[ -e " + printed + 0 + " ] && [ -e " + printed + 1 + " ]";
     String script =
@@ -283,7 +283,7 @@ class RankProcessesTest {
   }
 
   @Test
-  void shouldEndWhatAnEndedRankHasLeftRunningWhenClosed() {
+  void shouldEndProcessesOfAnExitedRankIfClosed() {
     String script = stubborn() + "echo $$; [ $FLUXCCL_RANK = 1 ] && exit 0; exec sleep 300";
     RankProcesses ranks = start(2, script);
     await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == 4);
@@ -298,7 +298,7 @@ class RankProcessesTest {
   }
 
   @Test
-  void shouldLetWhatARankHasLeftRunningEndByItself() throws InterruptedException {
+  void shouldWaitForProcessesOfExitedRanksDuringTheGracePeriod() throws InterruptedException {
     String script =
         "(while [ -e /proc/$$ ]; do sleep 0.05; done; sleep 0.3; echo done > "
             + folder
@@ -314,7 +314,7 @@ class RankProcessesTest {
 
   @Test
   void shouldNotWaitForOutputThatALeftOverProcessHolds() throws InterruptedException {
-    // Without the job's variables nobody knows whose it is.
+    // Without the job's variables, the launcher cannot recognize the process.
     try (RankProcesses ranks = start(1, "env -i sleep 30 >&1 & echo $!; exit 0")) {
       assertThat(ranks.await(GRACE)).isZero();
     }
@@ -354,7 +354,7 @@ class RankProcessesTest {
         .hasMessageContaining("/no/such/command");
   }
 
-  /** Those that ranks have printed; what shells say of killed ones is on stderr. */
+  /** Returns the process ids that ranks printed. Shells report killed processes on stderr. */
   private List<Long> pids() {
     return lines.stream().filter(l -> l.charAt(1) == ':').map(RankProcessesTest::pid).toList();
   }

@@ -24,12 +24,12 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 class ReductionPatternTest {
-  /** One element of so many is reduced in exact arithmetic, which is slow. */
+  /** Distance of the elements that are checked with exact arithmetic, which is slow. */
   private static final int STRIDE = Rounds.LONG ? 3001 : 17_011;
 
   @ParameterizedTest
   @EnumSource
-  void shouldExpectWhatExactArithmeticGives(DataType type) {
+  void shouldExpectResultsOfExactArithmetic(DataType type) {
     for (int nRanks : Rounds.LONG ? new int[] {1, 2, 3, 8, 64} : new int[] {1, 3, 8}) {
       for (ReduceOp op : ReduceOp.values()) {
         ReductionPattern pattern = new ReductionPattern(type, op, nRanks);

@@ -12,9 +12,10 @@ import java.nio.file.Path;
 import java.util.concurrent.CompletionException;
 
 /**
- * A rank of a job that {@link LaunchRestartTest} starts. It all-reduces until something fails and
- * says what. With "heals" its job has generations, and ends well after one all-reduce of the second
- * one. With "once" it ends with exit code 1; and well at once if a file is there when it starts.
+ * A rank of a job that {@link LaunchRestartTest} starts. It all-reduces until a failure and prints
+ * that. With "heals", its job has generations, and it exits with code 0 after one all-reduce of the
+ * second generation. With "once", it exits with code 1 after the failure, or with code 0 at once if
+ * a file exists at its start.
  */
 final class RestartedRank {
   private RestartedRank() {}

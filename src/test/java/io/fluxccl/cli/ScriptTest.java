@@ -74,7 +74,7 @@ class ScriptTest {
     assertThat(file(name, "#!/bin/sh\n" + text + "\n").toFile().setExecutable(true)).isTrue();
   }
 
-  /** Starts the script behind a command that takes it as its arguments. */
+  /** Starts the script as the arguments of another command. */
   private void start(List<String> before, Map<String, String> variables, String... arguments)
       throws IOException {
     List<String> command = new ArrayList<>(before);
@@ -155,7 +155,7 @@ class ScriptTest {
   }
 
   @Test
-  void shouldSetOnlyWhatTheLibraryNeedsForAnApplication() throws Exception {
+  void shouldSetOnlyOptionsThatTheLibraryNeedsIfItRunsAnApplication() throws Exception {
     List<String> arguments =
         arguments(
             Map.of("FLUXCCL_CLASSPATH", ".:app.jar", "FLUXCCL_JAVA_OPTS", "-Xmx1g"),

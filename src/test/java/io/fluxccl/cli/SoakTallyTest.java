@@ -69,7 +69,7 @@ class SoakTallyTest {
   }
 
   @Test
-  void shouldSayWhatIsWrong() {
+  void shouldReportLeaksAndWrongElements() {
     line(0, "soak ready 1 0 2 0");
     line(0, "soak leak 1 0 16 5");
     line(0, "soak memory 1 0 900000 900000");

@@ -74,7 +74,7 @@ class SoakTest {
   }
 
   @Test
-  void shouldRefuseToKillWhereNobodyIsReplaced() throws Exception {
+  void shouldRefuseToKillRanksWithoutRestart() throws Exception {
     assertThat(soak("--ranks", "2", "--kill-every", "1")).isEqualTo(ExitCode.USAGE);
     assertThat(err()).contains("needs --restart");
   }

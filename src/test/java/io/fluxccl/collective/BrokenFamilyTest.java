@@ -29,12 +29,12 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.slf4j.LoggerFactory;
 
-/** What becomes of the others when an algorithm breaks, whatever it throws. */
+/** Failures of one algorithm family that throws, and their effect on the other families. */
 @Timeout(180)
 class BrokenFamilyTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  /** An algorithm for barriers that comes first, and throws where it is told to. */
+  /** A preferred algorithm for barriers that throws on enqueue or on close. */
   private static final class BrokenFamily extends FakeFamily implements CollectiveAlgorithm {
     private final Throwable enqueueing;
     private final boolean closesBadly;
@@ -137,18 +137,18 @@ class BrokenFamilyTest {
 
   @ParameterizedTest
   @CsvSource({"false", "true"})
-  void shouldAbortOnAllRanksWhenAnAlgorithmMeetsAnError(boolean checked) {
+  void shouldAbortOnAllRanksIfAnAlgorithmThrowsAnError(boolean checked) {
     shouldAbort(checked, new OutOfMemoryError("on purpose"));
   }
 
   @Test
-  void shouldCloseConnectionsOfALaneWhoseFamilyCannotBeClosed() {
+  void shouldCloseConnectionsIfClosingTheAlgorithmFamilyThrows() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
           rank -> {
             Collectives collectives = open(rank, false, new BrokenFamily(null, true));
-            // Closes as well; both lanes give the tag free, so another can have it.
+            // Close throws on both ranks but frees the tag for another lane.
             assertThat(catchThrowable(collectives::close)).hasMessageContaining("on purpose");
             rank.meet();
             assertThat(rank.communicator().failure()).isNull();
@@ -161,7 +161,7 @@ class BrokenFamilyTest {
   }
 
   @Test
-  void shouldLogWhatClosingALaneThrowsBehindAFailure() {
+  void shouldLogTheErrorIfClosingALaneThrowsAfterAnAbort() {
     Logger log = (Logger) LoggerFactory.getLogger(LaneClosing.class);
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
     lines.list = new CopyOnWriteArrayList<>();
@@ -184,7 +184,8 @@ class BrokenFamilyTest {
               () ->
                   assertThat(lines.list)
                       .extracting(ILoggingEvent::getFormattedMessage)
-                      .contains("a lane of rank 1 is closed, but not all of it could be"));
+                      .contains(
+                          "rank 1: closing a lane failed; some of its resources were not released"));
     } finally {
       log.detachAppender(lines);
     }

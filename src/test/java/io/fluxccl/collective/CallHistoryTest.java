@@ -56,7 +56,7 @@ class CallHistoryTest {
   }
 
   @Test
-  void shouldForgetACallThatWasTakenBack() {
+  void shouldForgetARemovedCall() {
     CallHistory mine = new CallHistory(CallHistory.KEPT);
     mine.add(1, 3);
     mine.add(1, 4);

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Timeout;
 import org.reactivestreams.Publisher;
 import reactor.core.publisher.BaseSubscriber;
 
-/** What becomes of runs that nobody wants any more when it is their turn to be enqueued. */
+/** Runs whose subscribers cancel before the run is enqueued. */
 @Timeout(120)
 class CancelBeforeEnqueueTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -36,7 +36,7 @@ class CancelBeforeEnqueueTest {
     ranks.close();
   }
 
-  /** Rank 0's; the other rank has nothing to do. */
+  /** Creates collectives on both ranks and returns those of rank 0; rank 1 calls nothing. */
   private Collectives collectives(boolean abortOnCancel) {
     CollectivesOptions options =
         CollectivesOptions.DEFAULT.withFamily(family).withAbortOnCancel(abortOnCancel);
@@ -63,7 +63,7 @@ class CancelBeforeEnqueueTest {
     return thread;
   }
 
-  /** Cancels what waits for the one before it, which takes long to enqueue. */
+  /** Cancels a run that waits while an earlier run is being enqueued. */
   private void cancelWaiting(
       boolean abortOnCancel, int goOn, Function<Collectives, Publisher<?>> what) throws Exception {
     Collectives collectives = collectives(abortOnCancel);
@@ -96,28 +96,28 @@ class CancelBeforeEnqueueTest {
     return ranks.ranks().get(0).device().allocate(64);
   }
 
-  /** Peers whose subscribers have not cancelled enqueue theirs. */
+  /** The peers have not cancelled and enqueue their part of the run. */
   @Test
-  void shouldEnqueueARunThatIsCancelledBehindAnother() throws Exception {
+  void shouldStillEnqueueARunIfItIsCancelledWhileQueued() throws Exception {
     DeviceBuffer x = buffer();
     cancelWaiting(false, 1, collectives -> collectives.allReduce(x, INT32, SUM));
   }
 
   @Test
-  void shouldEnqueueTheChunkThatIsCancelledBehindARunAndNoMore() throws Exception {
+  void shouldEnqueueOnlyOneChunkIfChunksAreCancelledWhileQueued() throws Exception {
     DeviceBuffer x = buffer();
     CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
     cancelWaiting(false, 1, collectives -> collectives.chunked(call, 2, 3));
   }
 
   @Test
-  void shouldNotEnqueueARunThatIsCancelledBehindAnotherIfCancellingAborts() throws Exception {
+  void shouldNotEnqueueARunCancelledWhileQueuedIfCancelAborts() throws Exception {
     DeviceBuffer x = buffer();
     cancelWaiting(true, 0, collectives -> collectives.allReduce(x, INT32, SUM));
   }
 
   @Test
-  void shouldNotEnqueueChunksThatAreCancelledBehindARunIfCancellingAborts() throws Exception {
+  void shouldNotEnqueueChunksCancelledWhileQueuedIfCancelAborts() throws Exception {
     DeviceBuffer x = buffer();
     CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
     cancelWaiting(true, 0, collectives -> collectives.chunked(call, 2, 3));

@@ -38,7 +38,7 @@ import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 
-/** A run that is cancelled in flight goes on, and only its subscriber hears nothing more. */
+/** A run cancelled in flight still completes, but its subscriber receives no further signals. */
 @org.junit.jupiter.api.Timeout(180)
 class CancelledRunTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -79,7 +79,7 @@ class CancelledRunTest {
     }
   }
 
-  /** Rank 1 gives up waiting before the others call; then all go on. */
+  /** Cancels the run on one rank before the others call; all ranks then complete it. */
   private static void givesUp(
       CollectivesOptions options, Kind kind, UnaryOperator<Mono<Void>> giveUp) {
     onEachRank(
@@ -105,7 +105,7 @@ class CancelledRunTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldGoOnOnAllRanksWhenTheTimeoutOfOneSubscriberFires(Kind kind) {
+  void shouldCompleteOnAllRanksIfTheTimeoutOfOneSubscriberFires(Kind kind) {
     givesUp(
         CollectivesOptions.DEFAULT,
         kind,
@@ -114,7 +114,7 @@ class CancelledRunTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldGoOnOnAllRanksWhenAnotherSignalIsFirst(Kind kind) {
+  void shouldCompleteOnAllRanksIfAnotherSignalArrivesFirst(Kind kind) {
     givesUp(
         CollectivesOptions.DEFAULT,
         kind,
@@ -124,12 +124,12 @@ class CancelledRunTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldGoOnOnAllRanksWhenTheSubscriberCancelsAtOnce(Kind kind) {
+  void shouldCompleteOnAllRanksIfASubscriberCancelsAtOnce(Kind kind) {
     givesUp(CollectivesOptions.DEFAULT, kind, run -> run.takeUntilOther(Mono.empty()));
   }
 
   @Test
-  void shouldGoOnWhenTheOperationsCompleteOnAnotherScheduler() {
+  void shouldCompleteAfterATimeoutIfASchedulerIsConfigured() {
     givesUp(
         CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic()),
         Kind.PIPELINE,
@@ -137,7 +137,7 @@ class CancelledRunTest {
   }
 
   @Test
-  void shouldGoOnWhenTheFutureIsCancelled() {
+  void shouldCompleteOnAllRanksIfTheFutureIsCancelled() {
     givesUp(
         CollectivesOptions.DEFAULT,
         Kind.COLLECTIVE,
@@ -148,7 +148,7 @@ class CancelledRunTest {
   }
 
   @Test
-  void shouldLeaveTheOtherSubscribersOfAPipelineAlone() {
+  void shouldNotAffectOtherSubscribersOfAPipeline() {
     onEachRank(
         CollectivesOptions.DEFAULT,
         (rank, collectives) -> {
@@ -187,10 +187,10 @@ class CancelledRunTest {
         });
   }
 
-  /** The time limit still ends what never finishes, and nobody is called for it. */
+  /** The timeout still fails a run that never finishes, although no subscriber is left. */
   @ParameterizedTest
   @EnumSource
-  void shouldReachItsTimeLimitWithoutASubscriber(Kind kind) {
+  void shouldTimeOutWithoutASubscriber(Kind kind) {
     List<Throwable> dropped = new CopyOnWriteArrayList<>();
     Hooks.onErrorDropped(dropped::add);
     try {
@@ -248,7 +248,7 @@ class CancelledRunTest {
   }
 
   @Test
-  void shouldNotKeepASubscriberThatHasCancelled() {
+  void shouldNotRetainACancelledSubscriber() {
     onEachRank(
         CollectivesOptions.DEFAULT,
         (rank, collectives) -> {
@@ -275,9 +275,9 @@ class CancelledRunTest {
     return new WeakReference<>(subscriber);
   }
 
-  /** A group that is closed waits for the others, which still need its part of the run. */
+  /** Close waits for the peers, which still need this rank's part of the run. */
   @Test
-  void shouldCutOffNoPeerWhenTheGroupIsClosedBehindACancelledRun() {
+  void shouldNotCutOffPeersIfAGroupIsClosedAfterACancelledRun() {
     List<RankGroup> groups = RankGroup.local(2);
     List<DeviceBuffer> buffers = groups.stream().map(group -> ints(group.device(), 7)).toList();
     Mono<Void> cancelled = groups.get(0).collectives().allReduce(buffers.get(0), INT32, SUM);
@@ -291,7 +291,7 @@ class CancelledRunTest {
   }
 
   @Test
-  void shouldCloseBehindCancelledRuns() {
+  void shouldFinishCancelledRunsIfCollectivesAreClosed() {
     onEachRank(
         CollectivesOptions.DEFAULT,
         (rank, collectives) -> {

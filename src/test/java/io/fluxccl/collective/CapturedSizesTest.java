@@ -59,7 +59,7 @@ class CapturedSizesTest {
                     made.add(size);
                     return sum(collectives, x, size);
                   })) {
-            // Ranks need not capture alike.
+            // Ranks may capture different sizes.
             if (rank == 1) {
               sizes.captureAll();
               assertThat(made).containsExactly(1, 8, 64);

@@ -34,7 +34,7 @@ class CheckedCollectivesTest {
   private static final CollectivesOptions CHECKED = CollectivesOptions.DEFAULT.withChecks(true);
   private static final CollectivesOptions ABORT_ON_CANCEL = CHECKED.withAbortOnCancel(true);
 
-  /** What a rank calls, with buffers of 64, 128 and 128 bytes, all but the last registered. */
+  /** A call of a rank on buffers of 64, 128 and 128 bytes; the last is not registered. */
   private interface RegisteredCall {
     Mono<Void> on(
         int rank,
@@ -56,7 +56,7 @@ class CheckedCollectivesTest {
     ParkingVerifier.create(run, LONG).expectComplete().verify(LONG);
   }
 
-  /** What each rank calls is refused on all of them, and then they go on together. */
+  /** Expects that all ranks refuse the call and can run a further call afterwards. */
   private static void shouldRefuse(
       BiFunction<LocalRank, Collectives, Mono<Void>> call, String... messages) {
     try (LocalRanks ranks = LocalRanks.of(3)) {
@@ -125,7 +125,7 @@ class CheckedCollectivesTest {
     }
   }
 
-  /** What each rank calls is right, whatever of its buffers is registered. */
+  /** Expects that the ranks accept a call, whichever of its buffers are registered. */
   private static void shouldDo(RegisteredCall call) {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
@@ -145,7 +145,7 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldSendWhatIsRegistered() {
+  void shouldAcceptSendsOfRegisteredAndUnregisteredBuffers() {
     shouldDo(
         (rank, collectives, one, all, unknown) ->
             rank == 0
@@ -208,7 +208,7 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldDoInPlaceWhatLiesElsewhereOnEachRank() {
+  void shouldAcceptInPlaceCallsIfOffsetsDifferPerRank() {
     DataType type = DataType.INT32;
     shouldDo(
         (rank, collectives, one, all, unknown) ->
@@ -276,7 +276,7 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldLeaveARankWaitingThatAgreesWithThoseWhoDisagree() {
+  void shouldKeepARankWaitingIfOnlyTwoOtherRanksDisagree() {
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(
           LONG,
@@ -360,9 +360,9 @@ class CheckedCollectivesTest {
     }
   }
 
-  /** One of the two is being compared when it is cancelled, the other waits for its turn. */
+  /** The ranks compare the first call when it is cancelled; the second call is still queued. */
   @Test
-  void shouldGoOnWithWhatIsCancelledBeforeTheRanksAgree() {
+  void shouldRunCallsIfTheyAreCancelledBeforeTheRanksAgree() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -392,17 +392,17 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldGoOnWithChunksThatAreCancelledBeforeTheRanksAgree() {
-    shouldLetGoOfTwoChunks(ReduceOp.SUM);
+  void shouldRunRequestedChunksIfCancelledBeforeTheRanksAgree() {
+    cancelTwoChunks(ReduceOp.SUM);
   }
 
   @Test
-  void shouldWithdrawChunksBehindARefusedOneThatWereCancelled() {
-    shouldLetGoOfTwoChunks(ReduceOp.MAX);
+  void shouldDropCancelledChunksIfTheFirstChunkIsRefused() {
+    cancelTwoChunks(ReduceOp.MAX);
   }
 
-  /** Rank 0 gives up two chunks, which it sums, before rank 1 comes with its own. */
-  private static void shouldLetGoOfTwoChunks(ReduceOp other) {
+  /** Rank 0 cancels two chunks of a sum before rank 1 requests its chunks. */
+  private static void cancelTwoChunks(ReduceOp other) {
     boolean agreed = other == ReduceOp.SUM;
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
@@ -445,7 +445,7 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldWithdrawWhatIsCancelledBeforeItsTurnIfCancellingAborts() {
+  void shouldDropACallCancelledBeforeItsTurnIfCancelAborts() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -456,7 +456,7 @@ class CheckedCollectivesTest {
                   rank.rank() == 0
                       ? collectives.barrier().toFuture()
                       : CompletableFuture.completedFuture(null);
-              // Behind the barrier, to which rank 1 has not come yet.
+              // Queued after the barrier, which rank 1 has not called yet.
               Disposable second =
                   rank.rank() == 0
                       ? collectives.allReduce(x, DataType.INT32, ReduceOp.SUM).subscribe()
@@ -475,7 +475,7 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldCompareNoChunksBehindOneThatIsRefused() {
+  void shouldNotCompareFurtherChunksIfTheFirstIsRefused() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -483,7 +483,7 @@ class CheckedCollectivesTest {
             try (Collectives collectives = checked(rank)) {
               DeviceBuffer x = rank.device().allocate(64);
               ReduceOp op = rank.rank() == 0 ? ReduceOp.SUM : ReduceOp.MAX;
-              // Rank 0 has others waiting behind the first, rank 1 has not.
+              // Rank 0 has queued two further chunks, rank 1 none.
               int ahead = rank.rank() == 0 ? 2 : 0;
               StepVerifier.create(
                       collectives.chunked(
@@ -508,7 +508,7 @@ class CheckedCollectivesTest {
     shouldAbortAfter(subscription -> subscription.request(0));
   }
 
-  /** Rank 1 comes when rank 0 has given up one chunk that waits for it and one behind that. */
+  /** Rank 1 calls after rank 0 has cancelled one chunk in comparison and one queued after it. */
   private static void shouldAbortAfter(Consumer<Subscription> givingUp) {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
@@ -520,7 +520,7 @@ class CheckedCollectivesTest {
               Flux<Chunk> chunks =
                   collectives.chunked(
                       CollectiveCall.allReduce(x, x, 16, DataType.INT32, ReduceOp.SUM), 4, 0);
-              rank.meet(); // else the abort may come while rank 1 opens its own
+              rank.meet(); // rank 1 must have created its collectives before the abort
               if (rank.rank() == 0) {
                 chunks.subscribe(
                     new BaseSubscriber<>() {
@@ -552,7 +552,7 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldGoOnBehindManyThatWereWithdrawnBeforeTheirTurn() {
+  void shouldRunACallAfterManyCancelledCalls() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -581,7 +581,7 @@ class CheckedCollectivesTest {
   }
 
   @Test
-  void shouldFailAllThatWaitWhenTheCommunicatorDoes() {
+  void shouldFailAllWaitersIfTheCommunicatorFails() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,

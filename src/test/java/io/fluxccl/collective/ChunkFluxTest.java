@@ -33,7 +33,7 @@ import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 import reactor.util.context.Context;
 
-/** What demand does to chunks: each is enqueued and done exactly when it should be. */
+/** The effect of demand on chunks: when each chunk is enqueued and emitted. */
 @Timeout(120)
 class ChunkFluxTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -44,11 +44,11 @@ class ChunkFluxTest {
 
   @AfterEach
   void close() {
-    family.step(100_000); // whatever still runs
+    family.step(100_000); // completes all pending steps
     ranks.close();
   }
 
-  /** Rank 0's; the other rank has nothing to do. */
+  /** Creates collectives on both ranks and returns those of rank 0; rank 1 calls nothing. */
   private Collectives collectives(CollectivesOptions options) {
     CollectivesOptions stepped = options.withFamily(family);
     List<CompletableFuture<Collectives>> both =
@@ -83,7 +83,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldEnqueueWhatIsRequestedAndOneAhead() {
+  void shouldEnqueueRequestedChunksAndOneMoreIfPrefetchIsOne() {
     StepVerifier.create(chunks(5, 1), 0)
         .expectSubscription()
         .then(() -> enqueuedIs(0))
@@ -92,7 +92,7 @@ class ChunkFluxTest {
         .then(() -> family.step(2))
         .expectNext(chunk(0))
         .then(() -> enqueuedIs(2))
-        // The second is done and waits for demand, and with it the third moves.
+        // The second is done and waits for demand, which also enqueues the third.
         .thenRequest(1)
         .expectNext(chunk(1))
         .then(() -> enqueuedIs(3))
@@ -109,7 +109,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldEnqueueOnlyWhatIsRequestedWithoutPrefetch() {
+  void shouldEnqueueOnlyRequestedChunksIfPrefetchIsZero() {
     family.step(10);
     StepVerifier.create(chunks(4, 0), 1)
         .expectNext(chunk(0))
@@ -149,7 +149,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldRefuseDemandThatIsNone() {
+  void shouldFailTheSubscriberIfDemandIsNotPositive() {
     List<Object> heard = new ArrayList<>();
     chunks(3, 1)
         .subscribe(
@@ -200,7 +200,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldLetGoWhatIsInFlightWhenCancelled() {
+  void shouldFinishChunksInFlightIfCancelled() {
     StepVerifier.create(chunks(5, 2), 1)
         .then(() -> enqueuedIs(3))
         .then(() -> family.step(1))
@@ -217,7 +217,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldLetGoWhatIsInFlightWhenDemandIsWrong() {
+  void shouldFinishChunksInFlightIfDemandIsInvalid() {
     CompletableFuture<Throwable> heard = new CompletableFuture<>();
     chunks(5, 1)
         .subscribe(
@@ -241,7 +241,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldAbortWhatIsInFlightWhenCancelledAndThatAborts() {
+  void shouldAbortTheJobIfCancelledAndCancelAborts() {
     StepVerifier.create(chunks(CollectivesOptions.DEFAULT.withAbortOnCancel(true), 5, 1), 1)
         .then(() -> enqueuedIs(2))
         .then(() -> family.step(1))
@@ -310,9 +310,9 @@ class ChunkFluxTest {
     assertThat(got).isEqualTo(IntStream.range(0, many).mapToObj(ChunkFluxTest::chunk).toList());
   }
 
-  /** Demand, completions and signals race; nothing may be lost, doubled or out of order. */
+  /** Demand, completions and signals race; chunks must not be lost, repeated or reordered. */
   @Test
-  void shouldGiveExactlyWhatSeveralThreadsRequest() throws Exception {
+  void shouldEmitExactlyTheRequestedChunksIfThreadsRequestConcurrently() throws Exception {
     Flux<Chunk> chunks = chunks(3000, 1);
     int threads = 4;
     int each = 200;
@@ -349,9 +349,9 @@ class ChunkFluxTest {
           .blockLast(LONG);
       assertThat(enough.await(30, TimeUnit.SECONDS)).isTrue();
       enqueuedIs(threads * each + 1);
-      family.step(1); // the one ahead
+      family.step(1); // the prefetched chunk
       assertThat(got).isEqualTo(IntStream.range(0, threads * each).boxed().toList());
-      // Nothing is in flight once that one is done: then cancelling aborts nothing.
+      // Once the prefetched chunk is done, no chunk is in flight, so cancel aborts nothing.
       all.get(0).stream().completion().get(30, TimeUnit.SECONDS);
       all.get(0).pipeline().run().block(LONG);
       subscriber.cancel();
@@ -383,7 +383,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldFailWhenItsSchedulerIsGone() {
+  void shouldFailIfItsSchedulerIsDisposed() {
     Scheduler scheduler = Schedulers.newSingle("chunks");
     Flux<Chunk> chunks = chunks(CollectivesOptions.DEFAULT.withScheduler(scheduler), 4, 1);
     scheduler.dispose();
@@ -394,7 +394,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldKeepTheContext() {
+  void shouldPropagateTheSubscribersContext() {
     family.step(10);
     StepVerifier.create(
             chunks(2, 1)
@@ -408,7 +408,7 @@ class ChunkFluxTest {
   }
 
   @Test
-  void shouldRefuseWhatCantBeCutIntoChunks() {
+  void shouldRefuseCallsThatCannotBeChunked() {
     Collectives collectives = collectives(CollectivesOptions.DEFAULT);
     DeviceBuffer x = ranks.ranks().get(0).device().allocate(64);
     assertThatThrownBy(() -> collectives.chunked(CollectiveCall.barrier(), 2))

@@ -15,7 +15,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.List;
 
-/** What chunks give, of every collective that has them, among any ranks. */
+/** Checks the chunks of every chunkable collective, on any number of ranks. */
 final class ChunkedContract {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final List<Collective> ALL =
@@ -90,7 +90,7 @@ final class ChunkedContract {
       put(other, new int[count * n]);
       put(input, input(rank, count * sharesOfInput()));
       int chunk = Math.max(1, count / 3);
-      collectives.barrier().block(LONG); // all have filled their memory
+      collectives.barrier().block(LONG); // all ranks have filled their memory
       List<Chunk> chunks =
           collectives
               .chunked(call(input, output), chunk, 2)
@@ -99,14 +99,14 @@ final class ChunkedContract {
               .block(LONG);
       assertThat(chunks).hasSize((count + chunk - 1) / chunk);
       checkDone(output, new Chunk(0, 0, count));
-      collectives.barrier().block(LONG); // nobody fills it again yet
+      collectives.barrier().block(LONG); // before any rank refills its buffer
     }
 
     private int elementsOfLarger() {
       return count * Math.max(sharesOfInput(), sharesOfOutput());
     }
 
-    /** The buffer of so many shares: all there is, or this rank's one. */
+    /** Returns a slice of {@code shares} shares; a single share is this rank's own. */
     private DeviceBuffer part(DeviceBuffer memory, int shares) {
       boolean mine = shares == 1 && Math.max(sharesOfInput(), sharesOfOutput()) == n;
       long size = (long) count * Integer.BYTES;
@@ -143,7 +143,7 @@ final class ChunkedContract {
       };
     }
 
-    /** The chunk's elements of every share of the output must be what they should by now. */
+    /** Checks the elements of a chunk in every share of the output. */
     private void checkDone(DeviceBuffer output, Chunk chunk) {
       if (rank != root && (collective == Collective.REDUCE || collective == Collective.GATHER)) {
         return;

@@ -8,7 +8,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Chunks on GPUs that the CPU plays. */
+/** Chunks on emulated GPUs. */
 @EmulatedGpus
 class ChunkedEmulatedTest {
   @ParameterizedTest(name = "{0} of {1}")
@@ -25,7 +25,8 @@ class ChunkedEmulatedTest {
     "all-to-all, exchange-ll128, false",
     "all-to-all, exchange-push, true",
   })
-  void shouldGiveWhatTheWholeCallGives(String collective, String algorithm, boolean registered) {
+  void shouldMatchTheResultOfTheUnchunkedCall(
+      String collective, String algorithm, boolean registered) {
     Collective which =
         List.of(Collective.values()).stream()
             .filter(one -> one.label().equals(collective))
@@ -38,14 +39,14 @@ class ChunkedEmulatedTest {
   }
 
   @Test
-  void shouldGiveItOfEveryCollective() {
+  void shouldMatchTheUnchunkedCallOfEveryCollective() {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       new ChunkedContract(CollectivesOptions.DEFAULT, 1001, false).check(ranks);
     }
   }
 
   @Test
-  void shouldGiveItBetweenHosts() {
+  void shouldMatchUnchunkedCallsBetweenHosts() {
     try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(2, 2)) {
       new ChunkedContract(CollectivesOptions.DEFAULT, 1001, false).check(ranks);
     }

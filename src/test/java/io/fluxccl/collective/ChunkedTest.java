@@ -27,14 +27,14 @@ class ChunkedTest {
 
   @ParameterizedTest(name = "{0} ranks, {1} elements, registered: {2}")
   @CsvSource({"2,10007,false", "2,100003,true", "3,5001,true", "3,40001,false", "4,5,false"})
-  void shouldGiveWhatTheWholeCallGives(int nRanks, int count, boolean registered) {
+  void shouldMatchTheResultOfTheUnchunkedCall(int nRanks, int count, boolean registered) {
     try (LocalRanks ranks = LocalRanks.of(nRanks)) {
       new ChunkedContract(CollectivesOptions.DEFAULT, count, registered).check(ranks);
     }
   }
 
   @Test
-  void shouldGiveItOverSockets() {
+  void shouldMatchUnchunkedCallsOverSockets() {
     CollectivesOptions options = CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET);
     try (LocalRanks ranks = LocalRanks.of(3)) {
       new ChunkedContract(options, 30_001, false).check(ranks);
@@ -42,16 +42,16 @@ class ChunkedTest {
   }
 
   @Test
-  void shouldGiveItBetweenHostsOfSeveralRanks() {
+  void shouldMatchUnchunkedCallsBetweenHostsOfSeveralRanks() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       new ChunkedContract(CollectivesOptions.DEFAULT, 100_003, false).check(ranks);
     }
   }
 
-  /** Rank 0's own share begins where the buffer of all shares does: one object may be both. */
+  /** Rank 0's own share starts with the buffer of all shares, so one object may be both. */
   @ParameterizedTest
   @EnumSource(names = {"ALL_GATHER", "GATHER", "REDUCE_SCATTER", "SCATTER"})
-  void shouldDoItInPlaceWhenInputAndOutputAreOneObject(Collective which) {
+  void shouldRunInPlaceIfInputAndOutputAreOneObject(Collective which) {
     int count = 1000;
     long share = count * 4L;
     try (LocalRanks ranks = LocalRanks.of(2)) {
@@ -88,7 +88,7 @@ class ChunkedTest {
   }
 
   @Test
-  void shouldRefuseWhatHasNoChunks() {
+  void shouldRefuseCollectivesThatCannotBeChunked() {
     long[] counts = {1, 1};
     for (CollectiveCall call :
         new CollectiveCall[] {

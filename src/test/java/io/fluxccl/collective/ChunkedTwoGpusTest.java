@@ -11,7 +11,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 class ChunkedTwoGpusTest {
   @ParameterizedTest(name = "{0} elements, registered: {1}")
   @CsvSource({"1001,false", "300001,false", "300001,true", "9000001,true"})
-  void shouldGiveWhatTheWholeCallGives(int count, boolean registered) {
+  void shouldMatchTheResultOfTheUnchunkedCall(int count, boolean registered) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       new ChunkedContract(CollectivesOptions.DEFAULT, count, registered).check(ranks);
     }

@@ -12,7 +12,7 @@ import io.fluxccl.device.host.HostDevice;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Test;
 
-/** Sizes that no buffer has. */
+/** Sizes that overflow. */
 class CollectiveCallTest {
   private static final DataType F64 = DataType.FLOAT64;
   private static final DataType I8 = DataType.INT8;
@@ -25,7 +25,7 @@ class CollectiveCallTest {
   }
 
   @Test
-  void shouldRefuseCountsWhoseBytesNoNumberTells() {
+  void shouldRefuseCountsIfTheirSizeInBytesOverflows() {
     for (long n : new long[] {1L << 60, 1L << 61, 1L << 62, Long.MAX_VALUE}) {
       ReduceOp sum = ReduceOp.SUM;
       shouldBeTooLarge(() -> CollectiveCall.allReduce(null, null, n, F64, sum), "all-reduce");
@@ -59,7 +59,7 @@ class CollectiveCallTest {
   }
 
   @Test
-  void shouldRefuseCountsWhoseSumNoNumberTells() {
+  void shouldRefuseCountsIfTheirSumOverflows() {
     for (long n : new long[] {1L << 61, 1L << 62, (1L << 62) + 1, Long.MAX_VALUE}) {
       long[] large = {n, n, n, n};
       long[] small = {1, 1, 1, 1};
@@ -108,7 +108,7 @@ class CollectiveCallTest {
   }
 
   @Test
-  void shouldRefuseSharesOfWhichAllTogetherNoNumberTells() {
+  void shouldRefuseSharesIfTheirTotalSizeOverflows() {
     for (int nRanks : new int[] {2, 3, 4, 5}) {
       long n = 1L << 62;
       CollectiveCall allGather = CollectiveCall.allGather(null, null, n, I8);

@@ -38,7 +38,7 @@ class CollectivesCloseTest {
     "SHM,COLLECTIVES", "SHM,COMMUNICATOR", "SHM,DEVICE", "SHM,BOOTSTRAP",
     "ETHERNET,COLLECTIVES", "ETHERNET,COMMUNICATOR", "ETHERNET,DEVICE", "ETHERNET,BOOTSTRAP"
   })
-  void shouldEndEveryRunWithATypedErrorWhenClosedMeanwhile(Transport transport, What what)
+  void shouldFailEveryRunWithATypedErrorIfClosedMeanwhile(Transport transport, What what)
       throws Exception {
     for (int round = 0; round < ROUNDS; round++) {
       try (LocalRanks ranks = LocalRanks.of(2)) {

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** All but the kernels, which do nothing on the fake driver. */
+/** Collectives on the fake driver, on which their kernels do nothing. */
 @FakeCuda
 class CollectivesFakeCudaTest {
   private static final Duration LONG = Duration.ofSeconds(120);
@@ -53,7 +53,7 @@ class CollectivesFakeCudaTest {
   }
 
   @Test
-  void shouldGiveBackAllMemory() {
+  void shouldFreeAllMemoryWhenClosed() {
     long free = 0;
     for (int round = 0; round < 12; round++) {
       try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(2, 1)) {
@@ -75,7 +75,7 @@ class CollectivesFakeCudaTest {
   }
 
   @Test
-  void shouldKeepTheMemoryOfWhatItCapturedUntilThatIsClosed() {
+  void shouldKeepABufferAllocatedUntilTheCapturedPipelineIsClosed() {
     long size = 4 << 20;
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(

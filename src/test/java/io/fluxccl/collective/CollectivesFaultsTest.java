@@ -27,11 +27,11 @@ import org.junit.jupiter.params.provider.EnumSource;
 import reactor.core.Disposable;
 import reactor.core.publisher.Mono;
 
-/** What becomes of operations to which somebody does not come, or of which somebody has enough. */
+/** Operations that a rank does not call, or cancels. */
 class CollectivesFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
-  /** Under -Plong a machine is busier, and a rank that waits needs its time to say for whom. */
+  /** Longer under -Plong: on a busy machine a waiting rank needs time to record its peer. */
   private static final Duration SHORT = Duration.ofMillis(Rounds.of(300, 1500));
 
   private static final CollectivesOptions ABORT_ON_CANCEL =
@@ -44,7 +44,7 @@ class CollectivesFaultsTest {
   private static Collectives open(LocalRank rank, CollectivesOptions options) {
     Collectives collectives =
         Collectives.create(rank.communicator(), options.withSetupTimeout(LONG)).join();
-    // Who ends the job behind this ends nobody's opening.
+    // A later abort must not interrupt a rank that is still creating its collectives.
     rank.meet();
     return collectives;
   }
@@ -53,7 +53,7 @@ class CollectivesFaultsTest {
     return rank.device().allocate(1 << 16);
   }
 
-  /** Tokens that all have expert 1, and a plan by which a combine waits for its rank. */
+  /** Tokens that are all routed to expert 1, and a plan by which a combine waits for its rank. */
   private static ExpertBatch batch(DeviceBuffer x) {
     ExpertShape shape = new ExpertShape(4, 1, 2, 64, DataType.BFLOAT16, 8);
     DeviceBuffer part = x.slice(1 << 13, 1 << 10);
@@ -93,7 +93,7 @@ class CollectivesFaultsTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldEndOnAllRanksWhenARankDoesNotCome(Collective which) {
+  void shouldTimeOutOnAllRanksIfARankDoesNotCall(Collective which) {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -120,7 +120,7 @@ class CollectivesFaultsTest {
   }
 
   @Test
-  void shouldAbortEverywhereWhenAnOperationInFlightIsCancelledAndThatAborts() {
+  void shouldAbortOnAllRanksIfAnOperationIsCancelledAndCancelAborts() {
     try (LocalRanks ranks = LocalRanks.of(3)) {
       CountDownLatch waiting = new CountDownLatch(2);
       ranks.run(
@@ -156,7 +156,7 @@ class CollectivesFaultsTest {
   }
 
   @Test
-  void shouldAbortEverywhereWhenTheSubscribersOwnTimeLimitPassesAndThatAborts() {
+  void shouldAbortOnAllRanksIfASubscriberTimesOutAndCancelAborts() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -175,7 +175,7 @@ class CollectivesFaultsTest {
   }
 
   @Test
-  void shouldRefuseACallThatCannotBeRightAndGoOn() {
+  void shouldRefuseInvalidCallsAndStayUsable() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -222,7 +222,7 @@ class CollectivesFaultsTest {
   }
 
   @Test
-  void shouldRefuseNewRunsAfterCloseAndFinishThoseInFlight() {
+  void shouldRefuseNewRunsAfterCloseAndFinishRunsInFlight() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,

@@ -20,7 +20,7 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
-/** Orders, threads and what follows an operation. */
+/** The order and threads of operations on lanes, and their continuations. */
 class CollectivesLanesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
@@ -53,7 +53,7 @@ class CollectivesLanesTest {
   }
 
   @Test
-  void shouldTellLanesOfLanesApart() {
+  void shouldKeepCallsOfNestedLanesApart() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -66,8 +66,7 @@ class CollectivesLanesTest {
                 DeviceBuffer x = rank.device().allocate(64)) {
               List<CompletableFuture<Void>> runs = new ArrayList<>();
               for (int i = 0; i < 2; i++) {
-                // What a rank calls on one lane is not compared with what the other calls on
-                // another.
+                // Checks do not compare calls of different lanes.
                 runs.add(
                     i == rank.rank()
                         ? b.allReduce(x, DataType.INT32, ReduceOp.SUM).toFuture()
@@ -82,7 +81,7 @@ class CollectivesLanesTest {
   }
 
   @Test
-  void shouldOrderWhatManyThreadsCall() {
+  void shouldOrderCallsOfManyThreads() {
     int threads = 4;
     int callsPerThread = Rounds.of(40, 200);
     try (LocalRanks ranks = LocalRanks.of(2)) {
@@ -109,7 +108,7 @@ class CollectivesLanesTest {
   }
 
   @Test
-  void shouldEnqueueNothingBeforeSomebodySubscribes() {
+  void shouldEnqueueNothingBeforeSubscription() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -119,7 +118,7 @@ class CollectivesLanesTest {
               HostMemory.putInt(x.address(), 1);
               Mono<Void> sum = collectives.allReduce(x, DataType.INT32, ReduceOp.SUM);
               if (rank.rank() == 0) {
-                // Would be one too many, and the next would meet it.
+                // If it were enqueued, it would be matched with the next call.
                 collectives.allGather(x, x, 1, DataType.INT32);
               }
               for (int i = 0; i < 3; i++) {
@@ -132,7 +131,7 @@ class CollectivesLanesTest {
   }
 
   @Test
-  void shouldGoOnWhereTheOptionsSayWithTheSubscribersContext() {
+  void shouldSignalOnTheConfiguredSchedulerWithTheSubscribersContext() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Setting up and tearing down, again and again, leaves nothing. */
+/** Repeated set-up and tear-down leaks no resources. */
 class CollectivesLeakTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
@@ -66,7 +66,7 @@ class CollectivesLeakTest {
 
   /** A failure leaves a lane on a caller's stream open, for graphs that its owner may launch. */
   @Test
-  void shouldLeaveNothingOfALaneOnACallersStreamBehindAFailure() {
+  void shouldReleaseALaneOnACallersStreamAfterAFailure() {
     failedRound(); // loads classes
     ResourceLeaks before = ResourceLeaks.snapshot();
     failedRound();

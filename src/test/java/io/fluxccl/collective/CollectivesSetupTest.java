@@ -30,7 +30,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Opening and closing lanes, and what must not happen meanwhile. */
+/** Opening and closing lanes, also concurrently and in continuations. */
 class CollectivesSetupTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
@@ -127,8 +127,8 @@ class CollectivesSetupTest {
 
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
-  void shouldLetEveryRankCloseAsSoonAsItIsDone(Transport transport) {
-    // Threads that are held up between two steps are what goes wrong: so too few cores.
+  void shouldAllowEveryRankToCloseAsSoonAsItIsDone(Transport transport) {
+    // Busy threads take cores, so that ranks are preempted between two steps.
     AtomicBoolean done = new AtomicBoolean();
     for (int i = 0; i < 4; i++) {
       Thread busy =
@@ -170,7 +170,7 @@ class CollectivesSetupTest {
   }
 
   @Test
-  void shouldKeepApartWhatIsOpenedAtTheSameTime() {
+  void shouldKeepCollectivesApartIfOpenedConcurrently() {
     int lanes = 8;
     try (LocalRanks ranks = LocalRanks.of(3)) {
       for (int round = 0; round < 3; round++) {
@@ -213,7 +213,7 @@ class CollectivesSetupTest {
   }
 
   @Test
-  void shouldLetWhatIsChainedToOpeningBlock() {
+  void shouldAllowBlockingInContinuationsOfCreate() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       List<CompletableFuture<Integer>> results = new ArrayList<>();
       for (LocalRank rank : ranks.ranks()) {
@@ -249,7 +249,7 @@ class CollectivesSetupTest {
 
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
-  void shouldEndTheThreadsOfWhatWasNeverClosed(Transport transport) {
+  void shouldEndProxyThreadsIfCollectivesAreNeverClosed(Transport transport) {
     Set<Thread> before = proxyThreads();
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(

@@ -21,7 +21,7 @@ import reactor.core.publisher.Mono;
 class CollectivesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
-  /** The value of an element, the same for whoever computes it. */
+  /** Returns the value of an element, a function of rank and index. */
   private static int value(int rank, int i) {
     return rank * 1_000_003 + i * 31;
   }

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** When calls ran, by the device's clock, as the flight recorder tells it. Two ranks. */
+/** Device times of calls in the flight recorder. Two ranks. */
 @Timeout(120)
 abstract class DeviceTimesContract {
   private static final long BYTES = 16384;
@@ -67,7 +67,7 @@ abstract class DeviceTimesContract {
     return collectives.get(rank).allReduce(x, DataType.FLOAT32, ReduceOp.SUM).toFuture();
   }
 
-  /** Enqueues so many calls on both ranks, before any of them is awaited. */
+  /** Enqueues {@code count} calls on both ranks before it awaits any of them. */
   private void callBoth(int count) throws Exception {
     List<CompletableFuture<Void>> calls = calls(0, count);
     calls.addAll(calls(1, count));
@@ -93,7 +93,7 @@ abstract class DeviceTimesContract {
   }
 
   @Test
-  void shouldTellWhenEachCallRan() throws Exception {
+  void shouldRecordDeviceTimesOfEachCall() throws Exception {
     long beganNs = System.nanoTime();
     open(true);
     callBoth(20);
@@ -125,9 +125,9 @@ abstract class DeviceTimesContract {
     open(true);
     callBoth(1);
     long longest = 0;
-    for (int i = 1; i <= 20 && longest < WAITED_NS; i++) { // again if rank 0 began late
+    for (int i = 1; i <= 20 && longest < WAITED_NS; i++) { // repeats if rank 0 started late
       CompletableFuture<Void> early = call(0);
-      Thread.sleep(300); // the device times have to contain this time
+      Thread.sleep(300); // the device times must include this time
       await(List.of(early, call(1)));
       CallRecord waited = recorded(0).get(i);
       long onDevice = waited.deviceEndedNs() - waited.deviceBegunNs();
@@ -141,7 +141,7 @@ abstract class DeviceTimesContract {
   void shouldKeepTimesInOrderOverALongTime() throws Exception {
     open(true);
     callBoth(1);
-    Thread.sleep(1100); // as long as a CUDA event is counted from
+    Thread.sleep(1100); // longer than the base event of the device times is used
     callBoth(2);
     Thread.sleep(1100);
     callBoth(2);
@@ -155,9 +155,9 @@ abstract class DeviceTimesContract {
   }
 
   @Test
-  void shouldGoOnWhenMoreCallsAreInFlightThanCanBeTimed() throws Exception {
+  void shouldCompleteCallsIfMoreAreInFlightThanCanBeTimed() throws Exception {
     open(true);
-    // Each rank's from a thread of its own: a GPU that has no room for more holds up who enqueues.
+    // One thread per rank: a GPU whose queue is full blocks the thread that enqueues.
     CompletableFuture<List<CompletableFuture<Void>>> early =
         CompletableFuture.supplyAsync(() -> calls(0, CallTimes.MOST + 2));
     List<CompletableFuture<Void>> calls = calls(1, CallTimes.MOST + 2);
@@ -170,7 +170,7 @@ abstract class DeviceTimesContract {
   }
 
   @Test
-  void shouldKnowNothingUnlessAsked() throws Exception {
+  void shouldRecordNoDeviceTimesByDefault() throws Exception {
     open(false);
     callBoth(2);
     assertThat(recorded(0)).allMatch(each -> each.deviceBegunNs() == 0 && each.endedNs() != 0);

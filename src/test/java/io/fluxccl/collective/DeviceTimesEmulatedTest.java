@@ -18,7 +18,7 @@ class DeviceTimesEmulatedTest extends DeviceTimesContract {
   @Override
   @Test
   @Tag("long")
-  void shouldGoOnWhenMoreCallsAreInFlightThanCanBeTimed() throws Exception {
-    super.shouldGoOnWhenMoreCallsAreInFlightThanCanBeTimed();
+  void shouldCompleteCallsIfMoreAreInFlightThanCanBeTimed() throws Exception {
+    super.shouldCompleteCallsIfMoreAreInFlightThanCanBeTimed();
   }
 }

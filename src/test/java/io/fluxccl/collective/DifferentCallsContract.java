@@ -224,8 +224,8 @@ abstract class DifferentCallsContract {
                 "call " + (different + 1) + " of lane");
             for (int i = 0; i < calls.size(); i++) {
               boolean completed = calls.get(i).handle((done, failure) -> failure == null).get();
-              // The ranks may complete a call that both make, also in another order: two gathers
-              // with different roots need nothing of each other. Its data are those of the call.
+              // The ranks may complete calls that both make, even in different orders: two gathers
+              // with different roots are independent. Their data are correct.
               boolean isPeers = others.contains(specs.get(i));
               if (i >= different && !isPeers && !specs.get(i).needsNothing(rank.rank())) {
                 assertThat(completed).as("%s, number %s, completed", specs.get(i), i).isFalse();
@@ -235,12 +235,12 @@ abstract class DifferentCallsContract {
         });
   }
 
-  /** What a rank runs. */
+  /** A call of a rank. */
   private interface Calls {
     Mono<Void> on(Collectives collectives, int rank, Memory memory);
   }
 
-  /** All ranks fail with an error that says all of that. */
+  /** Expects that all ranks fail with an error that contains these texts. */
   private void shouldRefuse(int nRanks, Calls calls, String... texts) {
     try (LocalRanks ranks = ranks(nRanks)) {
       ranks.run(
@@ -270,7 +270,7 @@ abstract class DifferentCallsContract {
   }
 
   @Test
-  void shouldRefuseTwoRootsOfAReduceWhichWaitForEachOther() {
+  void shouldRefuseAReduceIfRanksNameDifferentRoots() {
     shouldRefuse(
         2,
         (collectives, rank, memory) ->
@@ -280,7 +280,7 @@ abstract class DifferentCallsContract {
   }
 
   @Test
-  void shouldRefuseTwoRootsOfABroadcastWhichNeedNothingOfEachOther() {
+  void shouldRefuseABroadcastIfRanksNameDifferentRoots() {
     shouldRefuse(
         2,
         (collectives, rank, memory) ->
@@ -360,7 +360,7 @@ abstract class DifferentCallsContract {
   }
 
   @Test
-  void shouldSayWhatTheRankDoesThatALateRunWaitsFor() {
+  void shouldNameTheLastCallOfTheMissingRankIfARunTimesOut() {
     try (LocalRanks ranks = ranks(2)) {
       ranks.run(
           LONG,

@@ -23,7 +23,7 @@ import java.util.function.IntBinaryOperator;
 import java.util.function.IntUnaryOperator;
 import reactor.core.publisher.Mono;
 
-/** What an engine's ranks do with its memory and its streams; each checks all results. */
+/** Collectives on an engine's memory and streams; each rank checks all results. */
 final class EngineCollectives {
   private static final Duration LONG = Duration.ofSeconds(60);
 
@@ -126,7 +126,7 @@ final class EngineCollectives {
     return sum;
   }
 
-  /** What one rank can't share, no rank uses directly. */
+  /** If one rank can't share its buffer, all ranks stage theirs. */
   void agreeOnWhatIsStaged(EngineMemory engine) {
     EngineMemory.Kind kind = rank == 0 ? EngineMemory.Kind.POOL : EngineMemory.Kind.LARGE_BLOCK;
     CudaBuffer x = engine.allocate(kind, 1 << 20);

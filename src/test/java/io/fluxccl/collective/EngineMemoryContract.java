@@ -45,7 +45,7 @@ abstract class EngineMemoryContract {
               body.run(rank, collectives, engine);
               rank.meet();
             }
-            rank.meet(); // an owner frees what no rank uses any more
+            rank.meet(); // no rank uses the memory any more when its owner frees it
             engine.close();
           });
     }
@@ -103,7 +103,7 @@ abstract class EngineMemoryContract {
   }
 
   @Test
-  void shouldRefuseInACaptureWhatNoGraphCanHoldAndGoOn() {
+  void shouldRefuseUncapturableStepsInACaptureAndStayUsable() {
     onEachRank(
         (rank, collectives, engine) -> {
           CudaDevice device = (CudaDevice) rank.device();
@@ -119,7 +119,7 @@ abstract class EngineMemoryContract {
             refused(
                 lane.pipeline()
                     .then(collectives, CollectiveCall.allReduce(x, x, 1024, INT32, SUM)));
-            // As its steps: no graph is launched in a capture.
+            // In a capture its steps are enqueued instead of its graph.
             assertThat(captured.run().toFuture()).isDone().isNotCompletedExceptionally();
             owner.endCapture();
             owner.replay();
@@ -172,7 +172,7 @@ abstract class EngineMemoryContract {
   }
 
   @Test
-  void shouldLetGoOfMemoryThatItsOwnerFreedTooEarly() {
+  void shouldReleaseMemoryIfItsOwnerFreedItTooEarly() {
     onEachRank(
         (rank, collectives, engine) -> {
           CudaBuffer x = engine.allocate(EngineMemory.Kind.LARGE_BLOCK, 4096);
@@ -218,7 +218,7 @@ abstract class EngineMemoryContract {
               if (beginsBehindTheEnd) {
                 owner.waitFor(gate.deviceAddress(), 1);
               }
-              owner.replay(); // and the other rank never does
+              owner.replay(); // the other rank never replays its graph
               try {
                 rank.meet();
                 assertThat(rank.communicator().failed()).succeedsWithin(LONG);

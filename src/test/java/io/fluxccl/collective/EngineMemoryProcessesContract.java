@@ -53,7 +53,7 @@ abstract class EngineMemoryProcessesContract {
         e.printStackTrace();
         System.out.println("wrong: " + e);
       }
-      // The process frees the engine's memory: a kernel that hangs must not keep it.
+      // The exit frees the engine's memory; a hanging kernel must not prevent it.
       Runtime.getRuntime().halt(0);
     }
   }

@@ -19,13 +19,13 @@ final class ExpertTrial implements AutoCloseable {
   private static final byte POISON = (byte) 0xdb;
   private static final int GUARD = 64;
 
-  /** How tokens choose their experts. */
+  /** Ways to assign experts to tokens. */
   enum Routing {
-    /** Any experts, some of them none. */
+    /** Random experts; some entries have none. */
     RANDOM,
-    /** All on the last rank. */
+    /** All experts are on the last rank. */
     ALL_TO_ONE,
-    /** Ranks of odd numbers have no tokens, and no experts that any token is given to. */
+    /** Odd ranks have no tokens, and their experts receive none. */
     EMPTY_RANKS,
     /** No token has an expert. */
     NONE
@@ -91,7 +91,7 @@ final class ExpertTrial implements AutoCloseable {
     return new Combine(batch, given, ofRows ? rows : null, combined);
   }
 
-  /** Writes all inputs, and poison where outputs go. */
+  /** Writes all inputs, and fills the outputs with poison. */
   void upload(Routing newRouting, int newSeed, boolean ofRows) {
     routing = newRouting;
     seed = newSeed;
@@ -146,7 +146,7 @@ final class ExpertTrial implements AutoCloseable {
     rows.upload(0, all.flip());
   }
 
-  /** Compares all that a dispatch writes. */
+  /** Checks all outputs of a dispatch. */
   void checkDispatch() {
     List<int[]> places = received(rank);
     assertThat(ints(batch.perRank(), nRanks))
@@ -203,7 +203,7 @@ final class ExpertTrial implements AutoCloseable {
     }
   }
 
-  /** Compares the bits of what a combine writes, and returns them. */
+  /** Checks the bits of the output of a combine, and returns them. */
   byte[] checkCombine(boolean ofRows) {
     int bytes = shape.combinedBytes();
     byte[] values = download(combined, shape.tokens() * bytes + GUARD);
@@ -255,7 +255,7 @@ final class ExpertTrial implements AutoCloseable {
     return result;
   }
 
-  /** Rank and token of what a rank receives, by place. */
+  /** Source rank and token of each row that a rank receives. */
   private List<int[]> received(int at) {
     List<int[]> places = new ArrayList<>();
     for (int from = 0; from < nRanks; from++) {

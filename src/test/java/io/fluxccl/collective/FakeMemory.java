@@ -5,11 +5,11 @@ import io.fluxccl.device.cuda.CudaDevice;
 import jcuda.driver.CUcontext;
 import jcuda.driver.JCudaDriver;
 
-/** How much memory GPU 0 has left. */
+/** Reports the free memory of GPU 0. */
 public final class FakeMemory {
   private FakeMemory() {}
 
-  /** The same once nothing is given back any more. */
+  /** Returns the free memory after it has not changed for 300 ms. */
   public static long settled() {
     long[] last = {free()};
     org.awaitility.Awaitility.await()
@@ -23,7 +23,7 @@ public final class FakeMemory {
     return last[0];
   }
 
-  /** That memory in bytes. */
+  /** Returns the free memory of GPU 0 in bytes. */
   public static long free() {
     try (CudaDevice gpu = CudaDevice.open(0)) {
       gpu.bindThread();

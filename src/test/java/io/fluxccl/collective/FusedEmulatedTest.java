@@ -21,7 +21,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 class FusedEmulatedTest {
   @ParameterizedTest(name = "{0} ranks")
   @ValueSource(ints = {2, 3})
-  void shouldMakeTheSameOfARowWhereverItIs(int nRanks) {
+  void shouldProduceIdenticalRowsAtAnyPosition(int nRanks) {
     FusedRows rows = new FusedRows();
     try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
       ranks.run(
@@ -35,7 +35,7 @@ class FusedEmulatedTest {
         .containsOnlyKeys("fused-one-shot", "fused-two-shots", SeparateEpilogue.NAME);
   }
 
-  /** A row has several words of each thread. */
+  /** Each thread processes several words of a row. */
   @Test
   void shouldDoLongRows() {
     FusedRows rows = new FusedRows();
@@ -50,7 +50,7 @@ class FusedEmulatedTest {
   }
 
   @Test
-  void shouldDoManyRowsOfManyRanks() {
+  void shouldReduceManyRowsOnEightRanks() {
     FusedRows rows = new FusedRows();
     try (LocalRanks ranks = LocalRanks.onGpus(8)) {
       ranks.run(FusedRows.LONG, rank -> rows.check(rank, CollectivesOptions.DEFAULT, 128, 1, 17));
@@ -66,9 +66,9 @@ class FusedEmulatedTest {
     assertThat(rows.used).containsOnlyKeys(SeparateEpilogue.NAME);
   }
 
-  /** Ranks of two hosts: by the algorithms between hosts, in rank order, or in hosts' order. */
+  /** Ranks of two hosts: by algorithms that add in rank order or by host. */
   @Test
-  void shouldMakeTheSameOfARowBetweenHosts() {
+  void shouldProduceIdenticalRowsBetweenHosts() {
     FusedRows rows = new FusedRows();
     CollectivesOptions reproducible = CollectivesOptions.DEFAULT.withReproducible(true);
     try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(2, 2)) {
@@ -79,7 +79,7 @@ class FusedEmulatedTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"fused-one-shot", "fused-two-shots"})
-  void shouldEndOnAllRanksWhenARankDoesNotCome(String algorithm) {
+  void shouldTimeOutOnAllRanksIfARankDoesNotCall(String algorithm) {
     CollectivesOptions options =
         CollectivesOptions.DEFAULT
             .withTimeout(Duration.ofSeconds(1))

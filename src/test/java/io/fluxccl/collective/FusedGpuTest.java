@@ -10,14 +10,12 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/**
- * Fused all-reduces on GPUs, and plain ones of the same rows: a row's result is always the same.
- */
+/** Fused and plain all-reduces of equal rows on GPUs, which must produce identical results. */
 @RequiresGpus(2)
 class FusedGpuTest {
   @ParameterizedTest(name = "rows of {0}")
   @ValueSource(ints = {264, 4096, 6144, 8192, 16384})
-  void shouldMakeTheSameOfARowOfTwoRanks(int hidden) {
+  void shouldProduceIdenticalRowsOnTwoRanks(int hidden) {
     FusedRows rows = new FusedRows();
     // Results of all rows are kept.
     int[] counts = hidden > 4096 ? new int[] {1, 6, 31, 128} : new int[] {1, 2, 31, 64, 512};
@@ -29,7 +27,7 @@ class FusedGpuTest {
   }
 
   @Test
-  void shouldMakeTheSameOfAnyNumberOfRows() {
+  void shouldProduceIdenticalRowsForAnyRowCount() {
     FusedRows rows = new FusedRows();
     int[] counts = IntStream.rangeClosed(1, 70).toArray();
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
@@ -39,10 +37,10 @@ class FusedGpuTest {
         .containsOnlyKeys("fused-one-shot", "fused-two-shots", SeparateEpilogue.NAME);
   }
 
-  /** Eight ranks, which share the GPUs where there are fewer. */
+  /** Eight ranks, which share GPUs if there are fewer than eight. */
   @ParameterizedTest(name = "rows of {0}")
   @ValueSource(ints = {520, 4096})
-  void shouldMakeTheSameOfARowOfEightRanks(int hidden) {
+  void shouldProduceIdenticalRowsOnEightRanks(int hidden) {
     FusedRows rows = new FusedRows();
     try (LocalRanks ranks = LocalRanks.onGpus(8)) {
       ranks.run(
@@ -52,7 +50,7 @@ class FusedGpuTest {
 
   @ParameterizedTest(name = "{0} ranks")
   @ValueSource(ints = {2, 8})
-  void shouldSumTheSameWhereverARowIs(int nRanks) {
+  void shouldSumRowsIdenticallyAtAnyPosition(int nRanks) {
     FusedRows rows = new FusedRows();
     try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
       ranks.run(FusedRows.LONG, rank -> rows.checkPlain(rank, 1024, 1, 2, 7, 64, 512));

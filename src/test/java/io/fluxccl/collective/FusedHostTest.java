@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 @Tag("jdk")
 class FusedHostTest {
   @Test
-  void shouldMakeTheSameOfARowWhereverItIs() {
+  void shouldProduceIdenticalRowsAtAnyPosition() {
     FusedRows rows = new FusedRows();
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(
@@ -33,7 +33,7 @@ class FusedHostTest {
   }
 
   @Test
-  void shouldMakeTheSameOfARowBetweenHosts() {
+  void shouldProduceIdenticalRowsBetweenHosts() {
     FusedRows rows = new FusedRows();
     CollectivesOptions reproducible = CollectivesOptions.DEFAULT.withReproducible(true);
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
@@ -41,9 +41,9 @@ class FusedHostTest {
     }
   }
 
-  /** Hierarchical adds in an order of its own, which is the same for every size and place. */
+  /** Hierarchical adds in an order by host, which does not depend on size or position. */
   @Test
-  void shouldMakeTheSameOfARowInTheOrderOfHosts() {
+  void shouldProduceIdenticalRowsIfHierarchicalAddsByHost() {
     CollectivesOptions byHosts =
         CollectivesOptions.DEFAULT
             .withReproducible(true)
@@ -56,7 +56,7 @@ class FusedHostTest {
                 DeviceBuffer x = rank.device().allocate(1 << 20)) {
               assertThat(collectives.algorithmFor(sum(x, 8))).isEqualTo("hierarchical");
               float[] first = null;
-              // Above 128 KiB the ranks of a rail divide each piece.
+              // Above 128 KiB the ranks of a rail divide each share.
               for (int rows : new int[] {1, 3, 100, 2000}) {
                 FloatView view = FloatView.of(x, DataType.BFLOAT16).slice(0, 128L * rows);
                 for (int row = 0; row < rows; row++) {
@@ -88,7 +88,7 @@ class FusedHostTest {
   }
 
   @Test
-  void shouldNotChooseWhatAddsInAnotherOrder() {
+  void shouldChooseAllPairsInsteadOfRingIfReproducible() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(
           rank -> {
@@ -107,7 +107,7 @@ class FusedHostTest {
   }
 
   @Test
-  void shouldRefuseThatOnlySomeRanksWantReproducibleSums() {
+  void shouldRefuseToOpenIfOnlySomeRanksAreReproducible() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {
       ranks.run(
           FusedRows.LONG,
@@ -133,7 +133,7 @@ class FusedHostTest {
   }
 
   @Test
-  void shouldGiveRowsToAFunction() {
+  void shouldApplyAHostEpilogueToEachRow() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -163,7 +163,7 @@ class FusedHostTest {
   }
 
   @Test
-  void shouldRefuseWhatItCannotDo() {
+  void shouldRefuseInvalidFusedCalls() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {

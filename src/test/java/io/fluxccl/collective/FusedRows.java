@@ -25,8 +25,8 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /**
- * Fused all-reduces of rows whose content a number determines. All ranks, algorithms, numbers of
- * rows and places of a row share the results: what is made of a row must always be the same.
+ * Fused all-reduces of rows whose content is a function of a number. The result of a row must be
+ * identical on all ranks, by all algorithms, for any row count and at any position.
  */
 final class FusedRows {
   static final Duration LONG = Duration.ofSeconds(180);
@@ -34,10 +34,10 @@ final class FusedRows {
   private static final int KINDS = 3;
   private static final float STATIC_SCALE = 0.05f;
 
-  /** By type, row length, number and what is compared. */
+  /** Results by type, row length, row number and kind of output. */
   private final Map<String, byte[]> results = new ConcurrentHashMap<>();
 
-  /** Names of the algorithms that did something. */
+  /** Names of the algorithms that ran. */
   final Map<String, Boolean> used = new ConcurrentHashMap<>();
 
   /** The buffers of a rank. */
@@ -207,7 +207,7 @@ final class FusedRows {
     }
   }
 
-  /** The sum exactly, the normed row within one rounding. */
+  /** Checks that the sum is exact and the normed row within one rounding. */
   private static void checkValues(
       String what,
       DataType type,
@@ -259,7 +259,7 @@ final class FusedRows {
     }
   }
 
-  /** Without an assertion's object for each of millions of elements. */
+  /** Compares without an assertion object for each of millions of elements. */
   private static void checkClose(
       String row, String of, int element, double got, double wanted, double difference) {
     if (!(Math.abs(got - wanted) <= difference)) {
@@ -305,7 +305,7 @@ final class FusedRows {
     return result;
   }
 
-  /** All-reduces the same rows by every plain algorithm: the same bits, wherever a row is. */
+  /** All-reduces the rows by every plain algorithm; expects equal bits at any position. */
   void checkPlain(LocalRank rank, int hidden, int... rowCounts) {
     int most = Arrays.stream(rowCounts).max().orElseThrow();
     try (Collectives collectives =

@@ -56,7 +56,7 @@ class InFlightTrackerTest {
     time.dispose();
   }
 
-  /** A run of no lane, for which nobody waits. */
+  /** Enqueues a run without a lane and without a subscriber. */
   private Run enqueued() {
     return enqueued(LIMIT);
   }
@@ -123,7 +123,7 @@ class InFlightTrackerTest {
   }
 
   @Test
-  void shouldGiveEachRunTheSameTime() {
+  void shouldApplyTheFullLimitToEachRun() {
     Run first = enqueued();
     pass(Duration.ofSeconds(20));
     Run second = enqueued();
@@ -146,7 +146,7 @@ class InFlightTrackerTest {
   }
 
   @Test
-  void shouldFindARunWithAShorterLimitThanThoseBeforeIt() {
+  void shouldExpireALaterRunFirstIfItsLimitIsShorter() {
     enqueued();
     pass(Duration.ofSeconds(5));
     Run shorter = enqueued(Duration.ofSeconds(2));
@@ -160,7 +160,7 @@ class InFlightTrackerTest {
   }
 
   @Test
-  void shouldGoOnWithTheLongerLimitsAfterAShorterOneWasKept() {
+  void shouldExpireALongRunAtItsLimitAfterAShorterRunCompleted() {
     Run first = enqueued();
     Run shorter = enqueued(Duration.ofSeconds(2));
     Run longer = enqueued(LIMIT.multipliedBy(3));
@@ -241,7 +241,7 @@ class InFlightTrackerTest {
   }
 
   @Test
-  void shouldStopLookingWhenThereIsNothingToLookFor() {
+  void shouldSetNoTimersIfNoRunIsInFlight() {
     end(enqueued());
     pass(LIMIT);
     int before = timers;
@@ -268,7 +268,7 @@ class InFlightTrackerTest {
   }
 
   @Test
-  void shouldLookForNothingOnceClosed() {
+  void shouldReportNoLateRunsAfterClose() {
     enqueued();
     runs.close();
     pass(LIMIT.multipliedBy(2));

@@ -26,7 +26,7 @@ class LaneDescriptionTest {
       assertThat(DeviceDescription.mostRanksPerGpu(devices, ranks.get(0))).isEqualTo(2);
       assertThat(DeviceDescription.mostRanksPerGpu(List.of(first, first, first), ranks.get(1)))
           .isEqualTo(3);
-      // They are one process, in which kernels run side by side.
+      // Ranks of one process need no warning: their kernels run concurrently.
       assertThat(DeviceDescription.sharingWarning(devices, ranks.get(0))).isEmpty();
     } finally {
       ranks.forEach(LocalBootstrap::close);
@@ -46,7 +46,7 @@ class LaneDescriptionTest {
   }
 
   @Test
-  void shouldKnowAnNvlinkIfOneSideSeesItOrTheUserNamesItAndNobodyDeniesIt() {
+  void shouldAssumeNvlinkIfOneSideReportsItAndNoneForcesPcie() {
     DeviceDescription alone = gpu("0000:02:00.0", "");
     assertThat(gpu("0000:01:00.0", "", "0000:02:00.0").hasNvlinkTo(alone)).isTrue();
     assertThat(alone.hasNvlinkTo(gpu("0000:01:00.0", "", "0000:02:00.0"))).isTrue();
@@ -100,7 +100,7 @@ class LaneDescriptionTest {
       malformed.add(Arrays.copyOf(good, length));
     }
     malformed.add(Arrays.copyOf(good, good.length + 1));
-    // The version, the sign bits of the threads, of the device's fields and of the settings' count.
+    // The version, and the sign bits of the thread count, device fields and settings count.
     int header = 6;
     int afterLane = header + Long.BYTES;
     for (int offset : new int[] {4, afterLane + 3, afterLane + 7, afterLane + 11, afterLane + 15}) {

@@ -14,12 +14,12 @@ import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What is left of a lane that could not be opened. */
+/** Resources of a lane that could not be opened. */
 @Timeout(120)
 class LaneOpeningTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  /** Can be said how it is made ready and closed. */
+  /** A family without algorithms whose preparation and close are supplied by the test. */
   private static final class EmptyFamily extends FakeFamily {
     private final Function<PeerConnections, CompletableFuture<Void>> preparing;
     private final Runnable closing;
@@ -84,7 +84,7 @@ class LaneOpeningTest {
             rank.meet();
             assertThat(closed).as("the other family of both ranks").hasValue(2);
             assertThat(rank.communicator().failure()).isNull();
-            // The connections are closed too, so another lane can have the tag.
+            // The connections are closed too, so another lane can use the tag.
             try (Collectives again = Collectives.create(rank.communicator()).join()) {
               again.barrier().block(LONG);
               rank.meet();

@@ -24,7 +24,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
-/** A rank that closes a lane ends the runs of its peers that wait for it. */
+/** A rank that closes a lane fails the runs of peers that wait for it. */
 class LeaveNoticesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
@@ -33,7 +33,7 @@ class LeaveNoticesTest {
   }
 
   private static Collectives open(LocalRank rank) {
-    // No time limit ends these tests.
+    // Too long for a timeout to end these tests.
     return Collectives.create(
             rank.communicator(), CollectivesOptions.DEFAULT.withTimeout(Duration.ofMinutes(10)))
         .join();
@@ -134,7 +134,7 @@ class LeaveNoticesTest {
   }
 
   @Test
-  void shouldIgnoreNoticesOfAnotherLaneWithTheSameTag() {
+  void shouldIgnoreNoticesOfAnotherLaneWithAnEqualTag() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -147,7 +147,7 @@ class LeaveNoticesTest {
                     .verify(LONG);
               }
               if (rank.rank() == round % 2) {
-                collectives.close(); // the other lives on: it is never closed before the end
+                collectives.close(); // the other rank's lane stays open until the end
               }
             }
             assertThat(rank.communicator().failure()).isNull();

@@ -25,7 +25,7 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
-/** Subscribers of many operations cancel, each rank others, and every later result is right. */
+/** Each rank cancels different operations; all later results must be correct. */
 @Timeout(600)
 class ManyCancelledRunsTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -33,14 +33,14 @@ class ManyCancelledRunsTest {
   private static final int COUNT = 64;
   private static final int CHUNK = 8;
 
-  /** One rank, and what the operations so far make of its numbers: the same on all ranks. */
+  /** One rank and the expected values after the operations so far, equal on all ranks. */
   private static final class Ranked {
     private final LocalRank rank;
     private final Collectives collectives;
     private final DeviceBuffer x;
     private final CapturedPipeline captured;
     private final int[] expected = new int[COUNT];
-    private final Random what = new Random(42); // the same on all ranks
+    private final Random what = new Random(42); // equal on all ranks
     private final Random cancels;
 
     Ranked(LocalRank rank, Collectives collectives) {
@@ -93,7 +93,7 @@ class ManyCancelledRunsTest {
           .doFinally(signal -> own.close());
     }
 
-    /** Starts an operation, and gives it up at once, soon, or never. */
+    /** Starts an operation, and cancels it at once, soon, or never. */
     private void start(Publisher<?> operation) {
       Flux<?> run = Flux.from(operation);
       switch (operation instanceof Mono ? cancels.nextInt(4) : 3) {
@@ -116,7 +116,7 @@ class ManyCancelledRunsTest {
   }
 
   @Test
-  void shouldKeepOrderResultsAndMemory() {
+  void shouldPreserveOrderAndResultsWithoutLeaksIfManyRunsAreCancelled() {
     int rounds = Rounds.of(100, 10_000) / 4;
     try (LocalRanks ranks = LocalRanks.of(RANKS)) {
       ranks.run(
@@ -124,7 +124,7 @@ class ManyCancelledRunsTest {
           rank -> {
             try (Collectives collectives = rank.collectives()) {
               Ranked ranked = new Ranked(rank, collectives);
-              ranked.rounds(20); // makes what is kept
+              ranked.rounds(20); // creates the state that stays allocated
               rank.meet();
               int before = ResourceLeaks.mappings().size();
               rank.meet();

@@ -18,12 +18,12 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-/** What many ranks of one host take, and that they work. */
+/** The resources of many ranks on one host, and a reduction among them. */
 class ManyRanksTest {
   private static final Duration LONG = Duration.ofSeconds(300);
   private static final long SHARED_LIMIT = 1_000_000_000;
 
-  /** Each rank of ETHERNET has a segment of its own, in which small buffers lie. */
+  /** With ETHERNET each rank has its own segment for small buffers. */
   private static final long SHARED_LIMIT_OF_SEGMENTS = 1_300_000_000;
 
   private static long openFiles() {
@@ -45,7 +45,7 @@ class ManyRanksTest {
     return bytes;
   }
 
-  /** Opens lanes, looks at what they take, and all-reduces. */
+  /** Opens lanes, checks the memory that they use, and runs an all-reduce. */
   private static void reduce(
       int nRanks, Transport transport, String algorithm, long perRank, long bytes)
       throws IOException {

@@ -8,8 +8,8 @@ import java.nio.ByteOrder;
 import java.util.List;
 
 /**
- * Collectives whose families on mapped GPUs have done so many launches that the second one from now
- * on begins their 32-bit epochs anew, so that tests see what follows then.
+ * Creates collectives whose GPU families are close to the wrap of their 32-bit epochs. The second
+ * launch from now wraps around.
  */
 public final class NearWrap {
   private static final int LAST_BUT_ONE = -2;

@@ -55,7 +55,7 @@ final class NonBlockingRun {
     System.out.println("nothing blocked");
   }
 
-  /** The thread of time limits waits for tasks, and ends when there are none. */
+  /** Waits until the timer thread ends, which blocks while it has tasks. */
   private static void awaitEndOfTimers() {
     CompletableFuture<Thread> timers = new CompletableFuture<>();
     Timers.current().schedule(() -> timers.complete(Thread.currentThread()));
@@ -92,7 +92,7 @@ final class NonBlockingRun {
             .block(LONG));
   }
 
-  /** Many threads hand over tasks at once, and each task needs a new thread. */
+  /** Submits tasks from many threads at once; each task needs a new thread. */
   private static void handOver(Executor executor) {
     CompletableFuture<Void> end = new CompletableFuture<>();
     Flux.range(0, 4)
@@ -127,7 +127,7 @@ final class NonBlockingRun {
     return Mono.fromFuture(CompletableFuture.allOf(all));
   }
 
-  /** By default what follows a run runs on the library's own thread, which is watched too. */
+  /** By default continuations run on the library's own thread, which BlockHound watches, too. */
   private static Mono<Void> refusesToSleepInAContinuation(Collectives collectives) {
     return collectives
         .barrier()

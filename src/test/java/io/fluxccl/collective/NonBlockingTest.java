@@ -18,9 +18,9 @@ class NonBlockingTest {
   private static final Duration LIMIT = Duration.ofSeconds(120);
 
   @Test
-  void shouldBlockNoThreadOnWhichNothingMayBlock() {
+  void shouldNotBlockNonBlockingThreads() {
     List<String> options = new ArrayList<>(TestJvms.ofBuild());
-    // What BlockHound needs in order to change classes of the JDK.
+    // BlockHound needs this to change classes of the JDK.
     options.add("-XX:+AllowRedefinitionToAddDeleteMethods");
     if (Runtime.version().feature() >= 21) {
       options.add("-XX:+EnableDynamicAgentLoading");

@@ -17,8 +17,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /**
- * A rank that comes late keeps the others waiting once, not from call to call: see "Waiting" in
- * docs/architecture.md. The bound: 1000 calls take less than 200 ms after a rank was 10 ms late.
+ * A late rank delays the others once, not in every call: see "Waiting" in docs/architecture.md. The
+ * bound: 1000 calls take less than 200 ms after a rank was 10 ms late.
  */
 @Tag("timed")
 @RequiresGpus(4)
@@ -30,10 +30,10 @@ class PaceFourGpusTest {
   private static final int REPLAYS = 50;
   private static final int ROUNDS = 8;
 
-  /** Long enough for the others to have looked at the abort flag. */
+  /** Long enough for waiting kernels to poll the abort flag. */
   private static final Duration LATE = Duration.ofMillis(10);
 
-  /** A thousand calls of some 40 us, and four times as much again. */
+  /** A thousand calls of 40 us each, times five. */
   private static final Duration LIMIT = Duration.ofMillis(200);
 
   private interface Calls {

@@ -36,7 +36,7 @@ import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 
-/** What pipelines do, on the host device and on GPUs. Two ranks. */
+/** Pipelines of two ranks, on the host device or on GPUs. */
 @Timeout(180)
 abstract class PipelineContract {
   static final Duration LONG = Duration.ofSeconds(60);
@@ -183,7 +183,7 @@ abstract class PipelineContract {
           AtomicInteger signals = new AtomicInteger();
           CompletableFuture<Void> done =
               pipeline.run().doOnTerminate(signals::incrementAndGet).toFuture();
-          // Here again, so nobody has waited for the kernel, which ends with this only.
+          // The calls returned although the kernel still waits for the release below.
           assertThat(done).isNotDone();
           assertThat(signals).hasValue(0);
           release(gate);
@@ -206,7 +206,7 @@ abstract class PipelineContract {
   }
 
   @Test
-  void shouldGoOnOnAllRanksWhenOneSubscriberCancels() {
+  void shouldCompleteOnAllRanksIfOneSubscriberCancels() {
     onEachRank(
         (rank, collectives) -> {
           DeviceBuffer x = ints(rank.device(), 1);
@@ -235,7 +235,7 @@ abstract class PipelineContract {
   }
 
   @Test
-  void shouldReplayWhatItCaptured() {
+  void shouldReplayACapturedPipeline() {
     onEachRank(
         (rank, collectives) -> {
           DeviceBuffer x = ints(rank.device(), 1, 2, 3);
@@ -246,7 +246,7 @@ abstract class PipelineContract {
             assertThat(get(x)).containsExactly(4, 7, 10);
             verify(captured.run(2));
             assertThat(get(x)).containsExactly(40, 67, 94);
-            // As a step of another pipeline, captured again or not.
+            // As a step of another pipeline, captured or not.
             Pipeline longer = scale(collectives.pipeline().then(captured), x, 1, 1);
             verify(longer.run());
             assertThat(get(x)).containsExactly(122, 203, 284);
@@ -259,10 +259,10 @@ abstract class PipelineContract {
   }
 
   @Test
-  void shouldKeepTheBuffersOfWhatItCaptured() {
+  void shouldKeepBuffersAllocatedWhileCaptured() {
     onEachRank(
         (rank, collectives) -> {
-          // Not shared with other buffers, so that nobody else keeps the memory.
+          // Large enough for an own allocation, which no other buffer keeps alive.
           DeviceBuffer in = rank.device().allocate(1 << 20);
           DeviceBuffer out = rank.device().allocate(1 << 20);
           CapturedPipeline captured =
@@ -291,12 +291,12 @@ abstract class PipelineContract {
   }
 
   @Test
-  void shouldLetGoOfTheBuffersOfWhatItCouldNotCapture() {
+  void shouldReleaseBuffersIfCaptureFails() {
     onEachRank(
         (rank, collectives) -> {
           DeviceBuffer x = rank.device().allocate(1 << 20);
           int before = users(x);
-          // No step can know beforehand how many threads a device's blocks may have.
+          // The block is too large, which only the launch detects.
           Pipeline broken =
               scale(collectives.pipeline().allReduce(x, INT32, SUM), x, 1, 0, 1 << 20);
           assertThatThrownBy(broken::capture).isInstanceOf(InvalidUsage.class);
@@ -305,7 +305,7 @@ abstract class PipelineContract {
         });
   }
 
-  /** How many use the memory of a buffer. */
+  /** Returns the number of users of a buffer's memory. */
   static int users(DeviceBuffer buffer) {
     return buffer instanceof CudaBuffer
         ? ((CudaBuffer) buffer).allocation().users()
@@ -333,7 +333,7 @@ abstract class PipelineContract {
   }
 
   @Test
-  void shouldRefuseToReplayWhatIsClosed() {
+  void shouldRefuseToReplayIfAResourceIsClosed() {
     onEachRank(
         (rank, collectives) -> {
           DeviceBuffer x = rank.device().allocate(1 << 10);
@@ -354,7 +354,7 @@ abstract class PipelineContract {
           captured.close();
           captured.close();
           shouldRefuse(captured.run(), "captured pipeline of 1 steps: closed");
-          // With other steps around it, nothing of them is enqueued.
+          // A pipeline that contains it enqueues none of its steps.
           shouldRefuse(collectives.pipeline().barrier().then(captured).run(), "captured pipeline");
           verify(collectives.barrier());
           CapturedPipeline other = collectives.pipeline().barrier().capture();
@@ -398,7 +398,7 @@ abstract class PipelineContract {
   }
 
   @Test
-  void shouldLookAtAllStepsBeforeItEnqueuesTheFirst() {
+  void shouldCheckAllStepsBeforeEnqueueingTheFirst() {
     onEachRank(
         (rank, collectives) -> {
           DeviceBuffer x = ints(rank.device(), 1, 2);
@@ -439,7 +439,7 @@ abstract class PipelineContract {
   }
 
   @Test
-  void shouldOverlapLanesAndWaitOnlyWhereItIsTold() {
+  void shouldOverlapLanesExceptAtExplicitWaits() {
     onEachRank(
         (rank, collectives) -> {
           try (Collectives other = collectives.lane("other").join()) {
@@ -449,7 +449,7 @@ abstract class PipelineContract {
             Pipeline slow = hold(other.pipeline(), rank.device(), gate);
             slow = scale(slow, x, 10, 0).allReduce(x, INT32, SUM);
             Pipeline fast = collectives.pipeline().allReduce(y, INT32, SUM);
-            // The wait stands between the steps: what is before it does not wait.
+            // The wait is between the steps: earlier steps do not wait.
             Pipeline both =
                 scale(fast.copy(y, 0, y, 0, 4).after(slow, fast, slow), x, 1, 1)
                     .allReduce(x, INT32, SUM);
@@ -461,7 +461,7 @@ abstract class PipelineContract {
             assertThat(first).isNotDone();
             release(gate);
             await(behind);
-            await(first); // it waited for that, and this rank hears of each on its own
+            await(first); // the pipeline waited for it, but each future completes separately
             assertThat(get(x)).containsExactly(42, 82);
             assertThat(get(y)).containsExactly(20);
             try (CapturedPipeline captured = both.capture()) {

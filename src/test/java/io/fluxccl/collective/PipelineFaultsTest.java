@@ -37,7 +37,7 @@ import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 import reactor.util.context.Context;
 
-/** What becomes of runs when something goes wrong. */
+/** Runs that fail. */
 @org.junit.jupiter.api.Timeout(180)
 class PipelineFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -49,7 +49,7 @@ class PipelineFaultsTest {
           Duration.ofSeconds(120),
           rank -> {
             Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            // Who ends the job behind this ends nobody's opening.
+            // A later abort must not interrupt a rank that is still creating its collectives.
             rank.meet();
             body.run(rank, collectives);
           });
@@ -77,7 +77,7 @@ class PipelineFaultsTest {
     return pipeline.launch(broken, 1, 1, KernelArgs.NONE);
   }
 
-  /** What another rank's failure makes of a communicator. */
+  /** Waits for the failure of a rank's communicator. */
   private static FluxCclException failure(LocalRank rank) throws Exception {
     return rank.communicator().failed().get(60, TimeUnit.SECONDS);
   }
@@ -89,7 +89,7 @@ class PipelineFaultsTest {
           DeviceBuffer x = ints(rank.device(), 1);
           Pipeline pipeline = collectives.pipeline().allReduce(x, INT32, SUM);
           if (rank.rank() == 1) {
-            // No step can know beforehand how many threads a device's blocks may have.
+            // The block is too large, which only the launch detects.
             pipeline =
                 pipeline.launch(
                     HostKernel.of("vast", (thread, args) -> {}), 1, 1 << 20, KernelArgs.NONE);
@@ -117,7 +117,7 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldSayOnWhichRankACallIsRefused() {
+  void shouldNameTheRankIfACallIsRefused() {
     onEachRank(
         (rank, collectives) -> {
           String where = "rank " + rank.rank();
@@ -148,7 +148,7 @@ class PipelineFaultsTest {
           CapturedPipeline captured = pipeline.allReduce(x, INT32, SUM).capture();
           PipelineContract.meet(rank);
           Mono<Void> run = captured.run();
-          // Others may have got through before they hear of it; later runs don't.
+          // Ranks may complete runs before they learn of the failure, but not later ones.
           StepVerifier.create(run.repeat(1000).then())
               .expectErrorSatisfies(
                   e ->
@@ -160,7 +160,7 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldNotReduceWhatAFailedKernelLeft() {
+  void shouldNotReduceTheOutputOfAFailedKernel() {
     for (int round = 0; round < 10; round++) {
       onEachRank(
           (rank, collectives) -> {
@@ -174,14 +174,14 @@ class PipelineFaultsTest {
               assertThatThrownBy(() -> collectives.barrier().block(LONG))
                   .isInstanceOf(DeviceFailure.class);
             }
-            // A server that goes on asking fills no memory with it.
+            // Repeated calls after the failure must not accumulate suppressed exceptions.
             assertThat(rank.communicator().failure().getSuppressed()).isEmpty();
           });
     }
   }
 
   @Test
-  void shouldEndAllRunsInFlightWhenAPeerGivesUp() {
+  void shouldFailAllRunsInFlightIfAPeerAborts() {
     onEachRank(
         (rank, collectives) -> {
           if (rank.rank() == 1) {
@@ -249,7 +249,7 @@ class PipelineFaultsTest {
           Duration limit = Duration.ofMillis(700);
           Pipeline pipeline = collectives.pipeline().then(call);
           try (CapturedPipeline captured = pipeline.capture()) {
-            // Those of a longer limit, and of none, don't hide it.
+            // Runs with a longer limit or without one must not hide the short limit.
             PipelineContract.verify(collectives.run(call, Deadline.NO_LIMIT));
             PipelineContract.verify(pipeline.run(LONG));
             PipelineContract.verify(captured.run(LONG));
@@ -273,7 +273,7 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldAbortWhenOneOfSeveralSubscribersCancelsInFlightAndThatAborts() {
+  void shouldAbortIfOneOfSeveralSubscribersCancelsAndCancelAborts() {
     onEachRank(
         2,
         CollectivesOptions.DEFAULT.withAbortOnCancel(true),
@@ -307,7 +307,7 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldEnqueueWhatIsCancelledAtOnce() {
+  void shouldEnqueueARunIfItIsCancelledOnSubscription() {
     onEachRank(
         (rank, collectives) -> {
           DeviceBuffer x = ints(rank.device(), 1);
@@ -330,14 +330,14 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldRefuseToBlockWhereItCompletes() {
+  void shouldRefuseToBlockOnTheCompletingThread() {
     onEachRank(
         (rank, collectives) -> {
           Mono<Void> blocking =
               collectives
                   .barrier()
                   .then(Mono.fromRunnable(() -> Mono.delay(Duration.ofSeconds(1)).block()));
-          // Who comes late to what is done already goes on by himself; so hold it.
+          // Hold the run: a subscriber of a completed run would continue on its own thread.
           PinnedBuffer first = rank.device().allocatePinned(64);
           CompletableFuture<Void> held =
               hold(collectives.pipeline(), rank.device(), first).run().toFuture();
@@ -389,7 +389,7 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldKeepTheContext() {
+  void shouldPropagateTheSubscribersContext() {
     onEachRank(
         (rank, collectives) -> {
           Mono<String> run =

@@ -14,7 +14,7 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.gpu.TestKernels;
 import java.util.concurrent.locks.LockSupport;
 
-/** What the tests put between collectives, on each kind of device: {@code pipeline.cu} in Java. */
+/** Kernels that tests put between collectives: {@code pipeline.cu}, and its copy in Java. */
 final class PipelineKernels {
   private static final Kernel SCALE =
       HostKernel.of(
@@ -43,7 +43,7 @@ final class PipelineKernels {
 
   private PipelineKernels() {}
 
-  /** Loads them: later that may wait for kernels that wait. */
+  /** Loads the kernels: a later load might wait for kernels that block. */
   static void prepare(Device device) {
     if (device instanceof CudaDevice) {
       TestKernels.prepare((CudaDevice) device, "pipeline");
@@ -59,7 +59,7 @@ final class PipelineKernels {
     return scale(to, ints, factor, summand, 3);
   }
 
-  /** The same with so many threads in a block. */
+  /** Adds the kernel with {@code threads} threads per block. */
   static Pipeline scale(Pipeline to, DeviceBuffer ints, int factor, int summand, int threads) {
     return to.launch(
         of(ints.device(), "pipeline_scale", SCALE),
@@ -68,7 +68,7 @@ final class PipelineKernels {
         KernelArgs.of(ints, ints.size() / Integer.BYTES, factor, summand));
   }
 
-  /** Adds a kernel that holds up what comes next until {@link #release}. */
+  /** Adds a kernel that blocks the following steps until {@link #release}. */
   static Pipeline hold(Pipeline to, Device device, PinnedBuffer gate) {
     return to.launch(of(device, "pipeline_hold", HOLD), 1, 1, KernelArgs.of(gate));
   }

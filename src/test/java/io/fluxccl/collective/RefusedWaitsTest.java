@@ -26,7 +26,7 @@ import java.util.function.BiFunction;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Waits on threads of the library, which would hold up what they wait for. */
+/** Waits on threads of the library, which would block the work that they wait for. */
 @Timeout(120)
 class RefusedWaitsTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -67,7 +67,7 @@ class RefusedWaitsTest {
         "allGather", (rank, on) -> rank.bootstrap().allGather(new byte[1], Deadline.after(LONG)));
   }
 
-  /** Returns what each way of waiting for a future throws on a thread of the library. */
+  /** Returns the exception of each way to wait for a future on a thread of the library. */
   private static List<Throwable> waitOn(CompletableFuture<?> pending) throws Exception {
     List<Throwable> refused = new ArrayList<>();
     CompletableFuture<?> derived = pending.thenApply(done -> done).copy();

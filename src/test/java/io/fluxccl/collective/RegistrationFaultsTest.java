@@ -27,7 +27,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What becomes of buffers that can't be registered, and of the job. */
+/** Failures to register buffers, and their effect on the job. */
 @Timeout(180)
 class RegistrationFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -35,7 +35,7 @@ class RegistrationFaultsTest {
   /** Large enough to have a segment of its own. */
   private static final long BYTES = 1 << 20;
 
-  /** A family that can't take note of registrations on one rank. */
+  /** A family that throws on one rank when a buffer is registered. */
   private static final class Forgetful extends FakeFamily {
     private final boolean isBroken;
 
@@ -54,7 +54,7 @@ class RegistrationFaultsTest {
 
   private static Collectives open(LocalRank rank, CollectivesOptions options) {
     Collectives collectives = Collectives.create(rank.communicator(), options).join();
-    // Who ends the job behind this ends nobody's opening.
+    // A later abort must not interrupt a rank that is still creating its collectives.
     rank.meet();
     return collectives;
   }
@@ -96,7 +96,7 @@ class RegistrationFaultsTest {
                 .atMost(LONG)
                 .untilAsserted(() -> assertThat(mappedSegments()).isLessThanOrEqualTo(before));
             rank.meet();
-            // And the job goes on.
+            // The job stays usable.
             try (DeviceBuffer buffer = rank.device().allocate(BYTES);
                 Registration registration = collectives.register(buffer).join()) {
               collectives.allReduce(buffer, INT32, SUM).block(LONG);
@@ -144,7 +144,7 @@ class RegistrationFaultsTest {
   }
 
   @Test
-  void shouldCloseTheRegistrationAndAbortWhenAFamilyCannotTakeNoteOfIt() {
+  void shouldCloseTheRegistrationAndAbortIfAFamilyRejectsIt() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           Duration.ofSeconds(120),

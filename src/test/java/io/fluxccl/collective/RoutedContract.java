@@ -89,7 +89,7 @@ abstract class RoutedContract {
   }
 
   @Test
-  void shouldReplayOtherRoutingsAsOneGraphWithTheSameBitsEachTime() {
+  void shouldReplayOneGraphWithOtherRoutingsBitIdentically() {
     ExpertShape shape = new ExpertShape(33, 4, 8, 256, DataType.FLOAT8_E4M3, 66);
     onEachRank(
         2,
@@ -136,7 +136,7 @@ abstract class RoutedContract {
   }
 
   @Test
-  void shouldNameTheRankThatGivesNoExpert() {
+  void shouldNameTheRankIfAnExpertIdDoesNotExist() {
     expectFailure(
         trial -> trial.writeId(3, 1, 99),
         (trial, collectives) -> collectives.run(trial.dispatch()).block(LONG),
@@ -163,7 +163,7 @@ abstract class RoutedContract {
   }
 
   @Test
-  void shouldNameTheRankWhoseInputHasNoSuchRow() {
+  void shouldNameTheRankIfACombineRowDoesNotExist() {
     expectFailure(
         trial -> trial.writeRows(123_456),
         (trial, collectives) ->
@@ -187,7 +187,7 @@ abstract class RoutedContract {
     void of(ExpertTrial trial, Collectives collectives);
   }
 
-  /** Expects that all ranks fail, with those words, if rank 1 changes its trial. */
+  /** Expects that all ranks fail with an error of those words if rank 1 changes its trial. */
   private void expectFailure(Change change, Use use, int capacity, String... words) {
     ExpertShape shape = new ExpertShape(32, 2, 4, 64, DataType.BFLOAT16, capacity);
     onEachRank(
@@ -199,7 +199,7 @@ abstract class RoutedContract {
               change.of(trial);
             }
             rank.meet();
-            // A rank that got all that it should may be done, and hears of it behind that.
+            // A rank that received all its rows may complete the call; its barrier then fails.
             assertThatThrownBy(
                     () -> {
                       use.of(trial, collectives);
@@ -270,7 +270,7 @@ abstract class RoutedContract {
               new Counted(rank.device(), rank.rank(), 2, 100, false, DataType.INT32)) {
             trial.upload(1);
             if (rank.rank() == 0) {
-              // Far enough behind that what comes does not fit.
+              // The offset is so large that the received elements do not fit.
               trial.writeReceiveOffset(1, trial.outputElements() - 1);
             } else {
               trial.write(50, 0);
@@ -289,7 +289,7 @@ abstract class RoutedContract {
   }
 
   @Test
-  void shouldRefuseWhatCanNotBe() {
+  void shouldRefuseInvalidShapesAndBuffers() {
     assertThatThrownBy(() -> new ExpertShape(1, 1, 1, 100, DataType.FLOAT8_E4M3, 1))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("128");
@@ -317,7 +317,7 @@ abstract class RoutedContract {
   }
 
   @Test
-  void shouldSayThatItWorksAmongSeveralRanksOfOneHost() {
+  void shouldRefuseDispatchIfThereIsOnlyOneRank() {
     onEachRank(
         1,
         (rank, collectives) -> {
@@ -460,7 +460,7 @@ abstract class RoutedContract {
       assertThat(received).containsExactly(counts);
     }
 
-    /** What rank 1 sends is not written; what rank 0 sends itself may be. */
+    /** Checks that no row of rank 1 was written; rows of rank 0 itself may be. */
     void checkUntouched() {
       byte[] bytes = download(output);
       int begin = (int) receiveOffset(1, rank) * type.size();

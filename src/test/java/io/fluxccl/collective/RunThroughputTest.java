@@ -21,13 +21,13 @@ import org.junit.jupiter.api.Timeout;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.Operators;
 
-/** Many runs in flight cost memory, a little each, and nothing else. */
+/** Many runs in flight, each of which needs only a little memory. */
 @Timeout(120)
 class RunThroughputTest {
   private static final int MANY = 10_000;
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  /** What a run may allocate on the thread that subscribes; it takes about half. */
+  /** Limit of the bytes that a run allocates on the subscribing thread; it needs about half. */
   private static final long BYTES_PER_RUN = 800;
 
   private final ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
@@ -38,7 +38,7 @@ class RunThroughputTest {
 
   @AfterEach
   void close() {
-    family.step(10 * MANY); // whatever still runs
+    family.step(10 * MANY); // completes all pending steps
     ranks.close();
   }
 
@@ -58,7 +58,7 @@ class RunThroughputTest {
   void shouldNeedNoThreadForRunsInFlight() throws Exception {
     Mono<Void> run = run();
     family.step(1);
-    run.block(LONG); // whatever starts with the first
+    run.block(LONG); // threads and classes of the first run
     int before = threads.getThreadCount();
     List<CompletableFuture<Void>> runs = new ArrayList<>();
     for (int i = 0; i < MANY; i++) {

@@ -11,13 +11,13 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Collectives that move nothing and need no peer, but can be counted when they are enqueued, and
- * are done when the test lets them.
+ * Collectives that move no data and need no peer. The family counts enqueued calls, and the test
+ * decides when they complete.
  */
 final class SteppedFamily extends FakeFamily implements CollectiveAlgorithm {
   final AtomicInteger enqueued = new AtomicInteger();
 
-  /** Called, under the lane's lock, by who has just enqueued one. */
+  /** Called under the lane's lock by the thread that has just enqueued a kernel. */
   volatile Runnable whenEnqueued = () -> {};
 
   private final Semaphore steps = new Semaphore(0);
@@ -34,7 +34,7 @@ final class SteppedFamily extends FakeFamily implements CollectiveAlgorithm {
     super("stepped");
   }
 
-  /** So many more get done. */
+  /** Permits {@code count} more calls to complete. */
   void step(int times) {
     steps.release(times);
   }

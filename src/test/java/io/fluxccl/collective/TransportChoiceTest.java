@@ -21,7 +21,7 @@ import org.mockito.Mockito;
 class TransportChoiceTest {
   private static final TransportChoice CHOICE = TransportChoice.of(CollectivesOptions.DEFAULT);
 
-  /** Ranks on the hosts of those numbers, each with the networks of that name. */
+  /** The hosts and networks of the ranks of a job. */
   private static final class Job {
     final Bootstrap bootstrap = Mockito.mock(Bootstrap.class);
     final List<DeviceDescription> devices = new ArrayList<>();
@@ -55,7 +55,7 @@ class TransportChoiceTest {
   }
 
   @Test
-  void shouldUseEthernetWhereOneSideHasNoRdma() {
+  void shouldUseEthernetIfOneSideHasNoRdma() {
     Job job = new Job().on(0, "IB,ETHERNET").on(1, "ETHERNET").on(2, "IB7,ETHERNET");
     assertThat(job.between(0, 1)).isEqualTo(Transport.ETHERNET);
     assertThat(job.between(1, 2)).isEqualTo(Transport.ETHERNET);
@@ -63,7 +63,7 @@ class TransportChoiceTest {
   }
 
   @Test
-  void shouldGiveEachLocalRankARailOfItsOwn() {
+  void shouldAssignADifferentRailToEachLocalRank() {
     Job job = new Job();
     for (int rank = 0; rank < 16; rank++) {
       job.on(rank / 8, rank < 8 ? "IB0,IB1,IB2,IB3,IB4,ETHERNET" : "IB1,IB2,IB3,IB4,IB5");
@@ -83,7 +83,7 @@ class TransportChoiceTest {
   }
 
   @Test
-  void shouldTellBothSidesWhenNothingConnectsThem() {
+  void shouldListTheTransportsOfBothRanksIfNoneConnectsThem() {
     Job job = new Job().on(0, "IB0").on(1, "ETHERNET");
     assertThatThrownBy(() -> job.between(0, 1))
         .isInstanceOf(InvalidUsage.class)
@@ -94,7 +94,7 @@ class TransportChoiceTest {
 
   /** Each rank asks its own machine, and only one of them has loaded nvidia-peermem. */
   @Test
-  void shouldUseEthernetOnBothEndsWhereOneHostLacksPeerMemory() {
+  void shouldUseEthernetIfOneHostLacksPeerMemory() {
     Job job = new Job();
     for (int rank = 0; rank < 2; rank++) {
       Communicator communicator = Mockito.mock(Communicator.class);
@@ -114,7 +114,7 @@ class TransportChoiceTest {
   }
 
   @Test
-  void shouldObeyWhoAsksForOneTransport() {
+  void shouldUseTheTransportThatTheOptionsForce() {
     Job job = new Job().on(0, "").on(1, "");
     TransportChoice only =
         TransportChoice.of(CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET));
@@ -122,7 +122,7 @@ class TransportChoiceTest {
   }
 
   @Test
-  void shouldRefuseNetworksThatAreNone() {
+  void shouldRefuseTransportsThatAreNotNetworks() {
     CollectivesOptions options = CollectivesOptions.DEFAULT;
     assertThat(options.withNetworks(TransportFlags.parse("ETHERNET")).networks().asSet())
         .containsExactly(Transport.ETHERNET);

@@ -38,7 +38,7 @@ class TuningTest {
   @TempDir private Path folder;
 
   @Test
-  void shouldReadWhatItWrites() {
+  void shouldParseItsOwnText() {
     Tuning written = Tuning.NONE.with(List.of(RULE));
 
     Tuning read = Tuning.parse(written.toText(), "text");
@@ -105,7 +105,7 @@ class TuningTest {
   }
 
   @Test
-  void shouldSayWhatToDoWithAFileOfVersion1() {
+  void shouldExplainHowToReplaceAFileOfVersion1() {
     String old =
         """
         # measured in May
@@ -120,7 +120,7 @@ class TuningTest {
   }
 
   @Test
-  void shouldRefuseRulesOfTheSameJobInTwoLines() {
+  void shouldRefuseDuplicateRules() {
     String line = "barrier.host.2.1.unregistered.integer=0 fast\n";
 
     assertThatThrownBy(() -> Tuning.parse(HEADER + line + line, "f"))
@@ -159,7 +159,7 @@ class TuningTest {
   }
 
   @Test
-  void shouldGiveFilesThatDifferInNotesTheSameFingerprint() {
+  void shouldIgnoreNotesInTheFingerprint() {
     Tuning noted = Tuning.parse(HEADER + "note=nothing yet\n", "f").with(List.of(RULE));
 
     assertThat(noted.toText()).contains("note=nothing yet");
@@ -187,7 +187,7 @@ class TuningTest {
                 Collectives.create(rank.communicator(), options).join()) {
               assertThat(algorithm(collectives, x, 16, DataType.FLOAT32)).isEqualTo("two-b");
               assertThat(algorithm(collectives, x, 17, DataType.FLOAT32)).isEqualTo("two-a");
-              // No rule: the least estimate.
+              // Without a rule, the algorithm with the least estimate.
               assertThat(algorithm(collectives, x, 1024, DataType.FLOAT32)).isEqualTo("two-a");
               assertThat(algorithm(collectives, x, 4, DataType.INT32)).isEqualTo("two-a");
               collectives.prefer(Collective.ALL_REDUCE, Optional.of("two-b"));
@@ -207,7 +207,7 @@ class TuningTest {
     return in.algorithmFor(CollectiveCall.allReduce(x, x, count, type, ReduceOp.SUM));
   }
 
-  /** What one rank calls, with buffers that all ranks have registered, and one that none has. */
+  /** A call of one rank, with buffers that all ranks have registered and one unregistered. */
   private interface Calls {
     CollectiveCall of(int rank, DeviceBuffer input, DeviceBuffer output, DeviceBuffer unknown);
   }
@@ -253,7 +253,7 @@ class TuningTest {
   }
 
   @Test
-  void shouldChooseAlikeWhereARankSendsNothing() throws Exception {
+  void shouldChooseOneAlgorithmIfARankSendsNothing() throws Exception {
     shouldDoAlikeOnAllRanks(
         Collective.ALL_TO_ALL_V,
         (rank, input, output, unknown) ->
@@ -265,7 +265,7 @@ class TuningTest {
   }
 
   @Test
-  void shouldChooseAlikeWhereARankGetsNothing() throws Exception {
+  void shouldChooseOneAlgorithmIfARankReceivesNothing() throws Exception {
     shouldDoAlikeOnAllRanks(
         Collective.ALL_TO_ALL_V,
         (rank, input, output, unknown) ->
@@ -281,7 +281,7 @@ class TuningTest {
   }
 
   @Test
-  void shouldChooseAlikeWhereTheRootsShareLiesInItsLargeBuffer() throws Exception {
+  void shouldChooseOneAlgorithmIfTheRootsShareIsPartOfItsLargeBuffer() throws Exception {
     shouldDoAlikeOnAllRanks(
         Collective.GATHER,
         (rank, input, output, unknown) ->
@@ -294,7 +294,7 @@ class TuningTest {
   }
 
   @Test
-  void shouldRefuseARuleForThisJobWhoseAlgorithmThereIsNot() throws Exception {
+  void shouldRefuseARuleForThisJobIfItsAlgorithmDoesNotExist() throws Exception {
     CollectivesOptions options =
         tuned(
             "all-reduce.cuda.2.1.registered.float=64 unknown-elsewhere",
@@ -347,7 +347,7 @@ class TuningTest {
     }
   }
 
-  /** A family with two algorithms for everything, of which the first seems faster than any. */
+  /** A family with two algorithms for all calls, the first of which has the least estimate. */
   private static final class Two implements AlgorithmFamily {
     @Override
     public String name() {

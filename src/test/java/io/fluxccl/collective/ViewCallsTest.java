@@ -149,7 +149,7 @@ class ViewCallsTest {
             assertRefused(() -> on.broadcast(none, 0), "view=null");
             assertRefused(() -> on.send(none, 0), "send", "input=null");
           }
-          // What this rank does not need may be null, and empty calls need nothing.
+          // Buffers that this rank does not need may be null; empty calls need none.
           collectives.scatter(no, x, 1, type, 1 - rank);
           collectives.allReduce(no, no, 0, type, op);
           assertRefused(() -> collectives.register(null), "register: buffer=null");

@@ -32,7 +32,7 @@ import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 import reactor.test.scheduler.VirtualTimeScheduler;
 
-/** Time limits follow Reactor's virtual time while it is installed. */
+/** Timeouts follow Reactor's virtual time while it is installed. */
 @org.junit.jupiter.api.Timeout(120)
 @Tag("jdk")
 class VirtualTimeTest {
@@ -48,7 +48,7 @@ class VirtualTimeTest {
     ranks.close();
   }
 
-  /** Opens them in real time. */
+  /** Creates the collectives in real time. */
   private List<Collectives> open(CollectivesOptions options) {
     List<CompletableFuture<Collectives>> opening =
         both.stream().map(rank -> Collectives.create(rank.communicator(), options)).toList();
@@ -60,7 +60,7 @@ class VirtualTimeTest {
   }
 
   @Test
-  void shouldEndARunThatIsLateInVirtualTime() throws Exception {
+  void shouldTimeOutARunInVirtualTime() throws Exception {
     List<Collectives> all = open(CollectivesOptions.DEFAULT.withTimeout(LIMIT));
     StepVerifier.withVirtualTime(() -> sum(all, 0))
         .expectSubscription()
@@ -89,7 +89,7 @@ class VirtualTimeTest {
   }
 
   @Test
-  void shouldEndASetUpThatThePeerDoesNotTakePartInByVirtualTime() {
+  void shouldTimeOutASetUpInVirtualTimeIfThePeerDoesNotTakePart() {
     VirtualTimeScheduler time = VirtualTimeScheduler.getOrSet();
     both.get(0).communicator().connectOnSetup(1, 0, EndpointConfig.of(Transport.SHM));
     CompletableFuture<Void> setup = both.get(0).communicator().setup();
@@ -120,7 +120,7 @@ class VirtualTimeTest {
     }
   }
 
-  /** Runs the first task too early, as Reactor's does while another thread advances the time. */
+  /** A scheduler that runs its first task too early, as Reactor's may while time is advanced. */
   private static final class EarlyOnce extends VirtualTimeScheduler {
     private boolean early = true;
 
@@ -137,7 +137,7 @@ class VirtualTimeTest {
   }
 
   @Test
-  void shouldEndByRealTimeWhatVirtualTimeDoesNotReach() {
+  void shouldTimeOutInRealTimeIfVirtualTimeDoesNotAdvance() {
     VirtualTimeScheduler.getOrSet();
     Deadline soon = Deadline.after(Duration.ofMillis(200));
     shouldTimeOut(both.get(0).bootstrap().recv(1, 7, soon));
@@ -151,7 +151,7 @@ class VirtualTimeTest {
   }
 
   @Test
-  void shouldFailAJobWhoseRankIsSilentForTooLongInVirtualTime() {
+  void shouldFailAJobIfARankIsSilentForTooLongInVirtualTime() {
     Bootstrap other = both.get(0).bootstrap();
     VirtualTimeScheduler time = VirtualTimeScheduler.getOrSet();
     both.get(1).stopAnswering(LIMIT);
@@ -174,7 +174,7 @@ class VirtualTimeTest {
   }
 
   @Test
-  void shouldBlameTheSilentRankForALateRun() {
+  void shouldAttributeALateRunToTheSilentRank() {
     List<Collectives> all = open(CollectivesOptions.DEFAULT.withTimeout(LIMIT));
     VirtualTimeScheduler time = VirtualTimeScheduler.getOrSet();
     both.get(1).stopAnswering(Duration.ZERO);
@@ -202,7 +202,7 @@ class VirtualTimeTest {
   }
 
   @Test
-  void shouldTellOfAFailureWhileVirtualTimeComesAndGoes() {
+  void shouldReportAFailureIfVirtualTimeIsInstalledMeanwhile() {
     var thread =
         both.get(1).communicator().failed().thenApply(reason -> Thread.currentThread().getName());
     VirtualTimeScheduler.getOrSet();
@@ -211,7 +211,7 @@ class VirtualTimeTest {
   }
 
   @Test
-  void shouldKeepRealLimitsOfRunsFromBeforeAndAfter() {
+  void shouldApplyRealTimeoutsToRunsStartedInRealTime() {
     List<Collectives> all =
         open(CollectivesOptions.DEFAULT.withTimeout(LIMIT).withSetupTimeout(LONG));
     Mono<Void> limited = all.get(0).pipeline().barrier().run(Duration.ofMillis(500));

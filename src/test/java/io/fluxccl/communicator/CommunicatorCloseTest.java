@@ -24,7 +24,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** A communicator of which not all can be closed. */
+/** A communicator with resources that fail to close. */
 @Timeout(60)
 class CommunicatorCloseTest {
   private static final String[] ALL = {
@@ -61,7 +61,7 @@ class CommunicatorCloseTest {
   }
 
   @Test
-  void shouldCloseAllPartsAndTellOfEachThatCouldNotBe() {
+  void shouldCloseAllPartsAndReportEachFailureToClose() {
     transports.refuseConnections(Transport.SHM, first);
     transports.refuse(Transport.SHM, second);
     device.closeBadly(true); // the word that kernels watch is in pinned memory
@@ -110,9 +110,9 @@ class CommunicatorCloseTest {
     assertThat(suppressedBy(first)).containsExactly(second);
   }
 
-  /** A close that comes behind a kernel is nobody's there: least of all the kernel's stream's. */
+  /** Resources closed after a kernel have no caller; the kernel's stream must not fail either. */
   @Test
-  void shouldNotFailTheStreamBehindWhoseKernelItIsClosed() throws Exception {
+  void shouldNotFailTheStreamIfCloseThrowsAfterItsKernel() throws Exception {
     CountDownLatch running = new CountDownLatch(1);
     CountDownLatch release = new CountDownLatch(1);
     DeviceStream stream = device.createStream("of a test");

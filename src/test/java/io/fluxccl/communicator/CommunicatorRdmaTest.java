@@ -5,7 +5,7 @@ import io.fluxccl.testing.RequiresRdma;
 import io.fluxccl.transport.Transport;
 import org.junit.jupiter.api.Test;
 
-/** What {@link CommunicatorTest} shows of every transport, over RDMA. */
+/** The tests of {@link CommunicatorTest} for all transports, over RDMA. */
 @RequiresRdma
 class CommunicatorRdmaTest {
   private final CommunicatorTest behaviours = new CommunicatorTest();

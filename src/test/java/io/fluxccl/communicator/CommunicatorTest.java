@@ -140,7 +140,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldRefuseToWaitForWhatWasNeverStarted() {
+  void shouldRefuseToWaitForASetupThatWasNotStarted() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       NonblockingFuture<Connection> link =
           ranks
@@ -174,7 +174,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldLetWhatFollowsASetupBlock() throws Exception {
+  void shouldAllowBlockingInContinuationsOfSetup() throws Exception {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -247,7 +247,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldTellThePeerWhenItsOwnHalfIsImpossible() {
+  void shouldFailSetupIfATransportIsUnavailable() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -359,7 +359,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldSayWhoWaitsForWhom() {
+  void shouldListPendingSetupsInTheDump() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Communicator communicator = ranks.ranks().get(0).communicator();
       communicator.connectOnSetup(1, 9, EndpointConfig.of(Transport.SHM));
@@ -371,7 +371,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldKeepTheQueueWhenTheTimeLimitIsRefused() {
+  void shouldKeepQueuedOperationsIfTheTimeoutIsInvalid() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       Communicator communicator = ranks.ranks().get(0).communicator();
       NonblockingFuture<Connection> link =
@@ -384,7 +384,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldEndWhatIsQueuedWhenClosed() {
+  void shouldFailQueuedSetupsIfClosed() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Communicator communicator = ranks.ranks().get(0).communicator();
       EndpointConfig shm = EndpointConfig.of(Transport.SHM);
@@ -432,7 +432,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldTellTheOthersWhoseDeviceFailed() {
+  void shouldNotifyPeersIfADeviceFails() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       DeviceFailure failure = new DeviceFailure(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel fell");
       ranks.ranks().get(0).communicator().abort(failure);
@@ -447,7 +447,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldStillTellWhyItAbortedWhenClosedAtOnce() {
+  void shouldSendTheAbortReasonIfClosedAtOnce() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Communicator leaving = ranks.ranks().get(0).communicator();
       Communicator staying = ranks.ranks().get(1).communicator();
@@ -483,7 +483,7 @@ class CommunicatorTest {
     }
   }
 
-  /** Rank 0 can't even begin; rank 1 can. */
+  /** Returns a transport that rank 0 can't use, and one that rank 1 can use. */
   private static Transport first(LocalRank rank) {
     return rank.rank() == 0 ? Transport.CUDA_IPC : Transport.ETHERNET;
   }
@@ -505,7 +505,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldTellOfAFailureOnAThreadThatMayBlock() throws Exception {
+  void shouldReportAFailureOnABlockingThread() throws Exception {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Communicator communicator = ranks.ranks().get(1).communicator();
       CompletableFuture<Void> running = communicator.inFlight(new CompletableFuture<>());
@@ -522,7 +522,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldLetWhoLearnsOfAFailureWaitForWhatItEnds() {
+  void shouldAllowFailureCallbacksToAwaitFailedFutures() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Communicator communicator = ranks.ranks().get(1).communicator();
       EndpointConfig shm = EndpointConfig.of(Transport.SHM);
@@ -538,7 +538,7 @@ class CommunicatorTest {
                   reason ->
                       Stream.of(running, setup, pending, queued)
                           .forEach(each -> each.handle((done, failure) -> null).join()));
-      // And who learns of an end may wait for its reason.
+      // A callback of a failed future may wait for the reason, too.
       CompletableFuture<FluxCclException> reason =
           communicator
               .inFlight(new CompletableFuture<Void>())
@@ -551,7 +551,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldTakeNothingThatIsForTheNextCommunicatorOnceClosed() {
+  void shouldNotReceiveMessagesOfTheNextCommunicatorAfterClose() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       LocalRank first = ranks.ranks().get(0);
       LocalRank second = ranks.ranks().get(1);
@@ -576,7 +576,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldCompleteASetupOnlyWithWhatItQueued() {
+  void shouldCompleteASetupOnlyWithItsOwnOperations() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -596,7 +596,7 @@ class CommunicatorTest {
   }
 
   @Test
-  void shouldWaitAsTheFullestOfItsJobsDemands() {
+  void shouldBeCrowdedIfAnyJobOfTheProcessIsCrowded() {
     try (HostDevice device = HostDevice.create()) {
       boolean before = SpinPolicy.isCrowded();
       List<LocalBootstrap> group = LocalBootstrap.group(1);

@@ -28,11 +28,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.junit.jupiter.api.Test;
 
-/** Ends that tell each other when they are ready, as those of RDMA do. */
+/** Endpoints that exchange ready messages, as those of RDMA do. */
 class ConnectorReadyTest {
   private static final Duration LIMIT = Duration.ofSeconds(60);
 
-  /** An end that connects once both are ready. */
+  /** An endpoint that connects once both sides are ready. */
   private abstract static class MeetingEnd implements Endpoint {
     @Override
     public byte[] wire() {
@@ -111,7 +111,7 @@ class ConnectorReadyTest {
   }
 
   @Test
-  void shouldFailAtOnceWithTheReasonOfAPeerThatCannotConnect() {
+  void shouldFailAtOnceWithThePeersReasonIfItCannotConnect() {
     try (LocalRanks ranks = LocalRanks.of(2);
         Communicator zero =
             communicator(ranks.ranks().get(0), ready(CompletableFuture.completedFuture(null)));

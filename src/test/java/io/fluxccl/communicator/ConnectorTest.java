@@ -21,7 +21,7 @@ class ConnectorTest {
   private static final EndpointConfig SHM = EndpointConfig.of(Transport.SHM);
 
   @Test
-  void shouldEndOnBothRanksWhenAnEndpointMeetsAnError() {
+  void shouldFailOnBothRanksIfAnEndpointThrowsAnError() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       CompletableFuture<Void> ours =
           connect(
@@ -46,7 +46,7 @@ class ConnectorTest {
   }
 
   @Test
-  void shouldNameTheOperationWhoseEndpointTheDeviceRefuses() {
+  void shouldNameTheOperationIfTheDeviceRefusesItsEndpoint() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       CompletableFuture<Void> ours =
           connect(

@@ -15,8 +15,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A peer that sends anything at all during a set-up: what must come of it is a result, or an error
- * that names the peer and the operation, and never a hang.
+ * A peer that sends arbitrary bytes during a set-up. The set-up must complete, or fail with an
+ * error that names the peer and the operation; it must never hang.
  */
 final class LyingPeer {
   private static final Duration TIMEOUT = Duration.ofSeconds(30);

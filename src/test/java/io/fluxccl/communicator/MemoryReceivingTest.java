@@ -24,7 +24,7 @@ class MemoryReceivingTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
   @Test
-  void shouldOpenMemoryWhereItMayBlock() {
+  void shouldOpenMemoryOnABlockingThread() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Communicator receiver = ranks.ranks().get(1).communicator();
       NonblockingFuture<RegisteredMemory> memory = receiver.recvMemoryOnSetup(0, 3);
@@ -40,7 +40,7 @@ class MemoryReceivingTest {
 
   @ParameterizedTest
   @ValueSource(booleans = {true, false})
-  void shouldDoWithoutATransportThatCannotBeOpenedWhereAnotherServes(boolean other) {
+  void shouldUseAnotherTransportIfOneCannotBeOpened(boolean other) {
     try (LocalRanks ranks = LocalRanks.of(2);
         Communicator receiver =
             Communicator.create(
@@ -73,7 +73,7 @@ class MemoryReceivingTest {
     assertThat(rank.communicator().setup(LONG)).succeedsWithin(LONG);
   }
 
-  /** The same, of a host whose address is not its own, so that nothing can listen there. */
+  /** Wraps a bootstrap; its host address is not of this host, so no socket can listen there. */
   private static Bootstrap withoutSockets(Bootstrap bootstrap) {
     return (Bootstrap)
         Proxy.newProxyInstance(

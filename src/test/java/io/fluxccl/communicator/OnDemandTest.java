@@ -103,7 +103,7 @@ class OnDemandTest {
   }
 
   @Test
-  void shouldIgnoreWhatAnEarlierUserOfTheTagWasAsked() {
+  void shouldIgnoreRequestsToAnEarlierUserOfTheTag() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -174,7 +174,7 @@ class OnDemandTest {
   }
 
   @Test
-  void shouldTellAllRanksWhichOneCouldNotDoItsPart() {
+  void shouldFailAnExchangeOnAllRanksIfOneCannotRegister() {
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(
           LONG,

@@ -11,7 +11,7 @@ import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
 
-/** Each refused memory takes 300 ms, in which the set-up waits for news of a rank's death. */
+/** Each refused memory takes 300 ms, in which the set-up waits for a death report. */
 class SetupMessagesPropertyTest {
   @Property(tries = 100)
   void shouldRefuseAnyMessageThatIsNoConnection(

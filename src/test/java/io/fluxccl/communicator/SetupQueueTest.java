@@ -20,7 +20,7 @@ class SetupQueueTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final Deadline DEADLINE = Deadline.after(LONG);
 
-  /** An operation that only failing ends. */
+  /** An operation that only ends by failure. */
   private record Endless(Consumer<Throwable> failed) implements Setupable {
     @Override
     public void beginSetup(Deadline deadline) {}
@@ -42,7 +42,7 @@ class SetupQueueTest {
   }
 
   @Test
-  void shouldFailWhatIsStartedWhileAllOthersAreFailed() {
+  void shouldFailASetupStartedWhileAllOthersAreFailed() {
     FluxCclException reason = new Aborted(1, "no more");
     AtomicReference<FluxCclException> failure = new AtomicReference<>();
     CompletableFuture<Void> failing = new CompletableFuture<>();
@@ -71,7 +71,7 @@ class SetupQueueTest {
     failure.set(reason);
     CompletableFuture<Void> all = CompletableFuture.runAsync(() -> pending.fail(reason));
     await(failing);
-    // It is there when who fails all has passed its place, and asks when that one is through.
+    // It starts after the failing thread has passed the queue, and checks once that is done.
     CompletableFuture<Void> late =
         CompletableFuture.supplyAsync(
                 () -> pending.start(List.of(new Endless(why -> {})), DEADLINE))
@@ -86,7 +86,7 @@ class SetupQueueTest {
     assertThat(dump).isEmpty();
   }
 
-  /** An operation that one of whose steps meets an error of the JVM. */
+  /** An operation one step of which throws an error of the JVM. */
   private record Exhausted(boolean begins, CompletableFuture<Throwable> failed)
       implements Setupable {
     @Override
@@ -114,7 +114,7 @@ class SetupQueueTest {
 
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
-  void shouldEndAllOfABatchWhenAStepMeetsAnError(boolean begins) {
+  void shouldFailAllOfABatchIfAStepThrowsAnError(boolean begins) {
     CompletableFuture<Throwable> failed = new CompletableFuture<>();
     CompletableFuture<Throwable> other = new CompletableFuture<>();
     FluxCclException reason = new Aborted(1, "closed");

@@ -125,7 +125,7 @@ class SetupVerdictTest {
     }
   }
 
-  /** Returns shared memory of which nothing of a peer can be opened. */
+  /** Returns a transport that cannot open any shared memory of a peer. */
   private static TransportProvider failing(Runnable onFailure) {
     TransportFailure reason = new TransportFailure(0, "rank 0 can't be reached");
     Endpoint endpoint = mock(Endpoint.class);

@@ -21,7 +21,7 @@ class TransportContextsTest {
   private final UncloseableTransports transports = new UncloseableTransports();
 
   @Test
-  void shouldCloseTheOthersWhenSomeCannotBe() {
+  void shouldCloseOtherContextsIfSomeFailToClose() {
     RuntimeException first = new IllegalStateException("of the first");
     Error second = new InternalError("of the second");
     transports.refuse(Transport.SHM, first);
@@ -47,7 +47,7 @@ class TransportContextsTest {
   }
 
   @Test
-  void shouldLookForProvidersOnceAndNoFurtherThanNeeded() {
+  void shouldSearchProvidersOnceAndOnlyAsFarAsNeeded() {
     AtomicInteger lookups = new AtomicInteger();
     Iterable<TransportProvider> brokenBehindTheFirst =
         () ->

@@ -26,20 +26,20 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * All transports, whose connections lead nowhere and, like their contexts, can't be closed where a
- * failure is given. Notes in order what was closed: {@code SHM}, {@code connection of SHM}.
+ * All transports, with unconnected connections. Closing a context or connection fails if a failure
+ * was set. Records the closed objects in order: {@code SHM}, {@code connection of SHM}.
  */
 final class UncloseableTransports implements TransportProvider {
   final List<String> closed = new CopyOnWriteArrayList<>();
   private final Map<Transport, Throwable> contextFailures = new EnumMap<>(Transport.class);
   private final Map<Transport, Throwable> connectionFailures = new EnumMap<>(Transport.class);
 
-  /** That context can't be closed for that reason. */
+  /** Sets the failure that closing that context throws. */
   void refuse(Transport context, Throwable failure) {
     contextFailures.put(context, failure);
   }
 
-  /** Connections of that transport can't be closed for that reason. */
+  /** Sets the failure that closing connections of that transport throws. */
   void refuseConnections(Transport transport, Throwable failure) {
     connectionFailures.put(transport, failure);
   }

@@ -37,7 +37,7 @@ class CompletionAgentTest {
   }
 
   @AfterEach
-  void shouldEndItsThreadWhenItIsClosedAndItsQueuesAreGone() {
+  void shouldEndItsThreadIfClosedAndItsQueuesAreRemoved() {
     agent.close();
     queue.remove();
     agent.close();
@@ -56,7 +56,7 @@ class CompletionAgentTest {
   }
 
   @Test
-  void shouldParkWhileNobodyWaitsAndWakeAgain() {
+  void shouldParkWithoutWaitersAndWakeForNewOnes() {
     for (int i = 1; i <= 20; i++) {
       CompletableFuture<Void> future = queue.register(queue.next());
       line.putLongRelease(0, i);
@@ -71,7 +71,7 @@ class CompletionAgentTest {
   }
 
   @Test
-  void shouldServeItsQueuesAfterCloseUntilTheyAreGone() {
+  void shouldServeItsQueuesAfterCloseUntilTheyAreRemoved() {
     CompletableFuture<Void> future = queue.register(queue.next());
     agent.close();
     line.putLongRelease(0, 1);
@@ -88,7 +88,7 @@ class CompletionAgentTest {
   }
 
   @Test
-  void shouldNoticeADeviceThatFailed() {
+  void shouldFailFuturesIfTheDeviceFails() {
     CompletableFuture<Void> future = queue.register(queue.next());
     DeviceFailure failure = new DeviceFailure(700, "LOST", "lost");
     health.set(failure);
@@ -96,7 +96,7 @@ class CompletionAgentTest {
   }
 
   @Test
-  void shouldGoOnAfterALookThatThrew() {
+  void shouldContinueIfAProgressQueryThrows() {
     AtomicInteger looks = new AtomicInteger();
     UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
     CompletionQueue broken =
@@ -118,7 +118,7 @@ class CompletionAgentTest {
   }
 
   @Test
-  void shouldLoseNobodyWhenStreamsAndWaitersRace() throws Exception {
+  void shouldCompleteAllFuturesIfStreamsAndWaitersRace() throws Exception {
     int count = 30_000;
     List<CompletionQueue> queues = new ArrayList<>();
     List<UnsafeBuffer> lines = new ArrayList<>();
@@ -139,7 +139,7 @@ class CompletionAgentTest {
     }
     streams.forEach(Thread::start);
     List<CompletableFuture<Void>> last = new ArrayList<>();
-    long[] completed = new long[3]; // by the agent's thread only
+    long[] completed = new long[3]; // only the agent's thread increments it
     for (int i = 0; i < count; i++) {
       last.clear();
       for (int q = 0; q < 3; q++) {

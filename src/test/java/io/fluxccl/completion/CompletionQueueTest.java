@@ -49,7 +49,7 @@ class CompletionQueueTest {
   }
 
   @Test
-  void shouldCompleteWhatTheStreamHasReachedAndNoMore() {
+  void shouldCompleteOnlyFuturesThatTheStreamHasReached() {
     CompletableFuture<Void> first = queue.register(queue.next());
     CompletableFuture<Void> second = queue.register(queue.next());
     CompletableFuture<Void> third = queue.register(queue.next());
@@ -68,7 +68,7 @@ class CompletionQueueTest {
   }
 
   @Test
-  void shouldTakeTheFurtherOfLineAndMilestones() {
+  void shouldUseTheLaterOfLineAndMilestones() {
     AtomicLong milestone = new AtomicLong();
     AtomicInteger asked = new AtomicInteger();
     UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
@@ -89,7 +89,7 @@ class CompletionQueueTest {
     assertThat(own.reached()).isZero(); // only the agent asks
     assertThat(agent.doWork()).isEqualTo(2);
     assertThat(own.reached()).isEqualTo(2);
-    ownLine.putLongRelease(0, 1); // a store that comes late takes nothing back
+    ownLine.putLongRelease(0, 1); // a late store of a lower number has no effect
     assertThat(agent.doWork()).isZero();
     assertThat(own.reached()).isEqualTo(2);
     ownLine.putLongRelease(0, 3);
@@ -101,11 +101,11 @@ class CompletionQueueTest {
     assertThat(futures.get(3)).isCompletedWithValue(null);
     int before = asked.get();
     agent.doWork();
-    assertThat(asked).hasValue(before); // nobody waits
+    assertThat(asked).hasValue(before); // no future is pending
   }
 
   @Test
-  void shouldCompleteWhatWasReachedBeforeItWasRegistered() {
+  void shouldCompleteAFutureIfItsSequenceWasReachedBeforeRegistration() {
     long sequence = queue.next();
     store(sequence);
     agent.doWork();
@@ -132,7 +132,7 @@ class CompletionQueueTest {
   }
 
   @Test
-  void shouldRunActionsInTheirPlaceAndSurviveWhatTheyThrow() {
+  void shouldRunActionsInOrderEvenIfTheyThrow() {
     List<String> order = new ArrayList<>();
     queue.register(queue.next()).thenRun(() -> order.add("future"));
     queue.afterwards(queue.issued(), () -> order.add("action"));
@@ -172,7 +172,7 @@ class CompletionQueueTest {
   }
 
   @Test
-  void shouldFailEverybodyWhenTheStreamCanNotGetThere() {
+  void shouldFailPendingFuturesIfTheStreamIsLost() {
     CompletableFuture<Void> reached = queue.register(queue.next());
     CompletableFuture<Void> lost = queue.register(queue.next());
     AtomicInteger runs = new AtomicInteger();
@@ -193,7 +193,7 @@ class CompletionQueueTest {
   }
 
   @Test
-  void shouldMissNothingWhenALookThrows() {
+  void shouldCompleteFuturesAfterAQueryHasThrown() {
     AtomicBoolean broken = new AtomicBoolean(true);
     AtomicLong milestone = new AtomicLong(1);
     CompletionQueue own =
@@ -218,7 +218,7 @@ class CompletionQueueTest {
     passIntervals(CompletionQueue.MAX_FAILED_CHECKS / 2);
     broken.set(false);
     milestone.set(0);
-    passIntervals(2); // it is well again, and what was is forgotten
+    passIntervals(2); // the query works again, which resets the count of failures
     broken.set(true);
     passIntervals(CompletionQueue.MAX_FAILED_CHECKS - 1);
     assertThat(future).isNotDone();
@@ -229,7 +229,7 @@ class CompletionQueueTest {
   }
 
   @Test
-  void shouldEndFuturesButNoActionsWhenEveryLookThrows() {
+  void shouldFailFuturesButRunNoActionsIfEveryQueryThrows() {
     CompletionQueue own =
         agent.createQueue(
             "broken",
@@ -263,7 +263,7 @@ class CompletionQueueTest {
   }
 
   @Test
-  void shouldLookAtTheHealthOnlyOfWhatHasWaitedForAnInterval() {
+  void shouldQueryHealthOnlyIfACompletionIsPendingForAnInterval() {
     passIntervals(5);
     assertThat(looks).hasValue(0);
     for (int i = 0; i < 10; i++) {

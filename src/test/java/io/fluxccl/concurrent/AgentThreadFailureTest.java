@@ -64,7 +64,7 @@ class AgentThreadFailureTest {
   }
 
   @Test
-  void shouldGoOnWhenACycleThrowsAnError() throws Exception {
+  void shouldContinueIfACycleThrowsAnError() throws Exception {
     agent.start();
     agent.error = new InternalError("of a test");
     assertServes();
@@ -74,7 +74,7 @@ class AgentThreadFailureTest {
   }
 
   @Test
-  void shouldGoOnWhenItsBeginningThrowsAnError() throws Exception {
+  void shouldContinueIfBeginThrowsAnError() throws Exception {
     agent.firstError = new InternalError("of a test");
     agent.start();
     assertServes();

@@ -12,7 +12,7 @@ import org.junit.jupiter.api.Test;
 
 @Tag("jdk")
 class AgentThreadTest {
-  /** A nap of 1000 s: the agent only continues within the limits of the tests if it is woken. */
+  /** A sleep of 1000 s: the agent continues before the test times out only if it is woken. */
   private static final int NAP_US = 1_000_000_000;
 
   private final AtomicInteger looks = new AtomicInteger();
@@ -31,7 +31,7 @@ class AgentThreadTest {
       };
 
   @Test
-  void shouldRunTasksOnItsThreadAndEndBehindThem() throws InterruptedException {
+  void shouldRunTasksOnItsThreadAndEndAfterThem() throws InterruptedException {
     CountDownLatch done = new CountDownLatch(3);
     agent.start();
     agent.execute(() -> countIfOnThread(done));
@@ -46,7 +46,7 @@ class AgentThreadTest {
   }
 
   @Test
-  void shouldWakeFromANap() {
+  void shouldWakeASleepingAgentIfATaskIsSubmitted() {
     agent.start();
     for (int i = 0; i < 5; i++) {
       int before = looks.get();
@@ -58,7 +58,7 @@ class AgentThreadTest {
   }
 
   @Test
-  void shouldGoOnAfterALookThatThrew() {
+  void shouldContinueIfDoWorkThrows() {
     failing = true;
     agent.start();
     await().until(() -> looks.get() > 3);

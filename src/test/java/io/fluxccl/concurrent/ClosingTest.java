@@ -29,7 +29,7 @@ class ClosingTest {
   }
 
   @Test
-  void shouldCloseAllInOrderAndSkipWhatIsNotThere() {
+  void shouldCloseAllInOrderAndSkipNulls() {
     assertThatCode(() -> Closing.all(part("a"), null, part("b"))).doesNotThrowAnyException();
     assertThat(closed).containsExactly("a", "b");
   }
@@ -45,7 +45,7 @@ class ClosingTest {
   }
 
   @Test
-  void shouldCloseTheRestWhenTwoThrowTheSameFailure() {
+  void shouldCloseTheRestIfTwoPartsThrowOneException() {
     DeviceFailure failure = new DeviceFailure(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "of a test");
     assertThatThrownBy(() -> Closing.all(bad("a", failure), bad("b", failure), part("c")))
         .isSameAs(failure);

@@ -64,7 +64,7 @@ class LifecycleTest {
   }
 
   @Test
-  void shouldCloseAChildThatComesTooLate() {
+  void shouldCloseAChildThatIsAddedAfterClose() {
     lifecycle.close();
     assertThatThrownBy(() -> lifecycle.own(() -> closed.add("late")))
         .isInstanceOf(InvalidUsage.class);
@@ -72,7 +72,7 @@ class LifecycleTest {
   }
 
   @Test
-  void shouldNotCloseAChildThatWasGivenUp() {
+  void shouldNotCloseADisownedChild() {
     AutoCloseable child = lifecycle.own(() -> closed.add("child"));
     assertThat(lifecycle.disown(child)).isTrue();
     assertThat(lifecycle.disown(child)).isFalse();
@@ -81,7 +81,7 @@ class LifecycleTest {
   }
 
   @Test
-  void shouldNotFailOnceClosed() {
+  void shouldNotFailAfterClose() {
     lifecycle.close();
     assertThat(lifecycle.fail(new Aborted(0, "late"))).isFalse();
     assertThat(lifecycle.failure()).isNull();

@@ -8,7 +8,7 @@ import org.junit.jupiter.api.Test;
 
 class NonblockingThreadTest {
   @Test
-  void shouldSayWhatToRaiseWhenTheSystemGivesNoThread() {
+  void shouldNameTheLimitToRaiseIfAThreadCannotStart() {
     NonblockingThread thread = new NonblockingThread(() -> {}, "fluxccl-too-large", 1L << 60);
     assertThatThrownBy(thread::start)
         .isInstanceOf(DeviceFailure.class)

@@ -21,9 +21,9 @@ import org.junit.jupiter.api.Timeout;
 import org.slf4j.LoggerFactory;
 import org.slf4j.MDC;
 
-/** Lines of the log bear the rank, also where several ranks share a JVM. */
+/** Log lines contain the rank, also if several ranks share a JVM. */
 @Timeout(60)
-@Tag("alone") // no other test's lines
+@Tag("alone") // excludes lines of other tests
 class RankLogTest {
   private final Logger logger = (Logger) LoggerFactory.getLogger("io.fluxccl");
   private final Level level = logger.getLevel();
@@ -73,7 +73,7 @@ class RankLogTest {
   }
 
   @Test
-  void shouldBearTheRankWhereRanksShareAJvm() {
+  void shouldLogTheRankIfRanksShareAJvm() {
     List<RankGroup> groups = RankGroup.local(2);
     groups.get(1).communicator().abort(Aborted.of(1, "as the test wants"));
     await().until(() -> linesOf("failed (aborted)").size() == 2);

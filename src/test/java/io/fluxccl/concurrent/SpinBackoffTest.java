@@ -14,13 +14,13 @@ class SpinBackoffTest {
   // nanoTime may be anything, and may wrap around.
   private long now = Long.MAX_VALUE - TimeUnit.MILLISECONDS.toNanos(5);
 
-  /** A wait in vain some nanoseconds after the one before. */
+  /** Reports a spin timeout some nanoseconds after the previous one. */
   private boolean spinTimeoutAfter(long nanos) {
     now += nanos;
     return backoff.onSpinTimeout(now);
   }
 
-  /** How long waits in vain insist, one behind the other. */
+  /** Returns how long consecutive timed-out waits keep spinning. */
   private long trial() {
     long began = now;
     while (spinTimeoutAfter(STEP_NS)) {
@@ -29,7 +29,7 @@ class SpinBackoffTest {
     return now - began;
   }
 
-  /** How long they then do not. */
+  /** Returns how long waits then do not spin. */
   private long rest() {
     long began = now;
     while (!spinTimeoutAfter(STEP_NS)) {
@@ -39,7 +39,7 @@ class SpinBackoffTest {
   }
 
   @Test
-  void shouldInsistForATrialAndThenRest() {
+  void shouldSpinForATrialAndThenRest() {
     assertThat(trial()).isBetween(SpinBackoff.TRIAL_NS, SpinBackoff.TRIAL_NS + 2 * STEP_NS);
     assertThat(spinTimeoutAfter(STEP_NS)).isFalse();
     assertThat(rest()).isLessThanOrEqualTo(SpinBackoff.SHORTEST_REST_NS);
@@ -47,7 +47,7 @@ class SpinBackoffTest {
   }
 
   @Test
-  void shouldRestLongerAfterEachTrialInVainUpToALimit() {
+  void shouldRestLongerAfterEachFailedTrialUpToALimit() {
     long expected = SpinBackoff.SHORTEST_REST_NS;
     for (int i = 0; i < 8; i++) {
       trial();
@@ -58,14 +58,14 @@ class SpinBackoffTest {
   }
 
   @Test
-  void shouldInsistWhenWaitsInVainAreFarApart() {
+  void shouldKeepSpinningIfTimeoutsAreFarApart() {
     for (int i = 0; i < 100; i++) {
       assertThat(spinTimeoutAfter(SpinBackoff.MEMORY_NS + 1)).isTrue();
     }
   }
 
   @Test
-  void shouldForgetFormerTrialsWhenAllWentWellForLong() {
+  void shouldForgetFailedTrialsAfterALongTimeWithoutTimeouts() {
     trial();
     rest();
     trial();

@@ -9,13 +9,13 @@ import java.util.concurrent.CyclicBarrier;
 import org.junit.jupiter.api.Test;
 
 class SpinPolicyTest {
-  /** Threads that begin and end to wait at the same time; prints how often the end was missed. */
+  /** Starts and ends waits of several threads at once; prints how often an end was missed. */
   static final class Racing {
     private static final int THREADS = 4;
     private static final int ROUNDS = 20_000;
 
     public static void main(String[] args) throws Exception {
-      // One thread has a core, two are too many.
+      // One waiting thread has a core; two are too many.
       SpinPolicy.setProcessesOnHost(Runtime.getRuntime().availableProcessors());
       CyclicBarrier barrier = new CyclicBarrier(THREADS + 1);
       for (int i = 0; i < THREADS; i++) {

@@ -42,7 +42,7 @@ class ArenaTest {
   }
 
   @Property
-  void shouldNeverGiveTheSameBytesTwice(
+  void shouldNeverAllocateOverlappingPieces(
       @ForAll @Size(min = 1, max = 100) List<@LongRange(min = 1, max = LENGTH) Long> sizes) {
     blocks.clear();
     Arena<Block> arena = arena();
@@ -60,7 +60,7 @@ class ArenaTest {
             .isTrue();
       }
       if (size % 2 == 0) {
-        pieces.get(released++).block().release(); // to be handed out again by nobody
+        pieces.get(released++).block().release(); // its memory must not be allocated again
       }
     }
     pieces.subList(released, pieces.size()).forEach(piece -> piece.block().release());
@@ -87,7 +87,7 @@ class ArenaTest {
   }
 
   @Test
-  void shouldKeepNothingThatItBeginsAfterItWasClosed() {
+  void shouldReleaseBlocksAllocatedAfterClose() {
     Arena<Block> arena = arena();
     arena.close();
     Arena.Piece<Block> piece = arena.allocate(1);

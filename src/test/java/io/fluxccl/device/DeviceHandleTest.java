@@ -34,7 +34,7 @@ class DeviceHandleTest {
   }
 
   @Test
-  void shouldRefuseHandlesOfSeveralLengthsAndNone() {
+  void shouldRefuseHandlesOfDifferentLengthsOrOnlyNulls() {
     try (HostDevice device = HostDevice.create()) {
       assertThatThrownBy(
               () ->

@@ -14,7 +14,7 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What recorded work does, on any device. */
+/** Recorded graphs, on any device. */
 @Timeout(120)
 public abstract class GraphContract extends StreamScenario {
   protected GraphContract(TestDevice kind) {
@@ -22,7 +22,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldDoWhatWasRecordedAtEachLaunchAndNotBefore() throws Exception {
+  void shouldExecuteRecordedWorkAtEachLaunchAndNotBefore() throws Exception {
     try (DeviceBuffer a = device.allocate(5000);
         DeviceBuffer b = device.allocate(5000);
         DeviceBuffer flag = device.allocate(64);
@@ -155,7 +155,7 @@ public abstract class GraphContract extends StreamScenario {
               });
       for (int launch = 1; launch <= 100; launch++) {
         first.launch(graph);
-        fill(first, a, 100); // behind the launch with all its branches
+        fill(first, a, 100); // after the launch and all its branches
         if (launch % 10 == 0) {
           await(first.completion());
           assertThat(word(0)).isEqualTo(0x0303030303030303L);
@@ -167,7 +167,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldRunBranchesAtTheSameTime() throws Exception {
+  void shouldRunBranchesConcurrently() throws Exception {
     PinnedBuffer gate = gate();
     DeviceGraph graph =
         device.record(
@@ -183,7 +183,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldBeDoneWhenAllBranchesAre() throws Exception {
+  void shouldCompleteALaunchWhenAllItsBranchesAreDone() throws Exception {
     PinnedBuffer gate = gate();
     DeviceGraph graph =
         device.record(
@@ -227,7 +227,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldRefuseInARecordingWhatCannotBeRecorded() throws Exception {
+  void shouldRefuseOperationsThatCannotBeRecorded() throws Exception {
     DeviceGraph other = device.record("other", stream -> {});
     AtomicReference<DeviceStream> kept = new AtomicReference<>();
     AtomicReference<DeviceStream> branch = new AtomicReference<>();
@@ -264,7 +264,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldDoAtOnceWhatIsNotEnqueuedOnTheRecordingStream() throws Exception {
+  void shouldExecuteWorkOnOtherStreamsImmediatelyWhileRecording() throws Exception {
     DeviceGraph graph =
         device.record(
             "meanwhile",
@@ -284,7 +284,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldRefuseToLaunchWhatIsClosedOrForeign() throws Exception {
+  void shouldRefuseToLaunchClosedOrForeignGraphs() throws Exception {
     DeviceGraph graph = device.record("g", stream -> stream.writeValue(words, 0, 1));
     try (Device again = kind.open(0)) {
       DeviceStream foreign = again.createStream("foreign");
@@ -327,7 +327,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldCloseGraphsWithTheDeviceBehindTheirLaunches() {
+  void shouldCloseGraphsAfterTheirLaunchesIfTheDeviceIsClosed() {
     PinnedBuffer gate = gate();
     DeviceBuffer a = device.allocate(4 << 20);
     DeviceGraph graph =
@@ -376,7 +376,7 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldLeaveByTheAbortFlag() throws Exception {
+  void shouldEndSpinningKernelsIfTheAbortFlagIsSet() throws Exception {
     try (AbortFlag abort = new AbortFlag(device)) {
       DeviceGraph graph =
           device.record(

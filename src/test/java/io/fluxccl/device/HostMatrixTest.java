@@ -51,7 +51,7 @@ class HostMatrixTest {
 
   @ParameterizedTest
   @CsvSource({"FLOAT32, FLOAT32", "FLOAT32, BFLOAT16", "BFLOAT16, FLOAT32", "BFLOAT16, BFLOAT16"})
-  void shouldUploadPartsOneBehindTheOther(DataType type, DataType as) {
+  void shouldUploadPartsConsecutively(DataType type, DataType as) {
     HostMatrix all = matrix(type);
     HostMatrix rows = all.rows(1, 3); // rows 2 and 3
     HostMatrix cols = all.cols(1, 2); // columns 4 to 7
@@ -78,7 +78,7 @@ class HostMatrixTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNotInItsMemory() {
+  void shouldRefuseMatricesOutsideTheirMemoryOrOfOtherTypes() {
     ByteBuffer data = ByteBuffer.allocate(64);
     assertThatThrownBy(() -> HostMatrix.of(data, DataType.FLOAT32, 4, 5))
         .isInstanceOf(InvalidUsage.class)

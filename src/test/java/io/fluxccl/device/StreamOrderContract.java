@@ -15,7 +15,7 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** How streams wait for each other, on any device. */
+/** Waits of streams for each other, on any device. */
 @Timeout(120)
 public abstract class StreamOrderContract extends StreamScenario {
   protected StreamOrderContract(TestDevice kind) {
@@ -23,7 +23,7 @@ public abstract class StreamOrderContract extends StreamScenario {
   }
 
   @Test
-  void shouldRunWhatWaitsBehindTheOtherStreamsWork() throws Exception {
+  void shouldRunWorkAfterTheStreamThatItWaitsFor() throws Exception {
     try (DeviceBuffer a = device.allocate(10_000);
         DeviceBuffer b = device.allocate(10_000)) {
       PinnedBuffer gate = hold(first);
@@ -41,7 +41,7 @@ public abstract class StreamOrderContract extends StreamScenario {
   }
 
   @Test
-  void shouldNotWaitForWhatIsEnqueuedLater() throws Exception {
+  void shouldNotWaitForWorkEnqueuedAfterTheWait() throws Exception {
     first.writeValue(words, 0, 1);
     second.waitFor(first);
     PinnedBuffer gate = hold(first);
@@ -54,7 +54,7 @@ public abstract class StreamOrderContract extends StreamScenario {
   }
 
   @Test
-  void shouldHandWorkToAndFro() throws Exception {
+  void shouldAlternateWorkBetweenTwoStreams() throws Exception {
     try (DeviceBuffer counter = device.allocate(8)) {
       for (int i = 0; i < 500; i++) {
         add(first, counter);
@@ -68,7 +68,7 @@ public abstract class StreamOrderContract extends StreamScenario {
   }
 
   @Test
-  void shouldWaitForNothingWhereThereIsNothing() throws Exception {
+  void shouldNotBlockOnItselfOrAnIdleStream() throws Exception {
     await(first.waitFor(first).waitFor(second).completion());
     PinnedBuffer gate = hold(first);
     first.waitFor(first);
@@ -86,7 +86,7 @@ public abstract class StreamOrderContract extends StreamScenario {
       assertThat(first.branch("other")).isNotSameAs(branch).isNotSameAs(first);
       assertThat(second.branch("copies")).isNotSameAs(branch);
       PinnedBuffer gate = hold(branch);
-      await(first.writeValue(words, 0, 1).completion()); // waits for its branch only if told to
+      await(first.writeValue(words, 0, 1).completion()); // not for the branch
       fill(first, a, 9);
       branch.waitFor(first).copy(b, 0, a, 0, 4096);
       CompletableFuture<Void> joined = first.waitFor(branch).completion();
@@ -112,7 +112,7 @@ public abstract class StreamOrderContract extends StreamScenario {
   }
 
   @Test
-  void shouldRefuseWhatItCannotWaitFor() throws Exception {
+  void shouldRefuseToWaitForClosedOrNullStreams() throws Exception {
     DeviceStream closed = device.createStream("closed");
     closed.close();
     assertRefused(() -> first.waitFor(closed));
@@ -122,7 +122,7 @@ public abstract class StreamOrderContract extends StreamScenario {
   }
 
   @Test
-  void shouldGoOnWhenTheOtherIsClosedBeforeItGetsThere() throws Exception {
+  void shouldContinueIfTheAwaitedStreamIsClosed() throws Exception {
     PinnedBuffer gate = hold(first);
     first.writeValue(words, 0, 1);
     second.waitFor(first).writeValue(words, 8, 1);
@@ -131,7 +131,7 @@ public abstract class StreamOrderContract extends StreamScenario {
     open(gate);
     Awaitility.await().until(done::isDone);
     assertThat(word(1)).isEqualTo(1);
-    // Either the work was done, or who relied on it is told.
+    // Either the work was done, or the stream that waited for it reports an error.
     if (word(0) == 0) {
       assertThatThrownBy(() -> await(done)).hasCauseInstanceOf(Aborted.class);
     } else {
@@ -141,7 +141,7 @@ public abstract class StreamOrderContract extends StreamScenario {
   }
 
   @Test
-  void shouldLetGoOfAStreamThatIsClosedWhileItWaits() {
+  void shouldReleaseAStreamIfItIsClosedWhileWaiting() {
     AtomicInteger runs = new AtomicInteger();
     PinnedBuffer gate = hold(first);
     second.waitFor(first).writeValue(words, 0, 1);

@@ -12,7 +12,7 @@ import java.util.concurrent.TimeUnit;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
 
-/** A device, two streams, words to watch, and gates that hold streams up. */
+/** A device, two streams, words to poll, and gates that block streams. */
 public abstract class StreamScenario {
   protected final TestDevice kind;
   protected final Device device;
@@ -52,7 +52,7 @@ public abstract class StreamScenario {
     return gate;
   }
 
-  /** Holds up what is enqueued on the stream next. */
+  /** Enqueues a kernel that blocks later work of the stream until the gate is opened. */
   protected final PinnedBuffer hold(DeviceStream stream) {
     PinnedBuffer gate = gate();
     waitAt(gate, stream);

@@ -3,27 +3,27 @@ package io.fluxccl.device;
 
 /** A kind of device for tests of streams, and kernels for it; each runs as one thread. */
 public interface TestDevice {
-  /** One of the devices, with the kernels loaded. */
+  /** Opens one of the devices and loads the kernels. */
   Device open(int index);
 
-  /** How many there are. */
+  /** Returns the number of devices. */
   int count();
 
-  /** Waits until a word is at least so much: address, least value. */
+  /** Waits until a word has at least a value. Arguments: address, least value. */
   Kernel spin();
 
-  /** Stores a word: address, value. */
+  /** Stores a word. Arguments: address, value. */
   Kernel store();
 
-  /** Adds to a word, not atomically: address, value. */
+  /** Adds to a word, not atomically. Arguments: address, value. */
   Kernel add();
 
-  /** Sets bytes: address, how many as a long, value as an int. */
+  /** Sets bytes. Arguments: address, count as a long, value as an int. */
   Kernel fill();
 
-  /** How many use the buffer's memory. */
+  /** Returns the number of users of the buffer's memory. */
   int users(DeviceBuffer buffer);
 
-  /** Returns once nothing of a closed device is left. */
+  /** Waits until a closed device has released all its resources. */
   void awaitGone(Device device);
 }

@@ -10,9 +10,8 @@ import java.io.IOException;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * A rank that all-reduces without an end. When it is told "forget", it leaves out all further ones
- * and does nothing else. Prints "joined", and "forgot N", the number of the first one that it has
- * left out.
+ * A rank that all-reduces in an endless loop. After it reads a line, it parks and skips all further
+ * calls. Prints "joined", and "forgot N", the number of the first call that it skips.
  */
 final class AskedRank {
   private static final int COUNT = 4096;

@@ -33,7 +33,7 @@ class CommandLineFaultsTest {
 
   @TempDir private Path folder;
 
-  /** Runs the command line behind a prefix, and returns its exit code. */
+  /** Runs the command line as arguments of a prefix command, and returns its exit code. */
   private int run(List<String> prefix, String words, File out) throws Exception {
     List<String> command = new ArrayList<>(prefix);
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
@@ -73,7 +73,7 @@ class CommandLineFaultsTest {
   }
 
   @Test
-  void shouldSayWhatToDoWhereRanksCannotMeet() throws Exception {
+  void shouldNameTheRemedyIfTheLoopbackInterfaceIsDown() throws Exception {
     requireNamespaces();
     assertThat(runApart("", "launch -n 2 -- true")).isNotZero();
     assertThat(err()).contains("127.0.0.1").contains("ip link set lo up");

@@ -25,15 +25,15 @@ record DumpProcess(List<String> prefix, Map<String, String> variables) {
   private static final Duration PATIENCE = Duration.ofSeconds(40);
 
   /**
-   * Returns a pattern of how a dump tells that two ranks wait for a third. The third may have
-   * stopped when it had sent its part of a call to only one of them. Then this one waits in the
-   * next call, and the dump names the first call and the rank in it.
+   * Returns a pattern of the line in which a dump reports that two ranks wait for a third. The
+   * third may have stopped after it had sent its part of a call to only one of them. This one then
+   * waits in the next call, and the dump names the first call and the rank in it.
    */
   static String waiting(int one, int other) {
     return "(?:ranks %d and %d wait|rank (?:%d|%d) waits)".formatted(one, other, one, other);
   }
 
-  /** Asks until an answer matches, and returns the match. */
+  /** Requests dumps until one matches, and returns the match. */
   Matcher verdict(String target, String pattern) {
     Pattern expected = Pattern.compile(pattern);
     List<Matcher> said = new ArrayList<>();

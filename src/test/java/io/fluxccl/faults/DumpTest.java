@@ -100,8 +100,8 @@ class DumpTest {
     assertThat(verdict(pid(0), "3 ranks, of which (\\d) answer\n" + healthy).group(1))
         .isEqualTo("3");
 
-    // A rank that is stopped, and neither hosts the root nor is the one that is asked. The others
-    // have had no heartbeat of it, so nobody waits for it as long as the limit of 500 ms.
+    // Stops a rank that neither hosts the root nor gets the request. The others receive no
+    // heartbeats from it, so no rank waits for its answer until the limit of 500 ms.
     ranks.get(2).process().stop();
     String stopped =
         "rank 2 does not answer, and in all-reduce (\\d+) of lane 0 "

@@ -48,23 +48,25 @@ class FaultSeedsTest {
   private static final int AT_ONCE = 4;
 
   /**
-   * How often a seed is repeated until its job fails alike: threads also decide what comes first. A
-   * seed that ends in one of two ways, as likely one as the other, does so almost certainly.
+   * Maximum repetitions of a seed until its job fails alike, because thread timing also affects the
+   * failure. A seed with two equally likely failures repeats the first one almost certainly.
    */
   private static final int TRIES = 25;
 
   private static final Duration LIMIT = Duration.ofSeconds(2);
 
-  /** All operations have passed their limit by then, also on a busy machine. */
+  /** All operations have timed out by then, also on a busy machine. */
   private static final Duration END = Duration.ofSeconds(30);
 
   private static final CollectivesOptions OPTIONS =
       CollectivesOptions.DEFAULT.withTimeout(LIMIT).withSetupTimeout(Duration.ofSeconds(20));
 
-  /** What became of a job. */
+  /** The outcome of a job. */
   private record Outcome(
       long seed, FaultPlan plan, List<Fault> happened, FluxCclException failure) {
-    /** Whom a rank blames that waited for too long depends on who waited for whom at the end. */
+    /**
+     * Describes the failure. Leaves out the rank of a timeout, because it depends on thread timing.
+     */
     String told() {
       return failure == null
           ? "right"

@@ -50,10 +50,10 @@ class KillsTest {
 
   private final Random random = new Random(Rounds.SEED);
 
-  /** From the kill until a survivor was told. */
+  /** Milliseconds from the kill until a survivor got the error. */
   private final List<Long> millis = new ArrayList<>();
 
-  /** From the end of the killed process until then. */
+  /** Milliseconds from the end of the killed process until a survivor got the error. */
   private final List<Long> afterEnd = new ArrayList<>();
 
   @ParameterizedTest
@@ -118,14 +118,14 @@ class KillsTest {
     }
   }
 
-  /** Returns when the survivor was told. */
+  /** Returns the time at which the survivor got the error. */
   private static long judge(RankProcess survivor, int victim, String about) {
     about += ":\n" + survivor.output();
     Matcher failed = FAILED.matcher(survivor.last("failed"));
     assertThat(failed.matches()).as(about).isTrue();
     assertThat(failed.group(1)).as(about).isEqualTo("REMOTE_FAILURE");
     assertThat(failed.group(2)).as(about).isEqualTo(Integer.toString(victim));
-    // By the clock of all processes of a machine.
+    // All processes of a machine share this clock.
     return Long.parseLong(failed.group(3));
   }
 

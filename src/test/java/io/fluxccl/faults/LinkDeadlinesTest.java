@@ -67,7 +67,7 @@ class LinkDeadlinesTest {
     assertThat(job.rank(LAST_RANK).last("silent")).isEqualTo("silent 0");
     assertThat(job.ranks()).allMatch(rank -> rank.count("answers no heartbeat") > 0);
     hosts.mend();
-    job.ranks().forEach(rank -> rank.awaitLineWith("nobody is silent"));
+    job.ranks().forEach(rank -> rank.awaitLineWith("no rank is silent"));
     job.awaitMoreSteps();
   }
 

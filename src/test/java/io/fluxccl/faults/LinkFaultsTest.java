@@ -21,7 +21,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** A job of three ranks on two hosts goes on while the link between them fails. */
+/** A job of three ranks on two hosts continues while the link between them fails. */
 @Tag("faults")
 @Timeout(900)
 @Execution(ExecutionMode.CONCURRENT)
@@ -56,7 +56,7 @@ class LinkFaultsTest {
 
   @ParameterizedTest
   @MethodSource("secondsDown")
-  void shouldGoOnWhenTheLinkWasDown(int seconds) throws Exception {
+  void shouldContinueAfterTheLinkWasDown(int seconds) throws Exception {
     start(LIMIT_SECONDS, Map.of());
     hosts.cut();
     Thread.sleep(seconds * 1000L);
@@ -65,7 +65,7 @@ class LinkFaultsTest {
   }
 
   @Test
-  void shouldGoOnThroughManyPartitions() throws Exception {
+  void shouldContinueAfterManyPartitions() throws Exception {
     start(LIMIT_SECONDS, Map.of());
     Random random = new Random(Rounds.SEED);
     for (int round = 0; round < PARTITIONS; round++) {
@@ -76,10 +76,10 @@ class LinkFaultsTest {
     }
   }
 
-  /** Those of the data and of the bootstrap. */
+  /** Resets connections of the data and of the bootstrap. */
   @ParameterizedTest
   @ValueSource(strings = {"FLUXCCL_TLS=0", "FLUXCCL_TLS=1", SteadyRank.TRANSPORT + "=NET"})
-  void shouldGoOnWhenConnectionsAreReset(String variable) throws Exception {
+  void shouldContinueIfConnectionsAreReset(String variable) throws Exception {
     String[] words = variable.split("=");
     start(LIMIT_SECONDS, Map.of(words[0], words[1]));
     Random random = new Random(Rounds.SEED);
@@ -88,11 +88,11 @@ class LinkFaultsTest {
       hosts.reset(round % 2);
       job.awaitMoreSteps();
     }
-    // Each end says so, unless the other one was first.
+    // At least one end of each connection logs the loss.
     assertThat(job.count("the link is lost")).isGreaterThanOrEqualTo(RESETS);
     assertThat(job.count("of the bootstrap was reset and is replaced"))
         .isGreaterThanOrEqualTo(RESETS);
-    // Of these losses, each rank has warned once a minute.
+    // Each rank warns of these losses at most once a minute.
     assertThat(job.count("the link was lost and is replaced: ")).isPositive();
   }
 }

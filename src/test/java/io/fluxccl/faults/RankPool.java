@@ -18,7 +18,7 @@ final class RankPool implements AutoCloseable {
   private final List<Deque<RankProcess>> idle = new ArrayList<>();
   private final List<RankProcess> all = new ArrayList<>();
 
-  /** Starts so many processes on each of so many hosts. */
+  /** Starts {@code each} processes on each of {@code hosts} hosts. */
   RankPool(int hosts, int each) throws IOException {
     for (int host = 0; host < hosts; host++) {
       idle.add(new ArrayDeque<>());

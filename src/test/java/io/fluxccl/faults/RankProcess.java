@@ -9,10 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 
-/**
- * A rank's process whose lines tell of its steps, and whose failure ends what waits for another
- * line.
- */
+/** A rank's process that prints its steps. Its failure ends waits for other lines. */
 final class RankProcess implements AutoCloseable {
   private static final Duration PATIENCE = Duration.ofSeconds(120);
 
@@ -59,23 +56,23 @@ final class RankProcess implements AutoCloseable {
     return process.lines().stream().filter(line -> line.contains(part)).count();
   }
 
-  /** Returns the number of the last step that it has told of, -1 before the first. */
+  /** Returns the number of the last step that it has printed, -1 before the first. */
   long steps() {
     String line = last("steps ");
     return line == null ? -1 : Long.parseLong(line.substring("steps ".length()));
   }
 
-  /** Waits for a line that begins so. */
+  /** Waits for a line with this beginning. */
   void awaitLine(String beginning) {
     await(() -> last(beginning) != null, "a line of " + beginning, false);
   }
 
-  /** Waits for a line that begins so, also behind one that tells of a failure. */
+  /** Waits for a line with this beginning, also after a line that reports a failure. */
   void awaitLineAfterFailure(String beginning) {
     await(() -> last(beginning) != null, "a line of " + beginning, true);
   }
 
-  /** Waits for a line that contains that. */
+  /** Waits for a line that contains the text. */
   void awaitLineWith(String part) {
     await(() -> count(part) > 0, "a line with " + part, false);
   }

@@ -41,15 +41,17 @@ class SetUpKillsTest {
   private static final int KILLS = Integer.getInteger("fluxccl.setup.kills", Rounds.of(20, 100));
   private static final int RANKS = 3;
 
-  /** Where the victim may die unseen: then the others wait that long for it. */
+  /**
+   * Set-up timeout if the victim may die before it connects: the others then wait this long for it.
+   */
   private static final Duration LIMIT = Duration.ofSeconds(6);
 
-  /** Where the victim joins. A busy machine may need a while for that. */
+  /** Set-up timeout if the victim joins; long enough for a busy machine. */
   private static final Duration LONG_LIMIT = Duration.ofSeconds(60);
 
   private static final int PATIENCE_SECONDS = 60;
 
-  /** Jobs wait most of their time, for the moment of the kill or for their limit. */
+  /** Jobs run in parallel; each mostly waits, for its kill or for its timeout. */
   private static final int AT_ONCE = 4;
 
   /** The bound for nine survivors in ten. */
@@ -65,11 +67,11 @@ class SetUpKillsTest {
   private final List<String> wrong = Collections.synchronizedList(new ArrayList<>());
   private final AtomicInteger unseen = new AtomicInteger();
 
-  /** How long a process takes to join on the quiet machine of the first round. */
+  /** Time that a process takes to join in the first round, on an idle machine. */
   private final AtomicLong joinMillis = new AtomicLong();
 
   @Test
-  void shouldTellTheOthersWhichRankHasDied() throws Exception {
+  void shouldNameTheDeadRankToTheSurvivors() throws Exception {
     kill(0);
     ExecutorService jobs = Executors.newFixedThreadPool(AT_ONCE);
     try {
@@ -178,9 +180,10 @@ class SetUpKillsTest {
   private void judge(int round, Heard heard, int victim, long began, Kill kill) {
     FluxCclException reason = heard.reason;
     long after = TimeUnit.NANOSECONDS.toMillis(heard.atNanos - Math.max(began, kill.endNanos));
-    // On a busy machine a limit may pass before the kill: what is told then is not about the kill.
+    // On a busy machine a timeout may expire before the kill: the error then does not concern the
+    // kill.
     boolean early = heard.atNanos < kill.beginNanos;
-    // The root hears of a rank when it connects; before that only its absence can be told.
+    // The root knows a rank after it has connected; before, it can only report the rank as missing.
     boolean absent = reason.code() == ErrorCode.TIMEOUT && reason.rank() == victim;
     if (round % 2 != 0 && (early || absent)) {
       unseen.incrementAndGet();

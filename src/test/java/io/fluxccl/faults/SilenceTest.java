@@ -63,7 +63,7 @@ class SilenceTest {
   }
 
   @Test
-  void shouldTellOfARankThatIsSilentAndGoOnWithoutItAfterTheLimit() throws Exception {
+  void shouldReportASilentRankAndContinueWithoutItAfterTheLivenessTimeout() throws Exception {
     String address = "127.0.0.1:" + Ports.reserved();
     for (int rank = 0; rank < VICTIM; rank++) {
       BlockingQueue<RankGroup> queue = new LinkedBlockingQueue<>();

@@ -16,9 +16,9 @@ import java.util.concurrent.locks.LockSupport;
 import org.slf4j.LoggerFactory;
 
 /**
- * A rank that all-reduces without an end and checks each result. Prints "joining", "joined", "steps
- * N" every tenth of a second, "silent R" and "nobody is silent" when that changes, and "failed CODE
- * rank=R MESSAGE".
+ * A rank that all-reduces in an endless loop and checks each result. Prints "joining", "joined",
+ * "steps N" every tenth of a second, "silent R" and "no rank is silent" when that changes, and
+ * "failed CODE rank=R MESSAGE".
  */
 final class SteadyRank {
   private static final int COUNT = 100_003;
@@ -42,7 +42,7 @@ final class SteadyRank {
   }
 
   private static void tellSilent(OptionalInt rank) {
-    System.out.println(rank.isPresent() ? "silent " + rank.getAsInt() : "nobody is silent");
+    System.out.println(rank.isPresent() ? "silent " + rank.getAsInt() : "no rank is silent");
   }
 
   public static void main(String[] args) {

@@ -10,7 +10,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Two network namespaces with a third between them, which routes their packets or drops them, or
- * lays a {@link Wire}. Needs root and Linux; {@link #missing} says what else is not there.
+ * lays a {@link Wire}. Needs root and Linux; {@link #missing} returns which other requirement is
+ * missing.
  */
 final class TwoHosts implements AutoCloseable {
   private static final String NET = "10.77.";

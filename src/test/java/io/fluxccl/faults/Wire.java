@@ -9,7 +9,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/** What passes packets between two hosts that are not routed: src/test/native/wire.c. */
+/** A process that forwards packets between two hosts without a route: src/test/native/wire.c. */
 final class Wire implements AutoCloseable {
   private static final int PATIENCE_SECONDS = 30;
 
@@ -45,12 +45,12 @@ final class Wire implements AutoCloseable {
     expect("obeyed");
   }
 
-  /** Delivers each packet so much later. */
+  /** Delays each packet by this time. */
   void delay(int millis) throws IOException {
     tell("delay " + millis);
   }
 
-  /** Loses so many of a thousand packets. */
+  /** Drops this many of 1000 packets. */
   void lose(int permille) throws IOException {
     tell("drop " + permille);
   }

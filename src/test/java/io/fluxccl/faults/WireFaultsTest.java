@@ -19,7 +19,7 @@ import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** A job of three ranks on two hosts, between which packets come late, are lost or falsified. */
+/** A job of three ranks on two hosts, between which packets are delayed, lost or corrupted. */
 @Tag("faults")
 @Timeout(300)
 @Execution(ExecutionMode.CONCURRENT)
@@ -46,7 +46,7 @@ class WireFaultsTest {
   }
 
   @Test
-  void shouldGoOnWherePacketsComeLateAndAreLost() throws Exception {
+  void shouldContinueIfPacketsAreDelayedAndLost() throws Exception {
     job = new SteadyJob(hosts, LIMIT_SECONDS, Map.of());
     wire.delay(20);
     for (int permille = 0; permille <= 20; permille += 10) {

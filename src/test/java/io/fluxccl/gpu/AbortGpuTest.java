@@ -25,15 +25,15 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /**
- * A kernel that waits for what never comes gives up soon after the abort; then its stream works,
- * and so does the next communicator of the same JVM.
+ * A kernel that waits for an event that never occurs ends soon after an abort. Its stream, and the
+ * next communicator of the JVM, then work.
  */
 class AbortGpuTest {
   private static final Duration SOON = Duration.ofMillis(100);
   private static final int GAVE_UP = 2;
   private static final int MOST_THREADS = 4096;
 
-  /** A kernel that is ready to be launched, and how many threads of it will wait. */
+  /** A kernel that is ready to be launched, and the number of its threads that will wait. */
   private record Waiting(int threads, Runnable launch) {}
 
   /** Each way in which a kernel waits. */
@@ -90,7 +90,7 @@ class AbortGpuTest {
       @Override
       Waiting prepare(GpuRank rank, DeviceBuffer results) {
         GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
-        // Its service is not started: nobody does what the kernel asks for.
+        // The proxy service is not started, so no thread executes the kernel's triggers.
         ProxyChannel channel = link.proxied().channel();
         return new Waiting(1, () -> rank.launch(kernel("abortFlush"), 1, 1, channel, results));
       }
@@ -156,8 +156,8 @@ class AbortGpuTest {
         .atMost(GpuRank.PATIENCE)
         .pollInterval(Duration.ofMillis(1))
         .until(() -> reached.buffer().getLongVolatile(0) == 1);
-    // All wait; one aborts, which the others learn of. A barrier of the bootstrap would fail where
-    // that comes before a rank has left it.
+    // After all kernels wait, one rank aborts, which aborts the others. A bootstrap barrier would
+    // fail if the abort reached a rank that is still in it.
     allWait.await(GpuRank.PATIENCE.toSeconds(), TimeUnit.SECONDS);
     long aborted = System.nanoTime();
     if (rank.rank() == 0) {

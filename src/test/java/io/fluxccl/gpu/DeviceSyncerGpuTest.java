@@ -27,7 +27,7 @@ class DeviceSyncerGpuTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 2, 7, 64})
-  void shouldShowEveryBlockWhatAllHaveWritten(int blocks) throws Exception {
+  void shouldShowWritesOfAllBlocksToEachBlock(int blocks) throws Exception {
     try (CudaDevice device = CudaDevice.open(0);
         AbortFlag abort = new AbortFlag(device);
         DeviceStream stream = device.createStream("syncer");

@@ -142,7 +142,7 @@ class FifoGpuTest {
     "fifoPushAllAndLook, 8, 1, 64, 200",
     "fifoPushAllAndLook, 512, 8, 64, 200"
   })
-  void shouldShowWhatTheHandlerDidToWhoSyncs(
+  void shouldShowWritesOfTheHandlerToThreadsAfterSync(
       String kernel, int size, int blocks, int threads, int count) throws Exception {
     int producers = blocks * threads;
     try (PinnedBuffer handled = device.allocatePinned(producers * LINE)) {
@@ -179,7 +179,7 @@ class FifoGpuTest {
   }
 
   @Test
-  void shouldShowWhatWasWrittenBeforeThePush() throws Exception {
+  void shouldShowWritesBeforeThePushToTheHandler() throws Exception {
     int producers = 32;
     int count = 5000;
     AtomicLong early = new AtomicLong();

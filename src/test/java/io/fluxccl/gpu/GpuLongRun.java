@@ -23,9 +23,9 @@ import java.util.Map;
 import reactor.core.publisher.Mono;
 
 /**
- * A rank that joins one job after the other, as its standard input says. In each it all-reduces on
- * its GPU until something fails, then says what and when, on the clock that all processes of a
- * machine share. Started by {@link RankDeathGpuTest}.
+ * A rank that joins one job per line of its standard input. In each it all-reduces on its GPU until
+ * a failure, and prints the failure and its time, on the clock that all processes of a machine
+ * share. Started by {@link RankDeathGpuTest}.
  */
 final class GpuLongRun {
   private static final int LARGE = 4 << 20;

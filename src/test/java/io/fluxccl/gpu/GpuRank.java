@@ -21,11 +21,11 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
 
-/** One rank on a GPU, with what the tests do on it over and over. Closed by who made it. */
+/** One rank on a GPU, with common operations of tests. The test that creates it must close it. */
 public final class GpuRank implements AutoCloseable {
   static final Duration PATIENCE = Duration.ofSeconds(60);
 
-  /** {@code -Dfluxccl.test.memory=VMM} runs the same on memory of the other kind. */
+  /** {@code -Dfluxccl.test.memory=VMM} runs the tests on memory of the other kind. */
   static final CudaMemoryKind MEMORY =
       CudaMemoryKind.valueOf(System.getProperty("fluxccl.test.memory", "PLAIN"));
 
@@ -156,7 +156,7 @@ public final class GpuRank implements AutoCloseable {
     buffer.upload(0, content);
   }
 
-  /** Closes what this rank owns, the last first, and goes on with an empty hand. */
+  /** Closes all objects that this rank owns, the last first. The rank can then be used again. */
   public void closeOwned() throws Exception {
     while (!owned.isEmpty()) {
       owned.pop().close();

@@ -24,13 +24,13 @@ public final class GpuRanks {
 
   private GpuRanks() {}
 
-  /** What each rank does, on a thread of its own. */
+  /** The code that each rank runs, on its own thread. */
   @FunctionalInterface
   public interface Body {
     void run(GpuRank rank) throws Exception;
   }
 
-  /** As many ranks, one after the other on as many GPUs. */
+  /** Runs {@code nRanks} ranks, placed round-robin on {@code gpus} GPUs. */
   public static void run(int nRanks, int gpus, Body body) throws Exception {
     runOn(IntStream.range(0, nRanks).map(rank -> rank % gpus).boxed().toList(), body);
   }
@@ -80,7 +80,7 @@ public final class GpuRanks {
       StringBuilder dumps = new StringBuilder("not done within " + LIMIT);
       ranks.forEach(rank -> dumps.append('\n').append(rank.communicator().dump()));
       FluxCclException late = new Timeout(FluxCclException.NO_RANK, dumps.toString());
-      // Kernels that wait for each other let go.
+      // Ends kernels that wait for each other.
       ranks.forEach(rank -> rank.communicator().abort(late));
       throw late;
     }

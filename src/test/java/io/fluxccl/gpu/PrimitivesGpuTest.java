@@ -19,7 +19,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** What kernels rest on, alike on GPUs and where they are emulated; primitives.cu checks most. */
+/** Primitives that kernels use, on real and emulated GPUs; primitives.cu has most checks. */
 @EmulatedGpus
 @RequiresGpus
 class PrimitivesGpuTest {

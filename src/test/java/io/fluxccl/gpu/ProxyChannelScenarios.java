@@ -24,7 +24,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 
-/** What two ranks do over ProxyChannels, and over what lies below them. */
+/** Scenarios of two ranks over ProxyChannels and the layers below. */
 final class ProxyChannelScenarios {
   private static final int THREADS = 256;
   private static final int WORD = Integer.BYTES;
@@ -213,11 +213,11 @@ final class ProxyChannelScenarios {
     rank.run(put, 1, 1, badChannel, 60L, 0L, 8L, done);
     assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);
     assertThat(service.failure(bad)).isInstanceOf(InvalidUsage.class).hasMessageContaining("64");
-    // The kernel may know before the host is told.
+    // The kernel may see the failure before the host's handler is called.
     await()
         .atMost(Duration.ofSeconds(60))
         .untilAsserted(() -> assertThat(told).hasValue(bad + " " + rank.peer() + " INVALID_USAGE"));
-    // For good, and at once.
+    // The failed channel stays failed, and puts fail at once.
     rank.run(put, 1, 1, badChannel, 0L, 0L, 8L, done);
     assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);
     rank.run(put, 1, 1, goodChannel, 0L, 32L, 8L, done);

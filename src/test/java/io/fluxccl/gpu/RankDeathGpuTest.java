@@ -35,7 +35,7 @@ class RankDeathGpuTest {
   private static final Pattern FAILED = Pattern.compile("failed (\\w+) rank=(-?\\d+) at=(-?\\d+)");
   private static final long MOST_MILLIS = 1000;
 
-  /** How many processes are started ahead: one takes longer than a round. */
+  /** Number of processes that are started in advance: starting one takes longer than a round. */
   private static final int AHEAD = 4;
 
   private static ProcessRank start(int rank) {
@@ -56,7 +56,7 @@ class RankDeathGpuTest {
     }
   }
 
-  /** The line that matches, or an error with all that came before it. */
+  /** Returns the match of the first matching line; fails with all output if none matches. */
   private static Matcher await(ProcessRank rank, Pattern pattern, String about) throws Exception {
     StringBuilder before = new StringBuilder(about).append(", waiting for ").append(pattern);
     for (String line = rank.readLine(); line != null; line = rank.readLine()) {

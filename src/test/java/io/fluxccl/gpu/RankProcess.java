@@ -8,8 +8,8 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 
 /**
- * One rank in a process of its own: runs scenarios one after the other, until one fails, and says
- * of each how it ended. Started by {@link RankProcesses}.
+ * One rank in its own process: runs scenarios one after the other until one fails, and prints the
+ * result of each. Started by {@link RankProcesses}.
  */
 final class RankProcess {
   private RankProcess() {}

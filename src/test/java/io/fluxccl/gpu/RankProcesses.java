@@ -11,8 +11,8 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /**
- * Two ranks in two processes that run all scenarios one after the other; started anew behind one
- * that fails.
+ * Two ranks in two processes that run all scenarios one after the other. Restarted after a failed
+ * scenario.
  */
 final class RankProcesses implements AutoCloseable {
   private static final int RANKS = 2;

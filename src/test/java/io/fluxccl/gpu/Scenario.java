@@ -5,8 +5,8 @@ import io.fluxccl.channel.PacketType;
 import io.fluxccl.transport.Transport;
 
 /**
- * What two ranks do on GPUs, whatever lies between them: one GPU or two, one process or two. Each
- * name is what holds.
+ * Scenarios of two ranks, on one GPU or two, in one process or two. Each name states the expected
+ * behavior.
  */
 enum Scenario implements GpuRanks.Body {
   SM_CHANNELS_PLAY_PING_PONG(SmChannelScenarios::playPingPong),
@@ -67,7 +67,7 @@ enum Scenario implements GpuRanks.Body {
     TestKernels.prepare(rank.device(), KERNELS);
     rank.barrier();
     body.run(rank);
-    // Nobody lets go of what the other one still reads.
+    // No rank releases memory that the other one still reads.
     rank.barrier();
   }
 }

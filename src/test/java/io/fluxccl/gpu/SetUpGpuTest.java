@@ -17,12 +17,12 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Ranks set up and torn down over and over in one JVM leave nothing behind. */
+/** Ranks that are repeatedly set up and closed in one JVM leak no memory. */
 class SetUpGpuTest {
   private static final int ROUNDS = Integer.getInteger("fluxccl.setup.rounds", 100);
   private static final int WARM_UP = 10;
 
-  // What the driver and the JVM keep for themselves; a leak of any arena would be more by far.
+  // Allowance for memory that the driver and the JVM keep; a leak of any arena would be far larger.
   private static final long DEVICE_SLACK = 4L << 20;
   private static final long PINNED_SLACK = 4L << 20;
 
@@ -78,7 +78,7 @@ class SetUpGpuTest {
       for (int round = 0; round < ROUNDS; round++) {
         setUp(gpus, round);
       }
-      // What is let go of may be freed a little later, on a thread of its own.
+      // Released memory may be freed a little later, on another thread.
       Awaitility.await()
           .atMost(Duration.ofSeconds(60))
           .untilAsserted(
@@ -100,14 +100,14 @@ class SetUpGpuTest {
   @Test
   @RequiresGpus
   @Timeout(120)
-  void shouldLeaveNoMemoryBehindOnOneGpu() throws Exception {
+  void shouldLeakNoMemoryOnOneGpu() throws Exception {
     leavesNothing(1);
   }
 
   @Test
   @RequiresGpus(2)
   @Timeout(120)
-  void shouldLeaveNoMemoryBehindOnTwoGpus() throws Exception {
+  void shouldLeakNoMemoryOnTwoGpus() throws Exception {
     leavesNothing(2);
   }
 }

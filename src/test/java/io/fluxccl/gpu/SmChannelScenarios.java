@@ -12,14 +12,14 @@ import io.fluxccl.transport.Transport;
 import java.util.Arrays;
 import java.util.Random;
 
-/** What two ranks do over SmChannels. */
+/** Scenarios of two ranks over SmChannels. */
 final class SmChannelScenarios {
   private static final int THREADS = 512;
   private static final int WORD = Integer.BYTES;
 
   private SmChannelScenarios() {}
 
-  /** What is received lies behind what is sent, at a multiple of 16. */
+  /** Returns the offset of received data: the first multiple of 16 after the sent data. */
   private static long receiveOffset(long bytes) {
     return bytes + 15 & -16;
   }
@@ -139,7 +139,7 @@ final class SmChannelScenarios {
       int step = new int[] {alignment, 4, 1}[round / 3 % 3];
       int to = random.nextInt(size - bytes) / step * step;
       int from = random.nextInt(size - bytes) / step * step;
-      // The same on both sides, so that each knows what the other has.
+      // Both ranks generate equal values, so that each knows the other's data.
       byte[] before = new byte[size];
       Arrays.fill(before, (byte) round);
       byte[] source = new byte[size];
@@ -202,7 +202,7 @@ final class SmChannelScenarios {
       DeviceBuffer done = rank.allocate(WORD);
       int rounds = rank.rounds(bytes > 100_000 ? 100 : 2000);
       int flag = 1;
-      // Launched twice: flags go on from where they were.
+      // Launched twice, because flags keep their values between launches.
       for (int launch = 1; launch <= 2; launch++) {
         rank.barrier();
         rank.run(
@@ -234,7 +234,7 @@ final class SmChannelScenarios {
     int rounds = rank.rounds(10_000);
     for (String kernel :
         new String[] {"semaphorePingPong", "semaphoreRelaxedPingPong", "semaphorePingPong"}) {
-      // The counts go on from one launch to the next.
+      // The counts continue from one launch to the next.
       rank.run(TestKernels.of("semaphore", kernel), 1, 1, semaphore, rank.rank(), rounds, done);
       assertThat(GpuRank.readInt(done, 0)).as(kernel).isEqualTo(rounds);
       GpuRank.write(done, new byte[WORD]);

@@ -31,7 +31,7 @@ class ClassLoaderTest {
 
   private record Compared(Class<?> component) {}
 
-  /** What the application runs, loaded by its own class loader. */
+  /** The application, loaded by its own class loader. */
   static final class Application implements Runnable {
     @Override
     public void run() {

@@ -19,13 +19,13 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import reactor.core.publisher.Flux;
 
-/** Processes that may have few files and sockets open, and want more. */
+/** Processes that exceed their limit of open files and sockets. */
 @Tag("multiprocess")
 @Timeout(180)
 class DescriptorLimitTest {
   private static final int LIMIT = 256;
 
-  /** Opens groups until something fails, and prints that. */
+  /** Opens groups until an operation fails, and prints the failure. */
   static final class Greedy {
     private static final int RANKS = 8;
     private static final Duration LONG = Duration.ofSeconds(60);

@@ -16,13 +16,13 @@ class DeviceChoiceTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"auto", "host", "cuda", "cuda:0", "cuda:17"})
-  void shouldReadWhatItWrites(String text) {
+  void shouldParseItsStringForm(String text) {
     assertThat(DeviceChoice.parse(text)).hasToString(text).isEqualTo(DeviceChoice.parse(text));
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:99999", "CUDA"})
-  void shouldRefuseWhatNamesNoDevice(String text) {
+  void shouldRefuseInvalidDeviceNames(String text) {
     assertThatThrownBy(() -> DeviceChoice.parse(text))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("device=" + text)
@@ -47,12 +47,12 @@ class DeviceChoiceTest {
     "cuda:2,0,4,2",
     "cuda:2,3,4,2"
   })
-  void shouldGiveEachRankAGpuCountingRound(String choice, int localRank, int gpus, int expected) {
+  void shouldAssignGpusRoundRobin(String choice, int localRank, int gpus, int expected) {
     assertThat(DeviceChoice.parse(choice).gpuFor(localRank, gpus, WHY)).isEqualTo(expected);
   }
 
   @Test
-  void shouldSayWhatIsMissingWhenAGpuWasAskedFor() {
+  void shouldGiveTheReasonIfARequestedGpuIsMissing() {
     assertThatThrownBy(() -> DeviceChoice.CUDA.gpuFor(0, 0, WHY))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining(WHY)

@@ -36,8 +36,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.slf4j.LoggerFactory;
 
-/** What ranks of this JVM log when a rank in another process dies, and when all leave. */
-@Tag("alone") // no other test's lines
+/** Log lines of ranks in this JVM when a rank in another process dies, and when all leave. */
+@Tag("alone") // excludes lines of other tests
 @Tag("multiprocess")
 @Timeout(180)
 class FailureLogTest {
@@ -91,7 +91,7 @@ class FailureLogTest {
     }
   }
 
-  /** Of these, rank 0 hosts the root. */
+  /** Rank 0 hosts the root. */
   @ParameterizedTest
   @ValueSource(ints = {0, 2})
   void shouldWarnOnceAndNameTheDeadProcessAndTheCall(int victim) throws Exception {
@@ -140,7 +140,7 @@ class FailureLogTest {
       sums.add(group.collectives().allReduce(x, ReduceOp.SUM).toFuture());
     }
     assertThat(sums).allSatisfy(sum -> assertThat(sum).succeedsWithin(LIMIT));
-    // One rank after the other, as processes do.
+    // Closes the ranks one after the other, as processes do.
     groups.forEach(group -> group.closeAsync());
     RankGroup.closeAll(groups);
     assertThat(lines.list).extracting(ILoggingEvent::getFormattedMessage).isEmpty();

@@ -51,7 +51,7 @@ class GenerationsTest {
   private final List<Process> processes = new ArrayList<>();
   private int port;
 
-  /** A part of this JVM in place of a process of the job. */
+  /** Stands for a process of the job, inside this JVM. */
   private static final class Process {
     final BlockingQueue<RankGroup> groups = new LinkedBlockingQueue<>();
     final CompletableFuture<Void> end = new CompletableFuture<>();
@@ -110,7 +110,7 @@ class GenerationsTest {
     return groups;
   }
 
-  /** All-reduces 1 of every rank and expects their number. */
+  /** Sums 1 of every rank and expects the number of ranks. */
   private static void assertWorks(List<RankGroup> groups) {
     List<DeviceBuffer> buffers = new ArrayList<>();
     List<CompletableFuture<Void>> runs = new ArrayList<>();
@@ -139,7 +139,7 @@ class GenerationsTest {
   }
 
   @Test
-  void shouldBeginTheNextGenerationWithTheSameRanksAfterAFailure() throws Exception {
+  void shouldStartTheNextGenerationWithAllRanksAfterAFailure() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> first = next(all);
     assertThat(first).extracting(RankGroup::rank).containsExactly(0, 1, 2);
@@ -159,7 +159,7 @@ class GenerationsTest {
   }
 
   @Test
-  void shouldKeepTheDeviceAndItsBuffers() throws Exception {
+  void shouldKeepTheDeviceAndItsBuffersInTheNextGeneration() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> first = next(all);
     try (FloatView weights = first.get(0).device().allocateFloats(16)) {
@@ -176,7 +176,7 @@ class GenerationsTest {
 
   @ParameterizedTest(name = "rank {0} goes; rank 0 came first and hosts the meeting")
   @ValueSource(ints = {0, 2})
-  void shouldGoOnSmallerAndGrowAgain(int gone) throws Exception {
+  void shouldContinueWithFewerRanksAndGrowAgain(int gone) throws Exception {
     List<Process> all = startAll(1);
     List<RankGroup> first = next(all);
     Process leaver = all.remove(gone);
@@ -197,7 +197,7 @@ class GenerationsTest {
   }
 
   @Test
-  void shouldLetASpareWaitLongerThanTheJoinLimitWhileAGenerationRuns() throws Exception {
+  void shouldLetAStandbyWaitBeyondTheJoinTimeoutWhileAGenerationRuns() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> first = next(all);
     Process spare = start(options(1).withJoinTimeout(Duration.ofSeconds(2)));
@@ -227,7 +227,7 @@ class GenerationsTest {
   }
 
   @Test
-  void shouldLeaveNothingBehindInAnyGeneration() throws Exception {
+  void shouldNotLeakAcrossGenerations() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> groups = next(all);
     for (int i = 0; i < 5; i++) {
@@ -238,7 +238,7 @@ class GenerationsTest {
     for (int i = 0; i < Rounds.of(8, 20); i++) {
       groups = renewed(all, groups);
     }
-    // Groups that have ended are closed behind the next one's back.
+    // Failed groups are closed asynchronously, after the next one has started.
     await().atMost(LONG).untilAsserted(() -> assertThat(descriptors()).isLessThan(before + 10));
     await().atMost(LONG).untilAsserted(() -> assertThat(threads()).isLessThan(threadsBefore + 10));
   }
@@ -272,7 +272,7 @@ class GenerationsTest {
   }
 
   @Test
-  void shouldNameTheRanksThatDoNotCome() {
+  void shouldNameMissingRanksIfJoiningTimesOut() {
     JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(2));
     StepVerifier.create(RankGroup.generations(options))
         .expectErrorSatisfies(
@@ -285,7 +285,7 @@ class GenerationsTest {
   }
 
   @Test
-  void shouldSayWhatAnswersWhereTheMeetingShouldBe() throws IOException {
+  void shouldReportAForeignServiceAtTheJobsAddress() throws IOException {
     try (ServerSocket other = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
       CompletableFuture.runAsync(() -> answerLikeAWebServer(other));
       JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(2));
@@ -301,7 +301,7 @@ class GenerationsTest {
       try (Socket client = server.accept()) {
         client.getOutputStream().write("HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(US_ASCII));
       } catch (IOException e) {
-        return; // the test is over
+        return; // the test has ended
       }
     }
   }

@@ -33,7 +33,7 @@ class JoinOptionsTest {
   }
 
   @Test
-  void shouldHaveDefaultsWhereTheEnvironmentSaysNothing() {
+  void shouldUseDefaultsIfVariablesAreBlankOrUnset() {
     JoinOptions options = from(Map.of("FLUXCCL_NETWORK", " ", "FLUXCCL_TIMEOUT", ""));
     assertThat(options.collectives()).isEqualTo(CollectivesOptions.DEFAULT);
     assertThat(options.collectives().networks()).isEqualTo(CollectivesOptions.NETWORKS);
@@ -85,7 +85,7 @@ class JoinOptionsTest {
     "FLUXCCL_DEVICE_TIMES, 2",
     "FLUXCCL_INSECURE, true"
   })
-  void shouldNameTheVariableThatMakesNoSense(String name, String value) {
+  void shouldNameTheInvalidVariable(String name, String value) {
     assertThatThrownBy(() -> from(Map.of(name, value)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining(name + "=" + value);
@@ -110,7 +110,7 @@ class JoinOptionsTest {
   }
 
   @Test
-  void shouldPutWhatCodeSetsBeforeTheEnvironment() {
+  void shouldPreferValuesSetInCodeOverTheEnvironment() {
     JobSecret secret = JobSecret.random();
     JoinOptions options =
         from(Map.of("FLUXCCL_NAME", "chat", "FLUXCCL_TIMEOUT", "5"))
@@ -143,7 +143,7 @@ class JoinOptionsTest {
   }
 
   @Test
-  void shouldTakeNoVariableOfAServiceOfKubernetesForATypingError() {
+  void shouldNotReportKubernetesServiceVariablesAsMisspelled() {
     Map<String, String> variables = new HashMap<>();
     for (String service : List.of("FLUXCCL", "FLUXCCL_TRAIN")) {
       variables.put(service + "_SERVICE_HOST", "10.0.0.11");

@@ -33,18 +33,21 @@ import org.awaitility.Awaitility;
 import reactor.core.publisher.Mono;
 
 /**
- * A rank that all-reduces until something fails, or with "hosts" does all that can be done inside
- * hosts and between them, then says what and when, on the clock that all processes of a machine
- * share. With "shrink" it goes on with the ranks that live, and says when that works. With
- * "dies:RANK:MILLIS" that rank ends its process so long after the ranks have met, while the lanes
- * open; the others say what ended their set-up or group. Started by {@link RankDeathTest}.
+ * A rank that runs all-reduces until its group fails, then prints the failure and its time, on a
+ * clock that all processes of the machine share. Started by {@link RankDeathTest}.
  *
- * <p>With "serve" it does that again and again, as the rank, of the job and over the transport that
- * each line of its input names, with a limit in milliseconds if that is not 30 s, and says what is
- * left of each job once that is closed.
+ * <ul>
+ *   <li>"hosts": runs all kinds of collectives inside hosts and between them instead.
+ *   <li>"shrink": continues with the live ranks after a failure, and prints when that works.
+ *   <li>"dies:RANK:MILLIS": that rank ends its process {@code MILLIS} after the job has formed,
+ *       while lanes open. The others print the error that ended their set-up or group.
+ *   <li>"serve": runs one job per line of its input. The line names the rank, the job, the
+ *       transport and a timeout in milliseconds (default 30 s). Prints the resources left after
+ *       each job.
+ * </ul>
  */
 public final class LongRun {
-  /** The argument of a process that is a rank of one job after the other. */
+  /** The argument of a process that is a rank of several consecutive jobs. */
   public static final String SERVE = "serve";
 
   static final String DIES = "dies:";

@@ -34,7 +34,7 @@ class RankDeathTest {
   /** Four ranks, two on each of two hosts. */
   private static final String TWO_HOSTS = "hosts";
 
-  /** Four ranks, which go on without those that die. */
+  /** Four ranks, of which the survivors shrink the group. */
   private static final String SHRINK = "shrink";
 
   private static final int ROUNDS = Integer.getInteger("fluxccl.kill.rounds", Rounds.of(1, 6));
@@ -77,7 +77,7 @@ class RankDeathTest {
     return matcher;
   }
 
-  /** Waits for what a rank says of a failure, and returns after how many milliseconds it came. */
+  /** Waits for a rank's failure line and returns the milliseconds from {@code since} to it. */
   private static long awaitFailure(ProcessRank rank, String code, int victim, long since) {
     Matcher failed = match(FAILED, rank.awaitLine("failed "));
     assertThat(failed.group(1)).as(about(rank)).isEqualTo(code);
@@ -111,7 +111,7 @@ class RankDeathTest {
     }
   }
 
-  /** Tells ranks 0, 1, ... of another job what it is. */
+  /** Sends ranks 0, 1, ... the description of their next job. */
   private static void tell(List<ProcessRank> ranks, String kindAndLimit) throws IOException {
     String job = "127.0.0.1:" + Ports.reserved() + " " + JobSecret.random().text();
     for (int rank = 0; rank < ranks.size(); rank++) {
@@ -122,7 +122,7 @@ class RankDeathTest {
   }
 
   @Test
-  void shouldServeJobAfterJobWhoseRanksAreKilledOrStopAnswering() throws Exception {
+  void shouldServeAnotherJobAfterRanksAreKilled() throws Exception {
     goOnWithout(List.of(0, 1));
     timeOut(List.of(pool.get(2), pool.get(3)), 0, 2_000);
   }
@@ -220,7 +220,7 @@ class RankDeathTest {
   @Tag("long")
   @ParameterizedTest(name = "killed at once: ranks {0}")
   @MethodSource("killedAtOnce")
-  void shouldGoOnWithoutRanksThatAreKilled(String killed) throws IOException {
+  void shouldShrinkIfRanksAreKilled(String killed) throws IOException {
     for (int round = 0; round < ROUNDS; round++) {
       goOnWithout(Arrays.stream(killed.split(",")).map(Integer::valueOf).toList());
     }

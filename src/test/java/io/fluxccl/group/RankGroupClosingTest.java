@@ -61,7 +61,7 @@ class RankGroupClosingTest {
   }
 
   @Test
-  void shouldFinishWhatWasCancelled() {
+  void shouldFinishCancelledRunsBeforeClosing() {
     AtomicInteger finished = new AtomicInteger();
     HostKernel hold = HostKernel.of("hold", (context, args) -> sleep());
     HostKernel end = HostKernel.of("end", (context, args) -> finished.incrementAndGet());
@@ -85,7 +85,7 @@ class RankGroupClosingTest {
   }
 
   @Test
-  void shouldNameTheJobInWhatIsRefused() {
+  void shouldNameTheJobIfACallIsRefused() {
     List<RankGroup> groups =
         RankGroup.local(1, JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST).withName("chat"));
     RankGroup group = groups.get(0);
@@ -98,7 +98,7 @@ class RankGroupClosingTest {
   }
 
   @Test
-  void shouldCloseWhereItMayBlock() {
+  void shouldCloseOnABlockingThread() {
     Queue<String> threads = new ConcurrentLinkedQueue<>();
     List<RankGroup> groups =
         local(
@@ -124,7 +124,7 @@ class RankGroupClosingTest {
     return FluxCclException.from(run.handle((done, failure) -> failure).join());
   }
 
-  /** Creates ranks that note, whenever a lane is closed, whether a group has failed before. */
+  /** Creates ranks that record at each close of a lane whether the watched group has failed. */
   private static List<RankGroup> noting(AtomicReference<RankGroup> watched, Queue<Boolean> failed) {
     return local(
         2,
@@ -138,7 +138,7 @@ class RankGroupClosingTest {
 
   @ParameterizedTest
   @ValueSource(ints = {0, 1})
-  void shouldNotifyAPeerThatWaitsBeforeTheClosingRankGivesUpWaiting(int closer) {
+  void shouldNotifyAWaitingPeerBeforeTheClosingRankTimesOut(int closer) {
     Queue<Boolean> failed = new ConcurrentLinkedQueue<>();
     AtomicReference<RankGroup> waiting = new AtomicReference<>();
     List<RankGroup> groups = noting(waiting, failed);
@@ -213,7 +213,7 @@ class RankGroupClosingTest {
   }
 
   @Test
-  void shouldRefuseToCloseWhereCompletionsRun() {
+  void shouldRefuseToCloseOnTheCompletingThread() {
     List<RankGroup> groups = pair();
     RankGroup first = groups.get(0);
     // Rank 0 waits for rank 1, so its calls complete on a thread of the library.

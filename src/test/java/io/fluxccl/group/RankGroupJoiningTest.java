@@ -29,7 +29,7 @@ class RankGroupJoiningTest {
       JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST).withTimeout(LONG);
 
   @Test
-  void shouldCloseTheGroupThatNobodyWaitsForAnyMore() {
+  void shouldCloseTheGroupIfJoiningIsCancelled() {
     CompletableFuture<Communicator> communicator = new CompletableFuture<>();
     CompletableFuture<AlgorithmSet> prepared = new CompletableFuture<>();
     FakeFamily late =
@@ -51,7 +51,7 @@ class RankGroupJoiningTest {
   }
 
   @Test
-  void shouldFailTheFutureWhenTheEnvironmentMakesNoSense() {
+  void shouldFailTheFutureIfTheEnvironmentIsInvalid() {
     System.setProperty(DeviceChoice.PROPERTY, "abacus");
     try {
       assertThat(RankGroup.fromEnvironment())
@@ -99,18 +99,18 @@ class RankGroupJoiningTest {
   }
 
   @Test
-  void shouldNameTheJobWhenARankDoesNotCome() throws IOException {
+  void shouldNameTheJobIfARankDoesNotJoin() throws IOException {
     JoinOptions options =
         atPort(0, Ports.free(), JobSecret.random()).withJoinTimeout(Duration.ofSeconds(1));
     assertThat(RankGroup.join(options))
         .failsWithin(LONG)
         .withThrowableThat()
-        .withMessageContaining("[1] had not come")
+        .withMessageContaining("[1] did not register")
         .withMessageContaining("chat");
   }
 
   @Test
-  void shouldRefuseAJobOfSeveralRanksWithoutAPlaceToMeet() {
+  void shouldRefuseAJobOfSeveralRanksWithoutAnAddress() {
     assertThat(RankGroup.join(JoinOptions.of(0, 2)))
         .failsWithin(LONG)
         .withThrowableThat()
@@ -118,7 +118,7 @@ class RankGroupJoiningTest {
   }
 
   @Test
-  void shouldTellTheOthersWhenADeviceCannotBeOpenedForWantOfMemory() {
+  void shouldNotifyPeersIfADeviceCannotBeOpened() {
     List<LocalBootstrap> bootstraps = LocalBootstrap.group(2);
     try {
       OutOfMemoryError error = new OutOfMemoryError("on purpose");

@@ -26,7 +26,7 @@ class RankGroupTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
   @Test
-  void shouldSayThatNoRankIsSilentUntilItIsClosed() {
+  void shouldReportNoSilentRankUntilItIsClosed() {
     RankGroup group = RankGroup.local(1).get(0);
     StepVerifier.create(group.silentRank())
         .expectNext(OptionalInt.empty())

@@ -75,7 +75,7 @@ class ShrinkTest {
     return await(groups.stream().map(RankGroup::shrink).toList());
   }
 
-  /** Fails all groups with a failure that names a rank, as its death does. */
+  /** Fails all groups with a failure attributed to a rank, as if it had died. */
   private static void lose(List<RankGroup> groups, int rank) {
     int other = rank == 0 ? 1 : 0;
     groups.get(other).communicator().abort(new RemoteFailure(rank, "cut off"));
@@ -95,7 +95,7 @@ class ShrinkTest {
     throw new AssertionError("no failure");
   }
 
-  /** All-reduces 1 of every rank and expects their number. */
+  /** Sums 1 of every rank and expects the number of ranks. */
   private static void assertWorks(List<RankGroup> groups) {
     List<IntView> views = new ArrayList<>();
     List<CompletableFuture<Void>> runs = new ArrayList<>();
@@ -118,7 +118,7 @@ class ShrinkTest {
   }
 
   @Test
-  void shouldGoOnWithoutTheRankThatTheFailureNamesAgainAndAgain() throws Exception {
+  void shouldShrinkRepeatedlyWithoutTheAttributedRank() throws Exception {
     List<RankGroup> first = start(4);
     try (IntView kept = first.get(2).device().allocateInts(4)) {
       kept.put(3, 42);
@@ -134,7 +134,7 @@ class ShrinkTest {
           .contains("cut off");
       assertThat(failure(first.get(1).shrink()))
           .isInstanceOf(Aborted.class)
-          .hasMessageContaining("go on without");
+          .hasMessageContaining("continue without");
       lose(second, 0);
       List<RankGroup> third = shrink(second.subList(1, 3));
       assertWorks(third);
@@ -158,7 +158,7 @@ class ShrinkTest {
   }
 
   @Test
-  void shouldGoOnWithAllRanksAfterAnAbort() throws Exception {
+  void shouldKeepAllRanksIfTheFailureIsAnAbort() throws Exception {
     UniqueId id = TcpBootstrap.createUniqueId(BootstrapOptions.defaults());
     List<RankGroup> first = start(3, options -> options.withUniqueId(id));
     first.get(1).communicator().abort(new Aborted(1, "on purpose"));
@@ -190,9 +190,9 @@ class ShrinkTest {
   }
 
   @Test
-  void shouldRefuseARankThatComesWhenTheOthersHaveGoneOn() throws Exception {
+  void shouldRefuseARankThatShrinksAfterTheOthersContinued() throws Exception {
     List<RankGroup> first = start(3);
-    // Each of two ranks takes the other one for dead.
+    // Each of two ranks reports the other one dead.
     first.get(0).communicator().abort(new RemoteFailure(2, "cut off"));
     first.get(2).communicator().abort(new RemoteFailure(0, "cut off"));
     awaitFailure(first);
@@ -204,7 +204,7 @@ class ShrinkTest {
   }
 
   @Test
-  void shouldRefuseWhatCannotShrink() throws Exception {
+  void shouldRefuseToShrinkUnfailedSplitClosedOrLocalGroups() throws Exception {
     List<RankGroup> first = start(2);
     assertThat(failure(first.get(0).shrink()))
         .isInstanceOf(InvalidUsage.class)

@@ -193,13 +193,13 @@ class StepLoopTest {
   /** The bound: a loop that waits for a step takes less than a twentieth of a core. */
   @Tag("timed")
   @Test
-  void shouldUseNoTimeAndHaveNoLimitWhileNoStepComes() throws Exception {
+  void shouldIdleWithoutCpuTimeOrTimeoutIfNoStepIsSubmitted() throws Exception {
     ThreadMXBean threads = ManagementFactory.getThreadMXBean();
     List<Long> earlier = Arrays.stream(threads.getAllThreadIds()).boxed().toList();
     StepLoop leader = lead(STEP_LIMIT, 1, group -> command -> group.collectives().barrier());
     leader.step(bytes(1)).block(LONG);
     await().pollDelay(Duration.ofSeconds(1)).until(() -> true);
-    // Not those that other tests have left.
+    // Ignore threads that other tests have left.
     long[] ids =
         Arrays.stream(threads.getAllThreadIds()).filter(id -> !earlier.contains(id)).toArray();
     assertThat(ids).hasSizeGreaterThanOrEqualTo(RANKS);
@@ -244,7 +244,7 @@ class StepLoopTest {
             error ->
                 assertThat(error).isInstanceOf(InvalidUsage.class).hasMessageContaining("shut"))
         .verify(LONG);
-    // The group stays open, and a second loop is apart from the first.
+    // The group stays open, and a second loop is independent of the first.
     List<CompletableFuture<Void>> second = new ArrayList<>();
     List<StepLoop> others =
         groups.stream()
@@ -287,7 +287,7 @@ class StepLoopTest {
   }
 
   @Test
-  void shouldLetTheStepGoOnWhenItsSubscriberCancels() {
+  void shouldFinishTheStepIfItsSubscriberCancels() {
     AtomicInteger runs = new AtomicInteger();
     StepLoop leader =
         lead(
@@ -367,7 +367,7 @@ class StepLoopTest {
   void shouldFailWhenTheLeaderLeavesWithoutShutdown() {
     lead(LONG, 1, group -> command -> Mono.empty());
     CompletableFuture<Void> leaving = groups.get(0).closeAsync();
-    // Leaving waits for the others for a while.
+    // Close waits for the other ranks for a while.
     for (CompletableFuture<Void> each : following) {
       assertThat(each)
           .failsWithin(LONG)
@@ -391,7 +391,7 @@ class StepLoopTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNotForThisRank() {
+  void shouldRefuseInvalidArgumentsAndOperationsOfOtherRanks() {
     StepLoop leader = lead(LONG, 1, group -> command -> Mono.empty());
     assertThatThrownBy(leader::follow).isInstanceOf(InvalidUsage.class);
     assertThatThrownBy(() -> loops.get(1).step(bytes(1)))
@@ -416,7 +416,7 @@ class StepLoopTest {
     groups.addAll(RankGroup.local(2));
     StepLoop leader = StepLoop.of(groups.get(0), 64, 1, command -> Mono.empty());
     following.add(StepLoop.of(groups.get(1), 8, 1, command -> Mono.empty()).follow().toFuture());
-    // The step may be done before the refusal arrives, or end with it.
+    // The step may complete before the refusal arrives, or fail with it.
     leader.step(new byte[9]).onErrorComplete(Aborted.class).block(LONG);
     assertAllEndWith("malformed command", "rank 1");
   }

@@ -61,7 +61,7 @@ class StepWindowTest {
   }
 
   @Test
-  void shouldStayCloseToAFollowerThatIsSlower() {
+  void shouldStayWithinTheWindowIfAFollowerIsSlow() {
     Queue<Sinks.Empty<Void>> slow = new ConcurrentLinkedQueue<>();
     AtomicInteger completed = new AtomicInteger();
     AtomicInteger begun = new AtomicInteger();
@@ -88,7 +88,7 @@ class StepWindowTest {
       completed.incrementAndGet();
       slow.remove().tryEmitEmpty();
       int reachable = Math.min(STEPS, AHEAD + i + 1);
-      // The follower confirms it at once, because rank 0 waits; rank 0 then begins one more.
+      // The follower confirms the step at once, because rank 0 waits; rank 0 then starts another.
       soon().until(() -> begun.get() == reachable);
     }
     assertThat(all).succeedsWithin(LONG);

@@ -69,7 +69,7 @@ class SubGroupPipelinesTest {
     return CollectiveCall.allReduce(buffers.get(rank), buffers.get(rank), 256, FLOAT32, SUM);
   }
 
-  /** Adds within the pair, then among all, then within the pair again. */
+  /** Sums within the pair, then over all ranks, then within the pair again. */
   private Pipeline sums(int rank) {
     Collectives pair = pairs.get(rank).collectives();
     return job.get(rank).pipeline().then(pair, sum(rank)).then(sum(rank)).then(pair, sum(rank));
@@ -105,7 +105,7 @@ class SubGroupPipelinesTest {
   }
 
   @Test
-  void shouldRunThemInACapturedPipeline() {
+  void shouldRunCollectivesOfSeveralGroupsInACapturedPipeline() {
     List<CapturedPipeline> captured = new ArrayList<>();
     for (int rank = 0; rank < 4; rank++) {
       captured.add(sums(rank).capture());
@@ -133,12 +133,12 @@ class SubGroupPipelinesTest {
   }
 
   @Test
-  void shouldEndARingOfWaitsByTheTimeLimitAndNameTheLanes() {
+  void shouldNameTheLanesIfARingOfWaitsTimesOut() {
     Collectives whole = job.get(0).collectives();
     Collectives pair = pairs.get(1).collectives();
     Duration limit = Duration.ofSeconds(2);
     List<Mono<Void>> all = new ArrayList<>();
-    // Rank 0 is first in the whole group, rank 1 in the pair: none gets to its second collective.
+    // Rank 0 calls the whole group first, rank 1 the pair: neither reaches its second call.
     all.add(whole.pipeline().barrier().then(pairs.get(0).collectives(), sum(0)).run(limit));
     all.add(
         pair.pipeline()

@@ -228,7 +228,7 @@ class SubGroupsTest {
     assertThat(job.get(0).split(0, 0)).failsWithin(LONG);
   }
 
-  /** Waiting for each other, one after the other, would take minutes. */
+  /** If each close waited for all other ranks, the loop would take minutes. */
   @Test
   @Timeout(60)
   void shouldCloseAllLocalRanksInAPlainLoop() {

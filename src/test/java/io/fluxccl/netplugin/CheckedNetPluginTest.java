@@ -120,7 +120,7 @@ class CheckedNetPluginTest {
   }
 
   @Test
-  void shouldFlushWhatWasReceived() {
+  void shouldFlushReceivedData() {
     NetRequest flush =
         link.receiver.iflush(1, new long[] {address(target)}, new long[] {8}, new NetMemory[] {to});
     Awaitility.await().until(flush::test);

@@ -26,21 +26,21 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What every network of FluxCCL's own owes to who uses it, over whichever wire. */
+/** Tests that each of FluxCCL's own networks must pass. */
 @org.junit.jupiter.api.Timeout(240)
 public abstract class NetPluginContract {
   private final List<NetPlugin> open = new ArrayList<>();
 
   /**
-   * Opens a network of one device, which reaches those that were opened before, and is closed by
-   * {@link #closing}.
+   * Opens a network of one device, which can connect to the networks opened before. {@link
+   * #closing} closes it.
    *
    * @param requests how long a request may take
    * @param connects how long a connect or accept may take
    */
   protected abstract NetPlugin network(Duration requests, Duration connects);
 
-  /** The same, with patience, and with its connections shown. */
+  /** Opens such a network with long timeouts, whose connections the table lists. */
   protected abstract NetPlugin network(TableOptions table);
 
   /** The connections of a network. */
@@ -84,7 +84,7 @@ public abstract class NetPluginContract {
   }
 
   @Test
-  void shouldSayTheSizeThatWasSentWhereTheReceiveHadMoreRoom() {
+  void shouldReportTheSentSizeIfTheReceiveIsLarger() {
     try (MessageLink link = link(200_000)) {
       NetRequest receive = link.irecv(0, 200_000);
       await(link.isend(0, 100_000), receive);
@@ -147,7 +147,7 @@ public abstract class NetPluginContract {
   }
 
   @Test
-  void shouldDeliverWhatWasSentBeforeTheSenderLeft() {
+  void shouldDeliverMessagesSentBeforeTheSenderCloses() {
     try (MessageLink link = link(400_000)) {
       NetRequest first = link.irecv(0, 100_000);
       NetRequest second = link.irecv(100_000, 100_000);
@@ -164,7 +164,7 @@ public abstract class NetPluginContract {
   }
 
   @Test
-  void shouldFailWhatIsInFlightWhenTheNetworkIsClosed() {
+  void shouldFailRequestsInFlightIfTheNetworkIsClosed() {
     NetPlugin from = network();
     NetPlugin to = network();
     try (MessageLink link = new MessageLink(from, to, 64)) {
@@ -196,7 +196,7 @@ public abstract class NetPluginContract {
   }
 
   @Test
-  void shouldGiveUpAConnectThatNobodyAccepts() {
+  void shouldTimeOutAConnectThatIsNotAccepted() {
     Duration little = Duration.ofMillis(50);
     NetPlugin to = network();
     NetPlugin from = network(little, little);
@@ -216,7 +216,7 @@ public abstract class NetPluginContract {
   }
 
   @Test
-  void shouldGiveUpAnAcceptToWhichNobodyConnects() {
+  void shouldTimeOutAnAcceptIfNoPeerConnects() {
     Duration little = Duration.ofMillis(50);
     NetPlugin network = network(little, little);
     try (NetListenComm listener = network.listen(0)) {

@@ -66,7 +66,7 @@ class ReactiveNetCloseTest {
   }
 
   @Test
-  void shouldGiveUpNamingPluginAndCallAndEndWhatWaits() throws Exception {
+  void shouldTimeOutNamingPluginAndCallAndEndQueuedCallsIfACallHangs() throws Exception {
     ReactiveNet net = ReactiveNet.of(plugin);
     CompletableFuture<NetListenComm> stuck = net.listen(0, LONG).toFuture();
     called.await();
@@ -113,7 +113,7 @@ class ReactiveNetCloseTest {
   }
 
   @Test
-  void shouldCloseAListenerThatNobodyWaitsForAnyMore() throws Exception {
+  void shouldCloseAListenerIfItsSubscriberHasCancelled() throws Exception {
     try (ReactiveNet net = ReactiveNet.of(plugin)) {
       cancelDuring(net.listen(0, LONG));
       verify(listener, timeout(10_000)).close();
@@ -121,7 +121,7 @@ class ReactiveNetCloseTest {
   }
 
   @Test
-  void shouldCloseARegistrationThatNobodyWaitsForAnyMore() throws Exception {
+  void shouldCloseARegistrationIfItsSubscriberHasCancelled() throws Exception {
     NetMemory memory = mock(NetMemory.class);
     NetComm comm = mock(NetComm.class);
     when(comm.register(1, 8, PointerType.HOST)).thenAnswer(call -> whenReleased(memory));
@@ -131,9 +131,9 @@ class ReactiveNetCloseTest {
     }
   }
 
-  /** Handed out, but not taken: nobody has asked for it yet. */
+  /** The listener is emitted but not delivered, because the subscriber has requested none yet. */
   @Test
-  void shouldCloseWhatIsCancelledBetweenHandingOutAndTaking() throws Exception {
+  void shouldCloseAListenerIfItIsCancelledBetweenEmissionAndDelivery() throws Exception {
     NetListenComm later = mock(NetListenComm.class);
     doReturn(listener, later).when(plugin).listen(anyInt());
     try (ReactiveNet net = ReactiveNet.of(plugin)) {
@@ -145,7 +145,7 @@ class ReactiveNetCloseTest {
             }
           };
       net.listen(0, LONG).subscribe(waiting);
-      // Behind the first: that has been handed out by then.
+      // The loop runs this after the first listen, so that one has been emitted when this returns.
       net.listen(0, LONG).block(LONG);
       verify(listener, never()).close();
       waiting.cancel();

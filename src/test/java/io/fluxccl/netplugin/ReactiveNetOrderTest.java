@@ -27,7 +27,7 @@ import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 import reactor.util.function.Tuple2;
 
-/** What waits behind something else on one connection or listener. */
+/** Operations that wait for an earlier operation of the same connection or listener. */
 @org.junit.jupiter.api.Timeout(120)
 class ReactiveNetOrderTest {
   private static final Duration LONG = Duration.ofSeconds(60);
@@ -57,7 +57,7 @@ class ReactiveNetOrderTest {
   }
 
   @Test
-  void shouldKeepTheDeadlinesOfWhatWaitsBehindAnother() throws Exception {
+  void shouldKeepTheDeadlinesOfOperationsThatWaitForAnEarlierOne() throws Exception {
     NetListenComm listener = mock(NetListenComm.class);
     CompletableFuture<NetRecvComm> patient = net.accept(listener, LONG).toFuture();
     CompletableFuture<NetRecvComm> behind = net.accept(listener, SHORT).toFuture();
@@ -70,7 +70,7 @@ class ReactiveNetOrderTest {
   }
 
   @Test
-  void shouldCloseBehindWhatWasAskedBefore() throws Exception {
+  void shouldCloseAfterEarlierOperations() throws Exception {
     Tuple2<NetSendComm, NetRecvComm> ends = connection();
     ByteBuffer source = NetLink.memory(SIZE);
     ByteBuffer target = NetLink.memory(SIZE);
@@ -81,7 +81,7 @@ class ReactiveNetOrderTest {
         net.send(ends.getT1(), address(source), SIZE, 0, from, LONG).toFuture();
     CompletableFuture<Void> memoryClosed = net.close(from, LONG).toFuture();
     CompletableFuture<Void> commClosed = net.close(ends.getT1(), LONG).toFuture();
-    // The loop takes what was asked before this, which takes nothing.
+    // When this returns, the loop has taken the operations above. It moves no data of them.
     net.listen(0, LONG).flatMap(listener -> net.close(listener, LONG)).block();
     assertThat(memoryClosed).isNotDone();
     assertThat(commClosed).isNotDone();
@@ -94,7 +94,7 @@ class ReactiveNetOrderTest {
   }
 
   @Test
-  void shouldCloseOverWhatDoesNotEndInTheTimeOfTheClose() {
+  void shouldCloseWhenItsTimeoutExpiresIfAnEarlierOperationHangs() {
     Tuple2<NetSendComm, NetRecvComm> ends = connection();
     ByteBuffer target = NetLink.memory(64);
     NetMemory to = register(ends.getT2(), target);
@@ -106,7 +106,7 @@ class ReactiveNetOrderTest {
   }
 
   @Test
-  void shouldCloseAtOnceWhereNobodyWaitsForWhatWasAskedBefore() {
+  void shouldCloseAtOnceIfEarlierOperationsWereCancelledOrTimedOut() {
     Tuple2<NetSendComm, NetRecvComm> ends = connection();
     ByteBuffer target = NetLink.memory(64);
     NetMemory to = register(ends.getT2(), target);

@@ -125,7 +125,7 @@ class ReactiveNetTest {
   }
 
   @Test
-  void shouldFlushWhatWasReceived() {
+  void shouldFlushReceivedData() {
     Mono<Void> flush =
         net.flush(
             receiver,
@@ -206,9 +206,10 @@ class ReactiveNetTest {
   }
 
   @Test
-  void shouldGoOnAfterAReceiveWasCancelled() {
+  void shouldReceiveTheNextMessageAfterAReceiveWasCancelled() {
     Disposable first = net.receive(receiver, address(target), 8, 0, to, LONG).subscribe();
-    // Behind it, so it has begun: it takes the next message, and discards it.
+    // This completes only after the receive has begun. The receive takes and discards the next
+    // message.
     net.register(receiver, address(target), 8, PointerType.HOST, LONG).block();
     first.dispose();
     source.putLong(0, 1).putLong(8, 2);
@@ -238,7 +239,7 @@ class ReactiveNetTest {
   }
 
   @Test
-  void shouldEndWhatIsUnderWayWhenClosed() {
+  void shouldFailOperationsInFlightIfClosed() {
     List<Throwable> errors = new java.util.concurrent.CopyOnWriteArrayList<>();
     net.receive(receiver, address(target), 8, 0, to, LONG).subscribe(size -> {}, errors::add);
     net.close();

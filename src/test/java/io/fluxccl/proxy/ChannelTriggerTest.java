@@ -15,7 +15,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 class ChannelTriggerTest {
   @Property
-  void shouldGiveBackEveryFieldWhenAllAreInRange(
+  void shouldUnpackEveryPackedField(
       @ForAll @LongRange(max = 0xFFFF_FFFFL) long size,
       @ForAll @LongRange(max = 0xFFFF_FFFFL) long sourceOffset,
       @ForAll @LongRange(max = 0xFFFF_FFFFL) long destinationOffset,
@@ -40,7 +40,7 @@ class ChannelTriggerTest {
   }
 
   @Test
-  void shouldPutFieldsWhereTheLayoutSaysWhenPacked() {
+  void shouldPackFieldsAtTheirLayoutPositions() {
     assertThat(ChannelTrigger.first(0x1111_1111L, 0x2222_2222L)).isEqualTo(0x2222_2222_1111_1111L);
     assertThat(ChannelTrigger.second(5, 0, 0, ChannelTrigger.DATA, 0)).isEqualTo(1L << 50 | 5);
     assertThat(ChannelTrigger.second(0, 1, 0, ChannelTrigger.SIGNAL, 0))

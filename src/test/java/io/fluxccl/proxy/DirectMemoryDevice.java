@@ -15,11 +15,11 @@ import org.agrona.BufferUtil;
 import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
-/** Memory of this process and nothing else; counts what is not closed. */
+/** A device that only allocates memory of this process, and counts open buffers. */
 public final class DirectMemoryDevice implements Device {
   private final AtomicInteger open = new AtomicInteger();
 
-  /** How many buffers were allocated and not closed. */
+  /** Returns the number of buffers that are not closed. */
   public int openBuffers() {
     return open.get();
   }

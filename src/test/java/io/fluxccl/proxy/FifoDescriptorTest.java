@@ -36,7 +36,7 @@ class FifoDescriptorTest {
   }
 
   @Property
-  void shouldGiveEachPositionOfALapASlotOfItsOwn(
+  void shouldMapEachPositionOfALapToADifferentSlot(
       @ForAll @IntRange(max = 10) int sizeShift, @ForAll @LongRange long position) {
     int size = 1 << sizeShift;
 
@@ -47,7 +47,7 @@ class FifoDescriptorTest {
   }
 
   @Property
-  void shouldTellALapFromTheOneBeforeWhateverThePayload(
+  void shouldDistinguishConsecutiveLapsForAnyPayload(
       @ForAll long second, @ForAll @LongRange(max = Long.MAX_VALUE - 1) long lap) {
     long stored = ProxyTrigger.commit(second, lap);
 
@@ -58,12 +58,12 @@ class FifoDescriptorTest {
   }
 
   @Test
-  void shouldNotTakeZeroedMemoryForATriggerWhenNothingWasPushed() {
+  void shouldNotReadATriggerFromZeroedMemory() {
     assertThat(ProxyTrigger.isCommitted(0, 0)).isFalse();
   }
 
   @Property
-  void shouldGiveBackTheHandleWhenEncodedAndRead(
+  void shouldDecodeAnEncodedHandle(
       @ForAll long triggers,
       @ForAll long head,
       @ForAll long tail,
@@ -90,7 +90,7 @@ class FifoDescriptorTest {
   }
 
   @Test
-  void shouldRefuseWhenTheHandlesBytesHoldNoSize() {
+  void shouldRefuseAHandleOfSizeZero() {
     DirectMemoryDevice device = new DirectMemoryDevice();
     try (var memory = device.allocatePinned(HANDLE_LENGTH)) {
       assertThatThrownBy(() -> FifoDeviceHandle.at(memory.deviceAddress()))

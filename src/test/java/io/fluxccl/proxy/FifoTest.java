@@ -54,7 +54,7 @@ class FifoTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 2, 8, 512})
-  void shouldGiveBackTriggersOverManyLapsWhenPayloadsAreZero(int size) {
+  void shouldDeliverZeroTriggersOverManyLaps(int size) {
     Fifo fifo = fifo(size);
     FifoDeviceHandle producer = fifo.deviceHandle(abort);
     for (int position = 0; position < 5 * size; position++) {
@@ -174,7 +174,7 @@ class FifoTest {
   }
 
   @Test
-  void shouldGiveUpWhenAbortedWhileRingIsFull() throws Exception {
+  void shouldStopPushingIfAbortedWhileTheRingIsFull() throws Exception {
     Fifo fifo = fifo(2);
     FifoDeviceHandle producer = fifo.deviceHandle(abort);
     producer.push(0, 0);
@@ -193,7 +193,7 @@ class FifoTest {
   }
 
   @Test
-  void shouldStillSayHandledWhenAbortedAfterwards() {
+  void shouldReportAHandledTriggerIfAbortedAfterwards() {
     Fifo fifo = fifo(2);
     FifoDeviceHandle producer = fifo.deviceHandle(abort);
     long position = producer.push(0, 0);
@@ -219,7 +219,7 @@ class FifoTest {
     Mockito.verify(pinned).close();
   }
 
-  /** Whether a producer has waited so long that it began to sleep between its looks. */
+  /** Returns whether a producer has waited so long that it sleeps between polls. */
   private static boolean sleeps(Thread producer) {
     return producer.getState() == Thread.State.TIMED_WAITING;
   }

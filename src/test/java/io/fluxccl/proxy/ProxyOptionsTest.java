@@ -29,7 +29,7 @@ class ProxyOptionsTest {
   }
 
   @Test
-  void shouldIdleAsTheEnvironmentSays() {
+  void shouldUseTheIdleStrategyOfTheEnvironment() {
     try (HostDevice device = HostDevice.create()) {
       assertThat(ProxyOptions.builderFor(device, null).build().idleStrategy().get())
           .isInstanceOf(IdleBackoff.class);

@@ -88,13 +88,13 @@ class ProxySteppedTest {
     }
   }
 
-  /** Notes the trigger and the tail that producers see while it is handled. */
+  /** Records the trigger and the tail that producers see while it is handled. */
   private void note(long first, long second, long position) {
     seen.add(position + ":" + first + "," + second + " tail=" + fifo.tail());
   }
 
   @Test
-  void shouldHandInTriggersInOrderWhenStepped() {
+  void shouldHandleTriggersInOrderWhenStepped() {
     step(
         (first, second, position) -> {
           note(first, second, position);
@@ -147,7 +147,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldEndTheLoopAndKeepWhatIsQueuedWhenHandlerStops() {
+  void shouldEndTheLoopAndKeepQueuedTriggersIfTheHandlerStops() {
     step((first, second, position) -> position == 1 ? STOP : CONTINUE, options());
     push(4);
 
@@ -168,7 +168,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldTellTheErrorHandlerAndGoOnWhenHandlerThrows() {
+  void shouldCallTheErrorHandlerAndContinueIfTheHandlerThrows() {
     Error failure = new AssertionError("on purpose");
     step(
         (first, second, position) -> {
@@ -190,7 +190,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldGoOnWhenHandlerReturnsNull() {
+  void shouldContinueIfTheHandlerReturnsNull() {
     step((first, second, position) -> null, options());
     push(2);
 
@@ -201,7 +201,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldGoOnWhenHandlerAndErrorHandlerThrow() {
+  void shouldContinueIfHandlerAndErrorHandlerThrow() {
     step(
         (first, second, position) -> {
           throw new IllegalStateException("on purpose");
@@ -229,7 +229,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldGoOnWhenTheDutyThrows() {
+  void shouldContinueIfTheDutyThrows() {
     step(
         (first, second, position) -> CONTINUE,
         options()
@@ -246,7 +246,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldHandleWhatIsQueuedWhenStepperIsClosed() {
+  void shouldHandleQueuedTriggersIfTheStepperIsClosed() {
     step(
         (first, second, position) -> {
           note(first, second, position);
@@ -263,7 +263,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldReportWhatIsQueuedWhenThereIsNoTimeToHandleIt() {
+  void shouldReportQueuedTriggersIfTheStopTimeoutIsZero() {
     step((first, second, position) -> CONTINUE, options().stopTimeout(Duration.ZERO));
     push(3);
 
@@ -281,10 +281,10 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldEndAndReportWhenProducersGoOnPushingWhileClosing() {
+  void shouldEndAndReportIfProducersKeepPushingWhileClosing() {
     step(
         (first, second, position) -> {
-          // A handler sees the ring refilled behind it, for ever; the tail it published lets it be.
+          // The published tail lets the handler refill the ring forever.
           producer.push(7, 7);
           return FLUSH_FIFO_TAIL_AND_CONTINUE;
         },
@@ -346,7 +346,7 @@ class ProxySteppedTest {
   }
 
   @Test
-  void shouldMakeAnEventOfOneInManyTriggers(@TempDir Path folder) throws IOException {
+  void shouldTraceOneOfManyTriggers(@TempDir Path folder) throws IOException {
     Path file = folder.resolve("proxy.jfr");
     step((first, second, position) -> ProxyHandlerResult.CONTINUE, options());
     try (Recording recording = new Recording()) {

@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** The proxy on a thread of its own: starting, stopping, and what can go wrong with either. */
+/** The proxy on its own thread: start, stop, and their failures. */
 @Timeout(60)
 class ProxyThreadTest {
   private static final String NAME = "proxy-under-test";
@@ -71,7 +71,7 @@ class ProxyThreadTest {
   }
 
   @Test
-  void shouldTellHowManyOfItsCyclesFindWork() {
+  void shouldReportTheShareOfCyclesThatFindWork() {
     proxy((first, second, position) -> ProxyHandlerResult.CONTINUE, options());
     assertThat(proxy.duty()).as("no thread").isZero();
     proxy.start();
@@ -132,7 +132,7 @@ class ProxyThreadTest {
   }
 
   @Test
-  void shouldHandleWhatIsQueuedWhenStopped() throws Exception {
+  void shouldHandleQueuedTriggersWhenStopped() throws Exception {
     CountDownLatch entered = new CountDownLatch(1);
     AtomicInteger handled = new AtomicInteger();
     proxy(
@@ -160,7 +160,7 @@ class ProxyThreadTest {
   }
 
   @Test
-  void shouldReportWhatIsQueuedAndHandleItAfterRestartWhenStopRunsOutOfTime() {
+  void shouldReportQueuedTriggersIfStopTimesOutAndHandleThemAfterRestart() {
     AtomicInteger handled = new AtomicInteger();
     AtomicBoolean slow = new AtomicBoolean(true);
     proxy(
@@ -202,7 +202,7 @@ class ProxyThreadTest {
       assertThat(producer.sync(stop)).isTrue();
       assertThat(proxy.isRunning()).isFalse();
 
-      // Started while the old thread may still be on its way out.
+      // The old thread may not have ended yet.
       proxy.start();
       assertThat(producer.sync(behind)).isTrue();
     }
@@ -238,7 +238,7 @@ class ProxyThreadTest {
   }
 
   @Test
-  void shouldKeepTheRingAndSayWhereItIsStuckWhenHandlerNeverReturns() throws Exception {
+  void shouldKeepTheRingAndNameThePositionIfTheHandlerNeverReturns() throws Exception {
     CountDownLatch entered = new CountDownLatch(1);
     proxy(
         (first, second, position) -> {
@@ -311,7 +311,7 @@ class ProxyThreadTest {
   }
 
   @Test
-  void shouldGoOnWhenHandlerLeavesAnInterruptBehind() {
+  void shouldContinueIfTheHandlerLeavesTheThreadInterrupted() {
     proxy(
         (first, second, position) -> {
           Thread.currentThread().interrupt();
@@ -330,7 +330,7 @@ class ProxyThreadTest {
   }
 
   @Test
-  void shouldGoOnWhenInterruptedWhileItIdles() {
+  void shouldContinueIfInterruptedWhileIdle() {
     AtomicReference<Thread> thread = new AtomicReference<>();
     proxy(
         (first, second, position) -> CONTINUE,
@@ -351,7 +351,7 @@ class ProxyThreadTest {
     }
   }
 
-  /** Like sync, which a proxy that has ended would keep waiting for ever. */
+  /** Like {@code sync}, but with a timeout: if the proxy has ended, sync waits forever. */
   private boolean handlesWithinTheLimit(long position) {
     await().until(() -> fifo.tail() > position);
     return producer.sync(position);
@@ -415,8 +415,8 @@ class ProxyThreadTest {
     // Warm up: the first idle cycles run in the interpreter.
     await().pollDelay(Duration.ofSeconds(1)).until(() -> true);
 
-    // About 0.8% where waking a thread costs 19 us; the rest is for machines that are busy, which
-    // have better and worse moments.
+    // About 0.8% if waking a thread costs 19 us; the margin and the repetitions are for busy
+    // machines.
     double least = 1;
     for (int i = 0; i < 10 && least >= 0.02; i++) {
       long cpu = threads.getThreadCpuTime(id);

@@ -14,7 +14,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Many triggers: nothing lost, nothing out of order, nothing allocated. */
+/** Many triggers: none is lost or reordered, and no object is allocated. */
 @Timeout(120)
 class ProxyThroughputTest {
   private static final int PRODUCERS = 4;
@@ -42,7 +42,7 @@ class ProxyThroughputTest {
             fifo,
             (first, second, position) -> {
               int from = (int) (first >>> 32);
-              // The second word says the same in other bits: a torn trigger shows.
+              // The second word is derived from the first, which reveals torn triggers.
               if (second != (~first & Long.MAX_VALUE) || (first & 0xFFFF_FFFFL) != next[from]) {
                 wrong.add(position + ": " + first + "," + second);
               }

@@ -13,7 +13,7 @@ import java.util.List;
 import java.util.function.Consumer;
 import org.agrona.concurrent.AtomicBuffer;
 
-/** Writes down in which order the host touches pinned memory: "method offset", one line each. */
+/** Records the order of the host's accesses to pinned memory as lines "method offset". */
 final class RecordingDevice implements Device {
   private final Device device;
   private final List<String> calls;

@@ -77,7 +77,7 @@ class GpuSamplesTest {
   }
 
   @Test
-  void shouldSayThatThereIsNoGpu() {
+  void shouldFailWithAMessageIfThereIsNoGpu() {
     assumeTrue(CudaDriver.count() == 0, "there are GPUs");
     PrintStream before = System.err;
     ByteArrayOutputStream said = new ByteArrayOutputStream();

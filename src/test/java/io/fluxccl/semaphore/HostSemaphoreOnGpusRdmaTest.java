@@ -8,13 +8,13 @@ import io.fluxccl.transport.Transport;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What {@link HostSemaphoreOnGpusTest} shows of every transport, over RDMA. */
+/** The tests of {@link HostSemaphoreOnGpusTest} for all transports, over RDMA. */
 @EmulatedGpus
 @RequiresRdma
 @Timeout(120)
 class HostSemaphoreOnGpusRdmaTest {
   @Test
-  void shouldSignalBehindWritesOfGpuMemoryAndOfHostMemory() {
+  void shouldSignalAfterWritesOfGpuAndHostMemory() {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(rank -> HostSemaphoreOnGpusTest.exchange(rank, Transport.IB0, rank.device()));
     }

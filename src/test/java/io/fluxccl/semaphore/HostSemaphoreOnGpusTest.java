@@ -38,7 +38,7 @@ class HostSemaphoreOnGpusTest {
 
   @ParameterizedTest
   @EnumSource(names = {"ETHERNET", "NET"})
-  void shouldSignalBehindWritesOfGpuMemory(Transport transport) {
+  void shouldSignalAfterWritesOfGpuMemory(Transport transport) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(rank -> exchange(rank, transport, rank.device()));
     }
@@ -46,7 +46,7 @@ class HostSemaphoreOnGpusTest {
 
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET", "NET"})
-  void shouldSignalBehindWritesOfHostMemory(Transport transport) {
+  void shouldSignalAfterWritesOfHostMemory(Transport transport) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(rank -> exchange(rank, transport, rank.communicator().hostDevice()));
     }

@@ -5,7 +5,7 @@ import io.fluxccl.testing.RequiresRdma;
 import io.fluxccl.transport.Transport;
 import org.junit.jupiter.api.Test;
 
-/** What {@link SemaphoreTest} shows of every transport, over RDMA. */
+/** The tests of {@link SemaphoreTest} for all transports, over RDMA. */
 @RequiresRdma
 class SemaphoreRdmaTest {
   private final SemaphoreTest behaviours = new SemaphoreTest();

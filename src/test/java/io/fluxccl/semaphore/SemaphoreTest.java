@@ -142,7 +142,7 @@ class SemaphoreTest {
   }
 
   @Test
-  void shouldNameThePeerWhoseSignalDoesNotCome() {
+  void shouldNameThePeerIfItsSignalDoesNotArrive() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
@@ -233,7 +233,7 @@ class SemaphoreTest {
   }
 
   @Test
-  void shouldRefuseToLookAtWhatWasClosed() {
+  void shouldRefuseUseOfAClosedSemaphore() {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {

@@ -15,12 +15,11 @@ public final class AllocatedBytes {
   /**
    * Runs code until a run allocates nothing, but at most {@code times} times. One run may meet the
    * loading of a class or a compiler that replaces a method; the best of several shows what the
-   * code itself does. In the second half of the runs a pause after each leaves a core to the
-   * compiler: until it has compiled a method on a busy machine, code also allocates the objects
-   * that the compiler removes.
+   * code itself does. In the second half of the runs, a pause after each leaves a core to the
+   * compiler: interpreted code also allocates the objects that the compiler would remove.
    *
-   * @return how many bytes the calling thread allocated in the best run; asking for them allocates
-   *     a little on some JVMs
+   * @return bytes that the calling thread allocated in the best run; on some JVMs, the query itself
+   *     allocates a little
    */
   public static long least(int times, Runnable code) {
     return least(times, code, Thread.currentThread().getId());

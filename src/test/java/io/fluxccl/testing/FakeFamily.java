@@ -9,7 +9,7 @@ import io.fluxccl.collective.RankTopology;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** A family without algorithms, its own set; a test says what it has, and what it does else. */
+/** A family without algorithms that is its own set; tests override the methods that they need. */
 public abstract class FakeFamily implements AlgorithmFamily, AlgorithmSet {
   private final String name;
 

@@ -20,8 +20,8 @@ import picocli.CommandLine.Parameters;
 import picocli.CommandLine.Spec;
 
 /**
- * Runs the tests that need GPUs without Maven, as {@code bin/gpu-tests} of the bundle does: each
- * class in a process of its own with a time limit; prints what passed, failed and was skipped.
+ * Runs the tests that need GPUs without Maven, as {@code bin/gpu-tests} of the bundle does. Each
+ * class runs in its own process with a time limit. Prints passed, failed and skipped tests.
  */
 @Command(
     name = "gpu-tests",

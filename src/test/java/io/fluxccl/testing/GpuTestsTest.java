@@ -128,7 +128,7 @@ class GpuTestsTest {
 
   @Test
   @Tag("long")
-  void shouldStopAClassAtItsLimitAndKeepWhatWasDone() throws Exception {
+  void shouldStopAClassAtItsLimitAndKeepItsResults() throws Exception {
     String out = run(1, Hanging.class, "--limit", "6");
     assertThat(out)
         .contains("FAILED  hangs(): not finished: stopped after 6 s")
@@ -154,13 +154,13 @@ class GpuTestsTest {
 
   @Test
   @Tag("long")
-  void shouldFailWhenWhatComesBeforeTheTestsFails() {
+  void shouldFailIfBeforeAllFails() {
     assertThat(run(1, Broken.class)).contains("before all").contains("1 failed");
   }
 
   @Test
   @Tag("long")
-  void shouldFailWhatTheBudgetLeavesNoTimeFor() {
+  void shouldFailClassesThatTheBudgetLeavesNoTimeFor() {
     assertThat(run(1, Mixed.class, "--budget", "0"))
         .contains("not started: the budget is spent")
         .endsWith("0 passed, 1 failed, 0 skipped\n");

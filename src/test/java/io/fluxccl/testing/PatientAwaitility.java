@@ -7,14 +7,14 @@ import org.junit.platform.launcher.TestExecutionListener;
 import org.junit.platform.launcher.TestPlan;
 
 /**
- * What a test waits for comes soon, but not on a busy machine: only what never comes takes this
- * long. Found by the launcher.
+ * Sets a long default timeout for Awaitility: awaited conditions hold soon, but later on a busy
+ * machine. The JUnit launcher finds this listener.
  */
 public final class PatientAwaitility implements TestExecutionListener {
   @Override
   public void testPlanExecutionStarted(TestPlan plan) {
     Awaitility.setDefaultTimeout(Duration.ofSeconds(60));
-    // By default each wait would take a tenth of a second at least.
+    // By default each wait would take at least 100 ms.
     Awaitility.setDefaultPollDelay(Duration.ZERO);
     Awaitility.setDefaultPollInterval(Duration.ofMillis(5));
   }

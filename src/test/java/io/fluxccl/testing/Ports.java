@@ -8,9 +8,9 @@ import java.net.ServerSocket;
 import java.util.Random;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Ports of the loopback that nobody listens at. */
+/** Unused ports of the loopback interface. */
 public final class Ports {
-  /** Below those that Linux gives by itself, and above those that jobs of launchers derive. */
+  /** Below Linux's ephemeral ports, and above the ports that are derived for launched jobs. */
   private static final int FIRST = 30_000;
 
   private static final int COUNT = 2_000;

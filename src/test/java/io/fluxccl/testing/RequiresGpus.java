@@ -19,10 +19,10 @@ import org.junit.platform.commons.support.AnnotationSupport;
 @Tag("gpu")
 @ExtendWith(RequiresGpus.Condition.class)
 public @interface RequiresGpus {
-  /** How many. */
+  /** The number of GPUs. */
   int value() default 1;
 
-  /** Counts them. */
+  /** Compares this number with the GPUs of the machine. */
   final class Condition implements ExecutionCondition {
     @Override
     public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {

@@ -15,9 +15,9 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * Counts the RoCE v2 packets of a capture: UDP to port 4791, in which an InfiniBand packet begins
- * with its base transport header, and a write's first one says how long the write is. Reads the
- * classic pcap format of Ethernet frames, which may be cut off behind their headers.
+ * Counts the RoCE v2 packets of a capture: UDP to port 4791, whose payload begins with the
+ * InfiniBand base transport header; the first packet of a write has its length. Reads the classic
+ * pcap format of Ethernet frames, which may be truncated after their headers.
  */
 public final class RoceCapture {
   private static final int FILE_HEADER = 24;
@@ -31,7 +31,7 @@ public final class RoceCapture {
   private static final int ROCE_PORT = 4791;
   private static final int BASE_HEADER = 12;
 
-  /** Where a write's length is in its extended header. */
+  /** Offset of a write's length in its extended header. */
   private static final int DMA_LENGTH = 12;
 
   // Opcodes of reliable connections.
@@ -144,7 +144,7 @@ public final class RoceCapture {
     return tcpBytes;
   }
 
-  /** How many bytes were written by RDMA, by {@code source -> destination}. */
+  /** Returns the bytes written by RDMA, by {@code source -> destination}. */
   Map<String, Long> writtenBytes() {
     return writtenBytes;
   }

@@ -66,7 +66,7 @@ class RoceCaptureTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNoCapture() {
+  void shouldRefuseAFileThatIsNoCapture() {
     file.writeBytes(new byte[100]);
     assertThatThrownBy(this::read).isInstanceOf(IOException.class).hasMessageContaining("pcap");
     file.reset();

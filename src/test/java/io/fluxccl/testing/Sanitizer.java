@@ -13,7 +13,7 @@ public final class Sanitizer {
   /** The system property of tests that says under which tool they run. */
   public static final String PROPERTY = "fluxccl.test.sanitizer";
 
-  /** How much longer a class may take under it. */
+  /** Factor by which a class may take longer under the sanitizer. */
   static final int SLOWER = 5;
 
   private static final String NAME = "compute-sanitizer";
@@ -21,10 +21,10 @@ public final class Sanitizer {
   private Sanitizer() {}
 
   /**
-   * What to put before the command; CLASS stands for the test class.
+   * Returns the prefix of the command; CLASS is replaced by the test class.
    *
    * @param tool memcheck, racecheck, initcheck or synccheck
-   * @param reports where its findings go, a file for each process
+   * @param reports folder for its findings, one file for each process
    */
   static List<String> command(String tool, Path reports) {
     List<String> command =

@@ -21,8 +21,8 @@ import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
 /**
- * The test classes that have a tag. A bundle holds their names, because it leaves out the libraries
- * of other tests, without which those can't even be looked at.
+ * The test classes that have a tag. A bundle holds their names, because it lacks the libraries of
+ * other tests, and classes can't be inspected without these.
  */
 final class TaggedClasses {
   private static final String FIXTURE = "fixture";
@@ -30,8 +30,8 @@ final class TaggedClasses {
   private TaggedClasses() {}
 
   /**
-   * Those with one of the words in their names, sorted; all when there is no word. A word may also
-   * be the full name of a class of the class path that none of these is, such as a sample's test.
+   * Returns the sorted classes with one of the words in their names; all if there is no word. A
+   * word may also be the full name of another class of the class path, such as a sample's test.
    */
   static List<String> chosen(String tag, List<String> words) throws IOException {
     List<Pattern> patterns =
@@ -65,7 +65,7 @@ final class TaggedClasses {
     LauncherDiscoveryRequest request =
         LauncherDiscoveryRequestBuilder.request()
             .selectors(DiscoverySelectors.selectClasspathRoots(Set.of(root())))
-            // What tests of this very runner run is none of the tests.
+            // Fixtures, which tests of this runner run, are not tests.
             .filters(TagFilter.includeTags(tag.equals(FIXTURE) ? tag : tag + " & !" + FIXTURE))
             .build();
     TestPlan plan = LauncherFactory.create().discover(request);

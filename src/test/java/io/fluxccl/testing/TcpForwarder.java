@@ -136,7 +136,10 @@ public final class TcpForwarder implements AutoCloseable {
     }
   }
 
-  /** Swaps two 8-byte words in each of the next so many long pieces that go to the listener. */
+  /**
+   * Swaps two 8-byte words in each of the next {@code times} long reads that are sent to the
+   * listener.
+   */
   public void swapWords(int times) {
     swaps.set(times);
   }
@@ -151,7 +154,7 @@ public final class TcpForwarder implements AutoCloseable {
     paths.forEach(Path::reset);
   }
 
-  /** Lets nothing pass any more, and tells nobody. */
+  /** Drops all bytes from now on, without closing the sockets. */
   public synchronized void cut() {
     cut = true;
   }

@@ -24,8 +24,8 @@ import org.junit.platform.launcher.core.LauncherFactory;
 import org.junit.platform.reporting.legacy.xml.LegacyXmlReportGeneratingListener;
 
 /**
- * Runs one test class, or several, in this process, and notes each outcome as soon as it is known,
- * so that a hang or a crash later takes nothing from it. Started by {@link TestClassProcess}.
+ * Runs one or more test classes in this process. Writes each outcome at once, so that a later hang
+ * or crash does not lose it. Started by {@link TestClassProcess}.
  */
 final class TestClassMain implements TestExecutionListener {
   private final Path outcomes;
@@ -49,7 +49,7 @@ final class TestClassMain implements TestExecutionListener {
             request,
             new TestClassMain(Path.of(args[2])),
             new LegacyXmlReportGeneratingListener(Path.of(args[3]), new PrintWriter(System.err)));
-    // A thread that a failed test left behind must not keep the process.
+    // A thread of a failed test must not keep the process alive.
     System.exit(0);
   }
 

@@ -75,7 +75,7 @@ record TestClassProcess(
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
     List<String> options = ManagementFactory.getRuntimeMXBean().getInputArguments();
     options.stream().filter(option -> !option.startsWith("-agentlib")).forEach(command::add);
-    // What ranks started by tests need, as they find it when Maven runs them.
+    // JVM options for ranks that tests start, in the property that Maven also sets.
     List<String> forRanks =
         options.stream()
             .filter(option -> option.startsWith("--") || option.startsWith("-Xshare"))

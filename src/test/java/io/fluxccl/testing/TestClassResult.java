@@ -9,11 +9,11 @@ import java.util.Locale;
 import java.util.Map;
 
 /**
- * What became of one class's tests.
+ * The results of one class's tests.
  *
  * @param name the class's
  * @param outcomes in the order of the tests; none is only started
- * @param seconds how long its process ran
+ * @param seconds run time of its process
  */
 record TestClassResult(String name, List<TestOutcome> outcomes, double seconds) {
   private static final int REASON_LINES = 6;

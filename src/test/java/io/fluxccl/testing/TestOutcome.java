@@ -2,7 +2,7 @@
 package io.fluxccl.testing;
 
 /**
- * What became of one test, as one line of a file that the process running the test appends to.
+ * The outcome of one test, as one line of a file to which the test process appends.
  *
  * @param kind how far it got
  * @param name the test's, unique in its class

@@ -28,7 +28,7 @@ class FaultPlanTest {
       CollectivesOptions.DEFAULT.withChecksums(true).withTimeout(Duration.ofSeconds(30));
 
   @Test
-  void shouldDrawTheSamePlanFromTheSameSeed() {
+  void shouldDrawEqualPlansFromEqualSeeds() {
     assertThat(FaultPlan.seeded(42, 3)).isEqualTo(FaultPlan.seeded(42, 3));
     assertThat(FaultPlan.seeded(42, 3)).isNotEqualTo(FaultPlan.seeded(43, 3));
     assertThat(FaultPlan.seeded(42, 3).toString()).startsWith("seed 42 (");
@@ -109,7 +109,7 @@ class FaultPlanTest {
   }
 
   @Test
-  void shouldNotFalsifyWhatNobodyChecks() {
+  void shouldNotCorruptMessagesWithoutChecksums() {
     Fault fault = Fault.atMessage(FaultKind.CORRUPT, 0, 1, 3);
     LocalRanksOptions options = LocalRanksOptions.DEFAULT.withFaults(FaultPlan.of(fault));
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 1, options)) {

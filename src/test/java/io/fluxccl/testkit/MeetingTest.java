@@ -12,7 +12,7 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(60)
 class MeetingTest {
   @Test
-  void shouldLetNobodyOnBeforeAllAreHere() {
+  void shouldReleaseNoRankBeforeAllRanksHaveArrived() {
     AtomicInteger arrivals = new AtomicInteger();
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(

@@ -29,7 +29,7 @@ class ProcessRanksTest {
     "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfluxccl.first=1"
   };
 
-  /** Adds up what the ranks were told, and says who has died. */
+  /** Sums the numbers that the ranks read, and prints a failure with its rank. */
   static final class Adder {
     public static void main(String[] arguments) throws IOException {
       BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
@@ -70,7 +70,7 @@ class ProcessRanksTest {
   }
 
   @Test
-  void shouldTellRanksWhatToDoAndSeeThemEnd() throws IOException {
+  void shouldSendLinesToRanksAndReturnTheirExitCodes() throws IOException {
     try (ProcessRanks ranks = start(Duration.ofSeconds(60))) {
       ranks.all().forEach(rank -> rank.awaitLine("ready " + rank.rank()));
       ranks.get(0).tell("30");
@@ -89,7 +89,7 @@ class ProcessRanksTest {
   }
 
   @Test
-  void shouldKillARankAndLeaveNoneBehind() {
+  void shouldKillReplaceAndEndRanks() {
     ProcessRanks ranks = start(Duration.ofSeconds(60));
     try (ranks) {
       ranks.all().forEach(rank -> rank.awaitLine("ready"));
@@ -107,7 +107,7 @@ class ProcessRanksTest {
   }
 
   @Test
-  void shouldSayWhatARankHasPrintedWhenItIsLate() {
+  void shouldFailNamingTheAwaitedLineIfARankIsLate() {
     try (ProcessRank alone =
         ProcessRanks.builder(1, Adder.class).jvmOptions(QUICK).arguments("ready").startRank(0)) {
       alone.awaitLine("ready");
@@ -152,7 +152,7 @@ class ProcessRanksTest {
   }
 
   @Test
-  void shouldSayThatNoLineComes() {
+  void shouldTimeOutIfARankPrintsNoLine() {
     try (ProcessRank silent =
         ProcessRanks.builder(2, Adder.class)
             .jvmOptions(QUICK)

@@ -24,7 +24,7 @@ import org.junit.platform.launcher.core.LauncherFactory;
 import org.junit.platform.launcher.listeners.SummaryGeneratingListener;
 import org.junit.platform.launcher.listeners.TestExecutionSummary;
 
-/** {@link Ranks} as a user writes it, and what it says of tests that are wrong. */
+/** Usage of {@link Ranks}, and its errors for wrong tests. */
 @Tag("alone")
 @Ranks(2)
 @Tag("jdk")
@@ -122,7 +122,7 @@ class RanksExtensionTest {
 
   @Test
   @Ranks(value = 1, leakCheck = false)
-  void shouldTellWhatIsWrong() {
+  void shouldReportFailuresLeaksAndInvalidAnnotations() {
     String rank = "(" + LocalRank.class.getName() + ")";
     assertThat(failureOf("fails" + rank)).contains("rank 1 is wrong");
     assertThat(failureOf("leaksMemory" + rank)).contains("leaked:", "/fluxccl-");

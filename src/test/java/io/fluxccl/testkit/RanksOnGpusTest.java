@@ -15,7 +15,7 @@ import java.util.List;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-/** {@link Ranks} on GPUs, whose memory may not be left behind. */
+/** {@link Ranks} on GPUs, which detects leaks of GPU memory. */
 @EmulatedGpus
 @RequiresGpus
 class RanksOnGpusTest {
@@ -42,7 +42,7 @@ class RanksOnGpusTest {
   }
 
   @Test
-  void shouldTellOfGpuMemoryThatIsLeft() {
+  void shouldReportLeakedGpuMemory() {
     String rank = "(" + LocalRank.class.getName() + ")";
     String ofBoth = "(" + LocalRank.class.getName() + ", " + Collectives.class.getName() + ")";
     assertThat(RanksExtensionTest.failureOf(Fixture.class, "leaves" + rank, 500))

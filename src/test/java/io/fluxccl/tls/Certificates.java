@@ -36,7 +36,7 @@ public final class Certificates {
     return Tls.of(signed, folder.resolve(name + ".key"), authority());
   }
 
-  /** Returns an engine that accepts whoever connects. */
+  /** Returns a server engine that does not require client certificates. */
   public static SSLEngine acceptingAnybody(Tls tls) {
     SSLEngine engine = tls.accepting();
     engine.setNeedClientAuth(false);

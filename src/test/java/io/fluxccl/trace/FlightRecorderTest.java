@@ -45,7 +45,7 @@ class FlightRecorderTest {
   }
 
   @Test
-  void shouldNameWhatWasRecordedAndHowItEnded() {
+  void shouldDecodeRecordedCallsAndOutcomes() {
     FlightRecorder recorder = recorder(8);
     int kind = recorder.number("all-reduce");
     int type = recorder.number("float");
@@ -67,7 +67,7 @@ class FlightRecorderTest {
   }
 
   @Test
-  void shouldLeaveCallsAloneThatTookThePlaceOfOneThatEndsLate() {
+  void shouldNotChangeACallThatReplacedALateOne() {
     FlightRecorder recorder = recorder(2);
     long late = enqueue(recorder, 1);
     enqueue(recorder, 2);
@@ -78,7 +78,7 @@ class FlightRecorderTest {
   }
 
   @Test
-  void shouldTellListenersOfEachEndOnce() {
+  void shouldNotifyListenersOnceOfEachCompletion() {
     FlightRecorder recorder = recorder(4);
     List<String> told = new ArrayList<>();
     CallListener listener =
@@ -94,7 +94,7 @@ class FlightRecorderTest {
   }
 
   @Test
-  void shouldGoOnWithoutAListenerThatThrows() {
+  void shouldRemoveAListenerIfItThrows() {
     FlightRecorder recorder = recorder(8);
     List<String> told = new ArrayList<>();
     recorder.listen(
@@ -133,8 +133,8 @@ class FlightRecorderTest {
   }
 
   @Test
-  void shouldGiveWholeCallsWhileThreadsRecordOthers() throws Exception {
-    // So few entries that a writer that is stopped for a moment is overtaken by a whole round.
+  void shouldReturnConsistentCallsWhileThreadsRecordOthers() throws Exception {
+    // So few entries that other writers wrap around while one writer is preempted.
     FlightRecorder recorder = recorder(2);
     AtomicBoolean over = new AtomicBoolean();
     CountDownLatch begun = new CountDownLatch(WRITERS);

@@ -29,7 +29,7 @@ class JobDumpTest {
   private static final long NOW = 50_000_000_000L;
   private static final long SECOND = 1_000_000_000L;
 
-  /** A call that waits since a second before now. */
+  /** Returns a call that has waited for a second. */
   private static CallRecord waits(long first, long last, String kind) {
     return new CallRecord(
         TAG,
@@ -99,7 +99,7 @@ class JobDumpTest {
   }
 
   @Test
-  void shouldBlameTheRankThatHasNotBegunACall() {
+  void shouldAttributeACallToTheRankThatHasNotStartedIt() {
     RankAnswer behind = answer(2, group(0, List.of(), 1042, 1042, done(1042)));
     JobDump dump =
         JobDump.of(4, List.of(waiting(3, 1043), waiting(0, 1043), behind, waiting(1, 1043)));
@@ -111,11 +111,11 @@ class JobDumpTest {
         .contains("job chat of 4 ranks, of which 4 answer")
         .contains("rank 2 answers: process 1002 on host")
         .contains(
-            "lane 0: 1042 collectives enqueued, 1042 done; calls in flight: 1, 1 behind the first rank");
+            "lane 0: 1042 collectives enqueued, 1042 done; calls in flight: 1; the leading rank has enqueued 1 more");
   }
 
   @Test
-  void shouldBlameTheRankThatDoesNotAnswer() {
+  void shouldAttributeAWaitToTheRankThatDoesNotAnswer() {
     RankReport sees =
         new RankReport(
             "chat",
@@ -154,13 +154,13 @@ class JobDumpTest {
   }
 
   @Test
-  void shouldBeSettledIfThoseThatAnswerMissTheOthersThemselves() {
+  void shouldBeSettledIfTheAnsweringRanksAlsoMissTheOthers() {
     RankAnswer answers = answer(1);
     assertThat(isSettled(SECOND / 2, Map.of(), answers)).isFalse();
     assertThat(isSettled(SECOND, Map.of(), answers)).isTrue();
     assertThat(isSettled(0, Map.of(2, SECOND), answers)).isTrue();
     assertThat(isSettled(0, Map.of(2, SECOND), RankAnswer.none(1, ""))).isFalse();
-    // Rank 1 is slow: its heartbeats are there.
+    // Rank 1 is slow, but sends heartbeats.
     assertThat(isSettled(SECOND, Map.of(2, SECOND), RankAnswer.none(1, ""))).isFalse();
     assertThat(JobDump.of(1, List.of(RankAnswer.none(0, ""))).isSettled()).isFalse();
   }
@@ -195,7 +195,7 @@ class JobDumpTest {
     RankAnswer pipeline = answer(0, group(0, List.of(), 8, 4, waits(5, 8, "pipeline")));
     RankAnswer behind = answer(1, group(0, List.of(), 6, 4, waits(5, 6, "pipeline")));
     JobDump dump = JobDump.of(2, List.of(pipeline, behind));
-    // The older of the two is what both are in.
+    // Both ranks are in the older of the two calls.
     assertThat(dump.waits().get(0).call().label()).isEqualTo("pipeline 5 to 6");
   }
 
@@ -211,7 +211,7 @@ class JobDumpTest {
   }
 
   @Test
-  void shouldBlameNobodyWhileAJobGoesOn() {
+  void shouldAttributeNoRankWhileAJobMakesProgress() {
     CallRecord young =
         new CallRecord(
             TAG, 2, 2, 2, "all-reduce", "float", "", 64, NOW - 1000, 0, 0, 0, 0, Outcome.IN_FLIGHT);
@@ -269,7 +269,7 @@ class JobDumpTest {
   }
 
   @Test
-  void shouldPutTheClocksOfRanksTogetherInATrace() throws IOException {
+  void shouldAlignTheClocksOfRanksInATrace() throws IOException {
     // Rank 1's clock is 1000 s ahead.
     RankReport ahead =
         new RankReport(
@@ -328,7 +328,7 @@ class JobDumpTest {
   }
 
   @Test
-  void shouldWriteWhatARankDidWhenItsJobFailed(@TempDir Path folder) throws IOException {
+  void shouldWriteADumpFileIfTheJobFailed(@TempDir Path folder) throws IOException {
     CallRecord failed =
         new CallRecord(
             TAG, 9, 9, 9, "all-reduce", "float", "pipe", 64, NOW, 0, NOW + 5, 0, 0, Outcome.FAILED);
@@ -344,7 +344,7 @@ class JobDumpTest {
     assertThat(Files.readAllLines(written))
         .contains("rank 1 died")
         .anyMatch(line -> line.startsWith("100 9 all-reduce_9_of_64_bytes_float_by_pipe FAILED"));
-    // Where the next files would be, links that another user may have placed.
+    // At the names of the next files, links that another user may have placed.
     Path victim = Files.writeString(folder.resolve("victim"), "untouched");
     Matcher name = Pattern.compile("(.*-)(\\d+)\\.txt").matcher(written.getFileName().toString());
     assertThat(name.matches()).isTrue();

@@ -15,11 +15,13 @@ import java.util.function.Consumer;
 import org.awaitility.Awaitility;
 
 /**
- * Connects whose futures end at the very moment their connections are handed out: the future has
- * ended, but who made it is told of that only when the connection is there.
+ * Cancels connect futures, or lets them time out, while the transport completes them: the future
+ * has already ended, but the callbacks of the transport run only after the connection exists.
  */
 public final class CancelledHandOut {
-  /** As who cancels it, and as {@code orTimeout} when its time is up. */
+  /**
+   * Ends a future as a caller's {@code cancel} does, or as {@code orTimeout} does at its timeout.
+   */
   private static final List<Consumer<CompletableFuture<?>>> ENDINGS =
       List.of(
           future -> future.cancel(true),
@@ -28,7 +30,7 @@ public final class CancelledHandOut {
   private CancelledHandOut() {}
 
   /**
-   * Asserts that nothing is left open of rank 0's ends, and that rank 1 is told.
+   * Asserts that rank 0 closes all of its ends, and that rank 1 is notified.
    *
    * @param closed whether nothing is open at rank 0
    */
@@ -40,8 +42,8 @@ public final class CancelledHandOut {
    * As {@link #assertClosed(ConnectedRanks, BooleanSupplier)}, for transports whose end may be
    * connected before the peer calls connect.
    *
-   * @param rank0 runs a task on the thread that connects rank 0's ends, which is held up by it
-   *     until the future has ended
+   * @param rank0 runs a task on the thread that connects rank 0's ends; the task blocks it until
+   *     the future has ended
    */
   public static void assertClosed(ConnectedRanks ranks, Executor rank0, BooleanSupplier closed)
       throws Exception {
@@ -70,12 +72,12 @@ public final class CancelledHandOut {
     }
   }
 
-  /** Ends a future in a thread that stays in that until it is released. */
+  /** Ends a future in a thread that stays in this call until the latch is released. */
   private static Thread end(
       CompletableFuture<?> future, Consumer<CompletableFuture<?>> how, CountDownLatch release)
       throws InterruptedException {
     CountDownLatch ended = new CountDownLatch(1);
-    // What is chained last runs first: before what the transport has chained.
+    // The callback that was added last runs first: before those of the transport.
     future.whenComplete(
         (done, error) -> {
           ended.countDown();

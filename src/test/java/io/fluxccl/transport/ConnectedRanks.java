@@ -8,7 +8,7 @@ import java.util.concurrent.TimeUnit;
 
 /** Two ranks of one JVM over one transport, and what a communicator would do for them. */
 public interface ConnectedRanks extends AutoCloseable {
-  /** How long anything may take. */
+  /** The timeout of each operation. */
   Duration limit();
 
   /** A rank's side of the transport. */
@@ -38,7 +38,7 @@ public interface ConnectedRanks extends AutoCloseable {
   /** A rank's memory as the other rank sees it. */
   RegisteredMemory seenByPeer(RegisteredMemory owned);
 
-  /** What a future gives, within the limit. */
+  /** Returns the result of a future; fails after the timeout. */
   default <T> T await(CompletableFuture<T> future) throws Exception {
     return future.get(limit().toMillis(), TimeUnit.MILLISECONDS);
   }

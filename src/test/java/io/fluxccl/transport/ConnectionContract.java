@@ -27,7 +27,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /**
- * What every transport between hosts owes to who uses its connections.
+ * Tests that each transport between hosts must pass for its connections.
  *
  * @param <R> the ranks of that transport
  */
@@ -46,17 +46,17 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
     ranks.close();
   }
 
-  /** How often a signal is followed by a look at its data. */
+  /** Number of signals after which the receiver checks the data. */
   protected int signalRounds() {
     return Rounds.of(1_000, 10_000);
   }
 
-  /** How often two threads flush at once. */
+  /** Number of rounds in which two threads flush at once. */
   protected int flushRounds() {
     return Rounds.of(500, 5_000);
   }
 
-  /** How many longs are written before a signal, in turn. */
+  /** Number of longs that are written before a signal; the sizes alternate. */
   protected int[] signalledLongs() {
     return new int[] {1024, 1}; // 8 KiB: beyond what is copied when posted
   }
@@ -237,9 +237,9 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
     }
   }
 
-  /** No flush comes behind the last two that could end one that was forgotten. */
+  /** No flush follows the last two, so a flush that the connection lost is never completed. */
   @Test
-  void shouldEndBothFlushesOfTwoThreadsThatFlushAtOnceAndThenNoMore() throws Exception {
+  void shouldCompleteBothFlushesIfTwoThreadsFlushAtOnceAndNoFlushFollows() throws Exception {
     Connection link = ranks.connect(0).get(0);
     RegisteredMemory source = ranks.filled(0, 16, 9);
     RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 16));

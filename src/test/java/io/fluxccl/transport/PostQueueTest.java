@@ -14,7 +14,7 @@ class PostQueueTest {
   private final PostQueue<Object> queue = new PostQueue<>();
 
   @Test
-  void shouldGiveBackWhatWasPostedInOrderAcrossSegments() {
+  void shouldReturnPostsInOrderAcrossSegments() {
     for (int lap = 0; lap < 3; lap++) {
       for (int i = 0; i < 5000; i++) {
         assertThat(queue.write(null, i, null, 2L * i, i + 1)).isTrue();
@@ -36,7 +36,7 @@ class PostQueueTest {
   }
 
   @Test
-  void shouldSayWhenItIsFullAndStillTakeMore() {
+  void shouldReportFullAtTheLimitAndStillAcceptPosts() {
     for (int i = 0; i < PostQueue.LIMIT - 1; i++) {
       queue.update(null, 0, i);
     }

@@ -24,7 +24,7 @@ class RegisteredMemoryCodecTest {
   }
 
   @Property
-  void shouldReadBackWhatWasWritten(
+  void shouldDecodeTheEncodedMemory(
       @ForAll @LongRange(min = 1) long size,
       @ForAll long host,
       @ForAll long process,
@@ -43,7 +43,7 @@ class RegisteredMemoryCodecTest {
   }
 
   @Property
-  void shouldRefuseWhatWasCutOffOrGrew(
+  void shouldRefuseAnEncodingOfWrongLength(
       @ForAll @IntRange(max = 64) int length, @ForAll @IntRange(min = 1, max = 200) int change) {
     byte[] whole = encoded(64, Map.of(Transport.SHM, new byte[length]));
     for (int other : new int[] {whole.length - change, whole.length + change}) {

@@ -6,7 +6,7 @@ import io.fluxccl.device.DeviceBuffer;
 import java.nio.ByteBuffer;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A buffer that counts its users and tells when one lets go. */
+/** A buffer that counts its users, and runs an action when a user releases it. */
 public final class WatchedBuffer implements DeviceBuffer {
   private final DeviceBuffer inner;
   private final Runnable atRelease;
@@ -21,24 +21,24 @@ public final class WatchedBuffer implements DeviceBuffer {
   /**
    * A buffer that behaves as that one.
    *
-   * @param atRelease run before a user lets go
+   * @param atRelease run before a user releases the buffer
    */
   public WatchedBuffer(DeviceBuffer inner, Runnable atRelease) {
     this.inner = inner;
     this.atRelease = atRelease;
   }
 
-  /** What a device copies. */
+  /** Returns the inner buffer, which a device copies. */
   public static DeviceBuffer unwrap(DeviceBuffer buffer) {
     return buffer instanceof WatchedBuffer watched ? watched.inner : buffer;
   }
 
-  /** How many users were added. */
+  /** Number of calls of {@code retain}. */
   public int retained() {
     return retained.get();
   }
 
-  /** How many users have let go. */
+  /** Number of calls of {@code release}. */
   public int released() {
     return released.get();
   }

@@ -45,7 +45,7 @@ class WireTest {
   }
 
   @Test
-  void shouldReadWhatWasWritten() {
+  void shouldReadTheWrittenMessage() {
     read(message());
   }
 

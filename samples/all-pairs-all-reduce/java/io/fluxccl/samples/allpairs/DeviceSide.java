@@ -13,8 +13,8 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * What kernels need to move the bytes themselves: SM channels to ranks of this host, proxy channels
- * to the others. No barrier of the host is needed; each wait takes exactly one signal of its peer.
+ * Channels with which kernels move the bytes: SM channels to ranks of this host, proxy channels to
+ * the others. The host needs no barrier; each wait consumes exactly one signal of its peer.
  */
 final class DeviceSide implements AutoCloseable {
   final Mesh mesh;

@@ -9,8 +9,8 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
 /**
- * The host moves the bytes: write, flush, barrier. A flush tells the sender that its bytes are
- * there; only the barrier tells a rank that everybody else's are.
+ * The host moves the bytes: write, flush, barrier. After a flush, the sender's bytes have arrived;
+ * only after the barrier have those of all ranks arrived.
  */
 final class HostSide {
   private static final Duration TIMEOUT = Duration.ofSeconds(30);

@@ -23,7 +23,8 @@ import java.util.stream.IntStream;
 import reactor.core.publisher.Mono;
 
 /**
- * Steps 1 to 3: buffers, a connection to every other rank, and everybody's buffers known to all.
+ * Steps 1 to 3: allocates buffers, connects to every other rank, exchanges the buffers of all
+ * ranks.
  */
 final class Mesh implements AutoCloseable {
   private static final int TAG = 0;
@@ -88,7 +89,7 @@ final class Mesh implements AutoCloseable {
     return bytes / nRanks;
   }
 
-  /** Completes when every rank has come here. */
+  /** Completes after every rank has called it. */
   Mono<Void> barrier() {
     return Mono.defer(
         () -> Mono.fromFuture(communicator.bootstrap().barrier(Deadline.after(BARRIER_TIMEOUT))));

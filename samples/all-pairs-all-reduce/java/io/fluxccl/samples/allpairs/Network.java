@@ -7,7 +7,7 @@ import io.fluxccl.transport.ib.IbTransport;
 import java.util.stream.IntStream;
 
 /**
- * What carries bytes where memory can't be mapped.
+ * The transport of bytes if memory can't be mapped.
  *
  * @param kind TCP, or the RDMA devices
  * @param evenWithinHosts whether ranks of one host use it, too

@@ -15,7 +15,7 @@ interface PairKernels extends AutoCloseable {
   /** Completes when everything enqueued is done. */
   Mono<Void> completion();
 
-  /** How many buffers there are. */
+  /** Returns the number of buffers. */
   int buffers();
 
   /** One kernel a buffer, all enqueued at once. */

@@ -5,7 +5,7 @@ import io.fluxccl.device.DeviceBuffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
-/** What goes in, and what must come out: every element of every buffer is checked. */
+/** Input and expected values; every element of every buffer is checked. */
 final class Values {
   private Values() {}
 

@@ -21,9 +21,9 @@ public final class Arithmetic {
   private final int increment;
 
   /**
-   * The result of so many steps, as one multiplication and one addition.
+   * Combines the steps into one multiplication and one addition.
    *
-   * @param steps how many
+   * @param steps number of steps
    */
   public Arithmetic(int steps) {
     int product = 1;
@@ -37,7 +37,7 @@ public final class Arithmetic {
     this.increment = sum;
   }
 
-  /** What a rank's elements begin with in a round. */
+  /** Returns the seed of a rank's elements in a round. */
   public static int seed(int rank, int round) {
     return (rank + 1) * 0x01000193 ^ round * 0x5bd1e995;
   }
@@ -53,13 +53,13 @@ public final class Arithmetic {
         .array();
   }
 
-  /** What comes out for an element. */
+  /** Returns the result for an element. */
   public int element(int seed, int index) {
     return (seed + index * SPREAD) * multiplier + increment;
   }
 
   /**
-   * Looks at every element of a range.
+   * Checks every element of a range.
    *
    * @param memory where
    * @param offset bytes, where the range begins

@@ -49,7 +49,7 @@ public final class Timing {
     return (System.nanoTime() - begin) / 1e3 / times;
   }
 
-  /** The first round after a timing of so many. */
+  /** Returns the first round after a timing of {@code times} rounds. */
   public static int roundAfter(int firstRound, int times) {
     return firstRound + WARM_UP + times;
   }

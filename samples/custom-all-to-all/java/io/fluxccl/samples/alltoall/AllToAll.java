@@ -143,7 +143,7 @@ final class AllToAll implements AutoCloseable {
   }
 
   /**
-   * Runs one way once and looks at every word that came.
+   * Runs one way once and checks every received word.
    *
    * @throws IllegalStateException if one is wrong
    */

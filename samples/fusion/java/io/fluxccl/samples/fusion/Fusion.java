@@ -96,7 +96,7 @@ public final class Fusion implements Callable<Integer> {
     }
   }
 
-  /** What one rank does. */
+  /** The work of one rank. */
   private final class Rank {
     private final LocalRank rank;
     private final CudaModule kernels;

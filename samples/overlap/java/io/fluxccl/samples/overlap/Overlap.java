@@ -101,7 +101,7 @@ public final class Overlap implements Callable<Integer> {
     }
   }
 
-  /** What one rank does. */
+  /** The work of one rank. */
   private final class Rank {
     private final LocalRank rank;
     private final CudaModule kernels;

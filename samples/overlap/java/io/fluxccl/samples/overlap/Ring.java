@@ -31,8 +31,8 @@ final class Ring implements AutoCloseable {
     int nRanks = communicator.bootstrap().nRanks();
     int nextRank = (rank + 1) % nRanks;
     int previousRank = (rank + nRanks - 1) % nRanks;
-    // Of two ranks each is the other's next and previous one: the tag, the sender's rank, says
-    // which.
+    // Of two ranks, each is the other's next and previous one. The tag, the sender's rank,
+    // distinguishes the connections.
     EndpointConfig config = EndpointConfig.of(Transport.CUDA_IPC);
     NonblockingFuture<Connection> out = communicator.connectOnSetup(nextRank, rank, config);
     NonblockingFuture<Connection> in =

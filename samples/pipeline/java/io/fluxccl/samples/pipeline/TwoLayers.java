@@ -125,12 +125,12 @@ public final class TwoLayers implements Callable<Integer> {
       collectives.register(x).join();
       collectives.register(hidden).join();
       new Server(rank, collectives, kernel, x, hidden).run();
-      // Nobody lets go of its memory before all are done.
+      // No rank frees its memory before all have finished.
       rank.bootstrap().barrier(Deadline.after(LIMIT)).join();
     }
   }
 
-  /** What one rank does. */
+  /** The work of one rank. */
   private final class Server {
     private final LocalRank rank;
     private final Collectives collectives;
@@ -188,7 +188,7 @@ public final class TwoLayers implements Callable<Integer> {
           KernelArgs.of(weights.get(layer), part, output, size, columns()));
     }
 
-    /** What one would write without pipelines. */
+    /** Runs the calls one by one, without pipelines. */
     private void blocking() {
       multiply(collectives.pipeline(), 0, x, hidden).run().block();
       collectives.allReduce(hidden, DataType.INT32, ReduceOp.SUM).block();

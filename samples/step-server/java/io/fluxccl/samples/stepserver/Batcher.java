@@ -17,7 +17,7 @@ final class Batcher {
   private final StepLoop loop;
   private final Mlp model;
 
-  // The rest is guarded by this.
+  // The fields below are guarded by this.
   private final Queue<Request> waiting = new ArrayDeque<>();
 
   /** The rows of the step in flight; empty if there is none. */

@@ -11,7 +11,7 @@ import java.util.function.Predicate;
 /**
  * A {@link Method} on one kind of device.
  *
- * @param method what it does, and what that costs
+ * @param method the operations and their costs
  * @param canLaunch whether the device's kernel can do a call that the method supports
  * @param launch launches the kernel
  */

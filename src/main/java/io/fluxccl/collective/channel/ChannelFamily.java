@@ -11,7 +11,7 @@ import java.util.concurrent.CompletableFuture;
 
 /**
  * The algorithms of ranks some of which can't map each other's memory, or whose GPUs have no NVLink
- * between them: their pipes rely on nothing but releases and acquires.
+ * between them: their pipes need only releases and acquires.
  */
 public final class ChannelFamily implements AlgorithmFamily {
   /** A GPU's block has a thread for each rank. */

@@ -28,7 +28,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * This rank's groups in a network that reduces data itself: for each lane one group of the ranks of
- * its rail. All ranks have them, or none: a rank that can't take part tells the others why.
+ * its rail. All ranks have them, or none: a rank that can't take part sends the others the reason.
  */
 final class CollNetGroups implements AutoCloseable {
   private static final int MAGIC = 0x464c434e; // FLCN
@@ -59,7 +59,9 @@ final class CollNetGroups implements AutoCloseable {
             (int) (layout.lanes() * CollNetLane.bytes(layout.slotBytes())), ALIGNMENT);
   }
 
-  /** What a rank tells the others: the handles of its listeners, or why it has none. */
+  /**
+   * A rank's message to the others: the handles of its listeners, or the reason why it has none.
+   */
   private record Offer(String problem, long reductions, List<byte[]> handles) {
     byte[] encode() {
       WireWriter out = new WireWriter().header(MAGIC, VERSION).string(problem).int64(reductions);
@@ -100,7 +102,7 @@ final class CollNetGroups implements AutoCloseable {
     return new Opening(peers, layout).run();
   }
 
-  /** The steps that all ranks take to open their groups, or to do without. */
+  /** The steps in which all ranks open their groups, or agree to use none. */
   private static final class Opening {
     private final PeerConnections peers;
     private final PipeLayout layout;

@@ -22,7 +22,7 @@ import io.fluxccl.collective.Partition;
  * </pre>
  */
 final class Exchange {
-  /** Up to so many bytes one exchange of whole buffers is faster than two of parts. */
+  /** The most bytes for which one exchange of whole buffers is faster than two of parts. */
   static final long LEAST_SPLIT = 16 << 10;
 
   final int rank;
@@ -50,7 +50,7 @@ final class Exchange {
 
   long input;
 
-  /** Address of this rank's own part of what is reduced. */
+  /** Address of this rank's own part of the reduced data. */
   long own;
 
   /** Address of the result; 0 if the result is only forwarded. */

@@ -45,8 +45,7 @@ final class GpuAlgorithms implements AutoCloseable {
     try {
       PipeTable.write(pipes, table);
       addExchange();
-      // Beside the kernels that use mapped memory alone, within a host: all of these keep rank
-      // order.
+      // Used with the kernels for mapped memory, within a host: all of these keep rank order.
       if (!topology.allMapped() || topology.hasNvlink()) {
         addRing();
       }

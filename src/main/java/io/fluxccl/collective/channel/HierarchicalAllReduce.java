@@ -9,7 +9,7 @@ import io.fluxccl.device.host.HostMemory;
 
 /**
  * All-reduce over hosts of equally many ranks. The ranks of a host divide the buffer into parts.
- * Each handles its part together with the ranks that have the same part on the other hosts, so that
+ * Each handles its part together with the ranks that have the same part on the other hosts. So
  * hosts exchange no more bytes than if each host were one rank. Each step handles a piece of every
  * part:
  *

@@ -24,10 +24,11 @@ import io.fluxccl.device.host.HostMemory;
  *     root:     receive piece t - 2 DEPTH of the other parts
  * </pre>
  *
- * <p>A broadcast forwards a piece to the next host, and to the local ranks but the root. Ranks
- * behind the root on its rail wait for later steps of the root than their own, but the root waits
- * for none of theirs that is not as much earlier. A reduce combines in local rank order, then what
- * comes from the host further away; 16-bit values are rounded between.
+ * <p>A broadcast forwards a piece to the next host, and to the local ranks but the root. A rank
+ * after the root on its rail waits for a step of the root that is DEPTH later than its own. The
+ * root waits only for steps of that rank that are at least DEPTH earlier than its own. A reduce
+ * combines in local rank order, then the data from the host further away; 16-bit values are rounded
+ * between.
  */
 final class HierarchicalChain extends HostHierarchical {
   private static final int NOBODY = -1;

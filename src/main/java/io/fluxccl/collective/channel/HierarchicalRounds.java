@@ -21,11 +21,11 @@ import io.fluxccl.device.host.HostMemory;
  * <ul>
  *   <li>All-gather: each share goes along its rail, once to each host; the rank that receives it
  *       sends it to the other ranks of its host.
- *   <li>Reduce-scatter: the rank of a host on a share's rail combines the share over its host, and
- *       sends it along the rail to the share's owner, which combines it over the hosts. In local
- *       rank order, then in host order; 16-bit values are rounded between.
+ *   <li>Reduce-scatter: the rank of a host on a share's rail combines the share over its host. It
+ *       sends the result along the rail to the share's owner, which combines it over the hosts. The
+ *       order is local rank order, then host order; 16-bit values are rounded between.
  *   <li>All-to-all: the shares of a host's ranks for a rank of another host are gathered by the
- *       rank on that rank's rail, and go there as one message. As many bytes as without, in fewer
+ *       rank on that rank's rail, and go there as one message. That sends the same bytes in fewer
  *       messages.
  * </ul>
  *
@@ -142,7 +142,7 @@ final class HierarchicalRounds extends HostHierarchical {
     if (!locals.take(lane.sources, what.inputOf(rail[partner]) + at(number))) {
       return false;
     }
-    // In place the own share is read and written at once.
+    // In place, this rank's share is read and written at the same time.
     lane.targets[0] =
         partner == host ? what.output() + at(number) : lane.pipes[rail[partner]].claim();
     if (lane.targets[0] == 0) {
@@ -156,7 +156,7 @@ final class HierarchicalRounds extends HostHierarchical {
     return true;
   }
 
-  /** Reduce-scatter: combines the own share over the hosts. */
+  /** Reduce-scatter: combines this rank's share over the hosts. */
   private boolean combineHosts(long number) {
     long to = what.output() + at(number);
     if (!rails.take(lane.sources, to)) {
@@ -168,7 +168,7 @@ final class HierarchicalRounds extends HostHierarchical {
     return true;
   }
 
-  /** All-to-all: places what the local ranks have sent to this rank. */
+  /** All-to-all: places the data that the local ranks have sent to this rank. */
   private boolean placeLocal(long number) {
     long from = what.inputOf(lane.rank) + at(number);
     long to = what.outputOf(lane.rank) + at(number);
@@ -203,7 +203,7 @@ final class HierarchicalRounds extends HostHierarchical {
     return true;
   }
 
-  /** All-to-all: places the partner's message; in place, over what was sent by now. */
+  /** All-to-all: places the partner's message; in place, over data that was already sent. */
   private boolean scatter(long number, int partner) {
     long bytes = bytes(number);
     Pipe in = lane.pipes[rail[partner]];

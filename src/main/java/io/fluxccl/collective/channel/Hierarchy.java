@@ -13,7 +13,7 @@ import java.util.stream.IntStream;
  * @param localIndex this rank's among them
  * @param rail a rank of each host, in the hosts' order
  * @param railIndex this rank's among them
- * @param ranks of all hosts, one host behind the other, each in order
+ * @param ranks of all hosts, grouped by host, each group in order
  */
 record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] ranks) {
   private static final int LEAST_SPLIT = 128 << 10;
@@ -74,9 +74,9 @@ record Hierarchy(int[] local, int localIndex, int[] rail, int railIndex, int[] r
   }
 
   /**
-   * Returns whether an all-reduce's pieces go between hosts in parts, one for each host, and come
-   * back reduced; otherwise a whole piece goes to all hosts at once. With two hosts, parts would be
-   * as many bytes, later; with few bytes the second hop costs more than it saves.
+   * Returns whether hosts exchange an all-reduce's pieces in parts, one for each host to reduce;
+   * otherwise a whole piece is sent to all hosts at once. With two hosts, parts would be as many
+   * bytes, later; with few bytes the second hop costs more than it saves.
    *
    * @param bytes of the whole buffer
    */

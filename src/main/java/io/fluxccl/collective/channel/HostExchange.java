@@ -19,9 +19,9 @@ import java.util.stream.IntStream;
  *             collect piece t - 2 DEPTH
  * </pre>
  *
- * <p>Ranks never wait in a cycle: sending in step t waits only for what peers receive in steps
- * before t, see {@link PipeLayout#DEPTH}, and receiving in step t for what they send in steps up to
- * t.
+ * <p>Ranks never wait in a cycle. Sending in step t waits only for receives of peers in steps
+ * before t, see {@link PipeLayout#DEPTH}. Receiving in step t waits only for their sends in steps
+ * up to t.
  */
 final class HostExchange {
   private final HostLane lane;

@@ -64,7 +64,10 @@ abstract class HostHierarchical {
   /** Runs a step; returns false if the communicator was aborted. */
   abstract boolean step(long step);
 
-  /** Cuts this lane's share of so many bytes into pieces of at most so many; returns how many. */
+  /**
+   * Cuts this lane's share of {@code bytes} into pieces of at most {@code most} bytes; returns
+   * their number.
+   */
   final long cut(long bytes, long most) {
     cutBegin = lane.layout.begin(bytes, lane.lane);
     cutEnd = lane.layout.end(bytes, lane.lane);
@@ -92,7 +95,7 @@ abstract class HostHierarchical {
     return what.begin(part) + at(number);
   }
 
-  /** Returns the place so many behind this rank's own. */
+  /** Returns the place on this host at a cyclic distance after this rank's own. */
   final int localPart(int distance) {
     return (me + distance) % local.length;
   }

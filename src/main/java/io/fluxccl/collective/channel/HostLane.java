@@ -79,7 +79,7 @@ final class HostLane {
         .toArray(HostLane[]::new);
   }
 
-  /** Returns the rank so many places behind this one. */
+  /** Returns the rank at a cyclic distance after this one. */
   int peer(int distance) {
     return (rank + distance) % nRanks;
   }

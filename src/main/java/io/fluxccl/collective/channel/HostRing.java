@@ -18,8 +18,8 @@ import io.fluxccl.device.host.HostReduction;
  * has received piece i - RING_PIECES, which is the same piece of the round before. There are more
  * slots than those pieces, so the ranks never wait for each other in a cycle.
  *
- * <p>Each part is combined by one rank after the other, beginning behind its owner, and rounded
- * each time. All ranks get the same bits, which may differ from those of all-pairs.
+ * <p>Each part is combined by one rank after the other, beginning with the rank after its owner,
+ * and rounded each time. All ranks get the same bits, which may differ from those of all-pairs.
  */
 final class HostRing {
   private final HostLane lane;

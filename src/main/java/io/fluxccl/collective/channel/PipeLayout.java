@@ -8,9 +8,9 @@ import io.fluxccl.proxy.ChannelTrigger;
 import io.fluxccl.semaphore.SemaphoreDescriptor;
 
 /**
- * The layout of a rank's staging memory, the same on every rank: for each lane and each other rank
- * an inbox, behind all inboxes as many outboxes, and behind these the two semaphores of each pipe.
- * A box holds a ring of slots.
+ * The layout of a rank's staging memory, the same on every rank. It has an inbox for each lane and
+ * each other rank, then as many outboxes, and then the two semaphores of each pipe. A box holds a
+ * ring of slots.
  *
  * @param nRanks number of ranks
  * @param lanes number of lanes, which work in parallel, each with pipes of its own
@@ -31,7 +31,7 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
    */
   static final int DEPTH = 3;
 
-  /** The same for at most one piece to a rank in a step. */
+  /** Like {@link #DEPTH}, if a step has at most one piece for a rank. */
   static final int SINGLE_DEPTH = 8;
 
   /** Pieces of a part that go around a ring together: at most those that need no credit. */
@@ -40,7 +40,9 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
   /** Approximate bytes of all inboxes of a rank, and of all outboxes. */
   private static final long BUDGET = 64 << 20;
 
-  /** The same for all ranks of a host together, whose memory is the host's. */
+  /**
+   * The bytes of {@link #BUDGET} for all ranks of a host together, as their memory is the host's.
+   */
   private static final long HOST_BUDGET = 512 << 20;
 
   private static final int MAX_SLOT = 128 << 10;
@@ -60,7 +62,7 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
    * @param mostLanes the most lanes
    */
   static PipeLayout of(DeviceKind kind, int nRanks, int most, int mostLanes) {
-    // A proxy service has so many semaphores, and a pipe two of them.
+    // A proxy service has MAX_IDS semaphores, and a pipe uses two of them.
     int lanes = Math.max(1, Math.min(mostLanes, ChannelTrigger.MAX_IDS / 2 / (nRanks - 1)));
     boolean onHost = kind == DeviceKind.HOST;
     long budget = onHost ? Math.min(BUDGET, HOST_BUDGET / most) : BUDGET;

@@ -31,7 +31,7 @@ import java.util.stream.IntStream;
  * Outlives every kernel that uses it.
  */
 final class Pipes implements AutoCloseable {
-  /** How long the other ranks may take to close after this one. */
+  /** Time that the other ranks may take to close after this one. */
   private static final Duration DRAIN_LIMIT = Duration.ofSeconds(5);
 
   /** Index of a pipe's semaphore for filled slots. */

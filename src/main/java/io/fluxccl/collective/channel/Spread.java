@@ -40,7 +40,7 @@ record Spread(long total, long stride, long each, int only, int except, long[] e
     return new Spread((nRanks - 1) * stride + each, stride, each, ANY, ANY, null);
   }
 
-  /** Returns any bytes for each rank, one rank's behind the other's. */
+  /** Returns contiguous ranges, with any number of bytes for each rank. */
   static Spread listed(int nRanks, IntToLongFunction bytes) {
     long[] ends = new long[nRanks];
     for (int rank = 0; rank < nRanks; rank++) {

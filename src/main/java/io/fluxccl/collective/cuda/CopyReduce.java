@@ -24,7 +24,8 @@ import io.fluxccl.device.cuda.CudaStream;
 final class CopyReduce extends ReduceAlgorithm {
   private static final String BRANCH = "reduce";
 
-  // Where slices end, in 64ths of a part. Without results to copy, a short last slice is best.
+  // The ends of the slices, in 64ths of a part. Without results to copy, a short last slice is
+  // best.
   private static final int UNITS = 64;
   private static final int[] ALL_REDUCE_SLICES = {0, 32, UNITS};
   private static final int[] REDUCE_SCATTER_SLICES = {0, 54, UNITS};

@@ -15,7 +15,9 @@ import io.fluxccl.device.DeviceBuffer;
 final class ExchangeParts extends KernelStruct {
   private static final int MAX_PARTS = MappedPeers.MAX_RANKS - 1;
 
-  /** Of so many units of a large message, at most one is one of the first. */
+  /**
+   * At most one in this many units of a large message takes the ring before the receiver's offer.
+   */
   private static final int MIN_UNITS_OF_FIRST = 4;
 
   private static final int NOT_LARGE = -1;
@@ -57,7 +59,7 @@ final class ExchangeParts extends KernelStruct {
   }
 
   /**
-   * Fills in what a call exchanges with each peer through the rings.
+   * Fills in the parts that a call exchanges with each peer through the rings.
    *
    * @param ownState this rank's state, for calls without bytes
    */
@@ -88,14 +90,14 @@ final class ExchangeParts extends KernelStruct {
   }
 
   /**
-   * Fills in what a send-receive exchanges: a part for each direction, also if both are with one
-   * rank. A large message may go into the receiver's output if that is registered.
+   * Fills in the parts of a send-receive: one for each direction, also if both are with one rank. A
+   * large message may go into the receiver's output if that is registered.
    *
-   * @param largeBytes from how many bytes on a message is large
+   * @param largeBytes the least bytes of a large message
    * @param firstUnits the most units of a large message that take the ring before the sender awaits
    *     the receiver's offer; the same on both ranks
    * @param registrations address of the table of registrations
-   * @param known how many registrations the table holds
+   * @param known the number of registrations in the table
    */
   ExchangeParts ofSendReceive(
       BoundCall bound,
@@ -153,7 +155,7 @@ final class ExchangeParts extends KernelStruct {
         Math.min(call.sendBytes(rank, rank), call.receiveBytes(rank, rank)));
   }
 
-  /** Fills in what is copied on this rank; nothing if it is in place. */
+  /** Fills in the copy on this rank; none if it is in place. */
   ExchangeParts own(long from, long to, long size) {
     long copied = from == to ? 0 : size;
     at(OWN_OFFSET).putLong(from).putLong(to).putLong(copied);

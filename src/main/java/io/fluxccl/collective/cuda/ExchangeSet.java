@@ -33,7 +33,7 @@ final class ExchangeSet implements AlgorithmSet {
   /** Blocks that copy the own part in parallel to copy engines, and end long before these. */
   private static final int OWN_BLOCKS = 16;
 
-  /** From so many bytes on a sender asks its receiver for the address: a round trip more. */
+  /** The least bytes for which a sender asks its receiver for the address: one more round trip. */
   private static final long LARGE_MESSAGE = 4 << 20;
 
   /** Registrations whose addresses kernels can look up; for later ones data goes through rings. */
@@ -144,8 +144,8 @@ final class ExchangeSet implements AlgorithmSet {
   }
 
   /**
-   * Returns how many units of a large message take the ring at once: as many as half of the warps
-   * that send have, which takes about as long as the receiver's offer needs to arrive.
+   * Returns the number of units of a large message that take the ring at once. Half of the sending
+   * warps send them, in about the time until the receiver's offer arrives.
    */
   private int firstUnits() {
     return Math.min(grid.maxBlocks() * MAX_WARPS, ll128.slots()) / 4;
@@ -196,7 +196,7 @@ final class ExchangeSet implements AlgorithmSet {
    * Enqueues stores of {@link #parts} into peers' outputs.
    *
    * @param largest bytes of the largest part on any rank
-   * @param inStep whether ranks go on to the next peer together
+   * @param inStep whether ranks advance to the next peer together
    */
   void launchPush(DeviceStream stream, BoundCall call, long largest, boolean inStep) {
     stream.launch(

@@ -8,7 +8,7 @@ import io.fluxccl.collective.ExpertShape;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaKernel;
 
-/** The sums of what the experts give, back to the tokens' ranks: {@code combine.cuh}. */
+/** Returns the sums of the experts' results to the tokens' ranks: {@code combine.cuh}. */
 final class ExpertCombine implements CollectiveAlgorithm {
   private final RoutedSet set;
   private final CudaKernel kernel;

@@ -6,8 +6,8 @@ import io.fluxccl.collective.ExpertShape;
 import io.fluxccl.collective.KernelStruct;
 
 /**
- * What dispatch and combine tell their kernels alike: the twin of {@code ExpertTask} in {@code
- * experts.cuh}. Filled in for each call; used by the one thread that enqueues.
+ * The arguments that the kernels of dispatch and combine share: the twin of {@code ExpertTask} in
+ * {@code experts.cuh}. Filled in for each call; used by the one thread that enqueues.
  */
 final class ExpertTask extends KernelStruct {
   /** {@code sizeof(ExpertTask)}. */
@@ -15,7 +15,7 @@ final class ExpertTask extends KernelStruct {
 
   private final RoutedSet set;
 
-  /** Creates the struct with so many bytes behind it. */
+  /** Creates the struct, followed by a number of bytes. */
   ExpertTask(RoutedSet set, int more) {
     super(LENGTH + more);
     this.set = set;
@@ -25,8 +25,8 @@ final class ExpertTask extends KernelStruct {
    * Fills in a batch.
    *
    * @param valueBytes bytes of a token's values
-   * @param bytes of all that is sent for a token
-   * @return this; what is written next is behind the struct
+   * @param bytes of a token's whole message
+   * @return this; the next value is written after the struct
    */
   ExpertTask bind(ExpertBatch batch, int valueBytes, int bytes) {
     ExpertShape shape = batch.shape();

@@ -51,7 +51,7 @@ final class FusedReduce implements CollectiveAlgorithm {
     if (!(bound.call() instanceof FusedAllReduce call) || !variant(bound).holds(call.rowBytes())) {
       return false;
     }
-    // In two shots every rank must reduce a row: only then it hears from all others.
+    // In two shots every rank must reduce a row: only then it receives packets from all others.
     boolean hasRows = inOneShot || call.rows() >= bound.nRanks();
     return hasRows && area.slotBytes() / area.kind().rowBytes(call.rowBytes()) >= slotRows(bound);
   }
@@ -84,7 +84,7 @@ final class FusedReduce implements CollectiveAlgorithm {
   public double estimate(BoundCall call) {
     int n = call.nRanks();
     double bytes = call.totalBytes() / KIB;
-    // Of rows that a block has one after the other.
+    // The time of further rows that a block reduces one after the other.
     double more = 0.8 * (rounds(call) * (inOneShot ? 1 : n) - 1);
     if (inOneShot) {
       return n == 2 ? 2.9 + 0.0034 * bytes : 2.9 + 0.06 * n + 0.004 * bytes * (n - 1) + more;

@@ -14,9 +14,9 @@ import io.fluxccl.device.cuda.CudaKernel;
  */
 record GpuGrid(int maxBlocks, boolean shared) {
   /**
-   * The most threads of a block. Kernels are compiled so that two such blocks fit on a
-   * multiprocessor, by their registers and, up to 104 KiB of it each on compute 9.0, by their
-   * shared memory: one for each of two lanes.
+   * The most threads of a block. Kernels are compiled so that the registers of two such blocks fit
+   * on a multiprocessor: one for each of two lanes. So does their shared memory, up to 104 KiB each
+   * on compute 9.0.
    */
   static final int MAX_THREADS = 512;
 
@@ -27,27 +27,30 @@ record GpuGrid(int maxBlocks, boolean shared) {
   }
 
   /**
-   * Returns the most blocks of a launch that may begin before the launch before it has ended:
-   * together they take no more room than one may. 0 if no launch may.
+   * Returns the most blocks of a launch that may begin before the previous launch has ended.
+   * Together they use no more blocks than one launch may. 0 if no launch may overlap.
    */
   int overlapping() {
     return maxBlocks / 2;
   }
 
-  /** Returns the most blocks of a short exchange: as many as may overlap, or all of very few. */
+  /**
+   * Returns the most blocks of a short exchange: as many as may overlap, at least two if the grid
+   * has them.
+   */
   int shortBlocks() {
     return Math.max(Math.min(2, maxBlocks), overlapping());
   }
 
   /**
-   * Returns the kernel as it is launched with so many blocks. Where ranks share a GPU, no launch
-   * begins behind one that waits for other ranks: it would take room from these.
+   * Returns the kernel for a launch with this number of blocks. If ranks share a GPU, launches do
+   * not overlap: an early launch would occupy multiprocessors that another rank's kernel needs.
    */
   CudaKernel forBlocks(CudaKernel kernel, int blocks) {
     return !shared && blocks <= overlapping() ? kernel.overlapping() : kernel;
   }
 
-  /** Returns how many blocks so many units of work keep busy, up to the most blocks. */
+  /** Returns the number of blocks for some units of work, at most the limit of the grid. */
   int blocksFor(long units, int unitsPerBlock) {
     long wanted = (units + unitsPerBlock - 1) / unitsPerBlock;
     return (int) Math.max(1, Math.min(maxBlocks, wanted));

@@ -39,12 +39,12 @@ record PacketArea(PacketArea.Kind kind, long offset, int slots, int slotBytes) {
       return label;
     }
 
-    /** Returns how many rows hold so many bytes. */
+    /** Returns the number of rows that hold these bytes. */
     long rows(long bytes) {
       return (bytes + payload - 1) / payload;
     }
 
-    /** Returns the bytes of the rows that hold so many bytes. */
+    /** Returns the size of the rows that hold these bytes. */
     long rowBytes(long bytes) {
       return rows(bytes) * size;
     }
@@ -61,7 +61,7 @@ record PacketArea(PacketArea.Kind kind, long offset, int slots, int slotBytes) {
         kind, offset, SETS * phases * nRanks, Math.toIntExact(kind.rowBytes(bytes)));
   }
 
-  /** Returns whether a slot holds so many bytes of payload. */
+  /** Returns whether a slot holds these bytes of payload. */
   boolean holds(long bytes) {
     return kind.rowBytes(bytes) <= slotBytes;
   }

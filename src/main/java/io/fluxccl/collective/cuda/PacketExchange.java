@@ -10,7 +10,7 @@ import io.fluxccl.device.DeviceStream;
  * exchange_packets.cuh}. Ranks that have nothing to exchange don't wait for each other.
  */
 final class PacketExchange extends ExchangeAlgorithm {
-  /** Rate of the link of two ranks for what {@code exchange_short.cuh} sends. */
+  /** Rate of the link of two ranks for packets of {@code exchange_short.cuh}. */
   private static final double SHORT_RATE = 285_000;
 
   private final ExchangeRing ring;
@@ -52,7 +52,7 @@ final class PacketExchange extends ExchangeAlgorithm {
     if (what.reduces() || what == Collective.FUSED_ALL_REDUCE) {
       return false;
     }
-    // Of sizes that peers don't know only one algorithm may support a call.
+    // Only one algorithm may support a call with sizes that peers don't know.
     boolean unknown = !what.isUniform() && what != Collective.BARRIER;
     return limit == Long.MAX_VALUE || !unknown && call.call().countBytes() <= limit;
   }

@@ -9,9 +9,9 @@ import java.util.EnumSet;
 import java.util.Set;
 
 /**
- * Stores into the peers' registered outputs; see {@code exchange_push.cuh}. It can't do a gather,
- * where only the root has an output; a scatter, whose root may have its output at another place; an
- * all-to-all in place, whose inputs would be overwritten before they are read.
+ * Stores into the peers' registered outputs; see {@code exchange_push.cuh}. It does not support a
+ * gather, where only the root has an output, nor a scatter, where the root may have its output at
+ * another place. An all-to-all in place would overwrite inputs before they are read.
  */
 final class PushExchange extends ExchangeAlgorithm {
   private static final Set<Collective> SUPPORTED =
@@ -45,7 +45,9 @@ final class PushExchange extends ExchangeAlgorithm {
     return PUSH_LATENCY + STEP_LATENCY * (call.nRanks() - 2) + bytes / STEPS_RATE;
   }
 
-  /** Returns whether ranks go on to the next peer together: if every rank writes to every other. */
+  /**
+   * Returns whether ranks advance to the next peer together: if every rank writes to every other.
+   */
   private static boolean isInStep(BoundCall call) {
     long bytes = busiestLink(call);
     return !call.call().collective().hasRoot()

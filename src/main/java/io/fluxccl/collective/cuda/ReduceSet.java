@@ -31,7 +31,7 @@ final class ReduceSet implements AlgorithmSet {
   private static final int LL8_SENT = 32 << 10;
   private static final int LINES_SENT = 256 << 10;
 
-  // The same to a single peer: two shots would send as much, later.
+  // LINES_SENT for a single peer: two shots would send as much, later.
   private static final int LINES_SENT_TO_ONE = 1 << 20;
 
   // The most bytes of two shots, for each block; other algorithms are faster from fewer bytes on.

@@ -4,10 +4,10 @@ package io.fluxccl.collective.cuda;
 import io.fluxccl.collective.KernelStruct;
 
 /**
- * Where headers and slots of packets lie in the state of {@link RoutedSet}: the twin of {@code
+ * The layout of headers and slots of packets in the state of {@link RoutedSet}: the twin of {@code
  * RouteArea} in {@code routing.cuh}.
  *
- * @param nRanks how many ranks
+ * @param nRanks the number of ranks
  * @param slotBytes bytes of a slot, for one pair of ranks
  */
 record RouteArea(int nRanks, long slotBytes) {

@@ -3,7 +3,7 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.InvalidUsage;
 
-/** What kernels find wrong with values that they read from the device: {@code routing.cuh}. */
+/** Errors that kernels find in values that they read from the device: {@code routing.cuh}. */
 enum RouteFault {
   NONE("none %d"),
   COUNT("all-to-all-v: send count=%d is not within 0 and the bound of the call"),
@@ -34,7 +34,7 @@ enum RouteFault {
     }
     RouteFault kind = values()[(int) (word >>> KIND_SHIFT)];
     long value = word << Long.SIZE - RANK_SHIFT >> Long.SIZE - RANK_SHIFT;
-    // A count may be any; ids and rows are signed 32-bit values.
+    // A count may have any value; ids and rows are signed 32-bit values.
     boolean isInt = kind == EXPERT || kind == ROW;
     return InvalidUsage.of(
         "rank %d, " + kind.text + "; nothing was written beyond a buffer",

@@ -96,7 +96,7 @@ final class RoutedSet implements AlgorithmSet {
 
   @Override
   public FluxCclException fault() {
-    // Pairs with the end of the kernel's launch, which this run's completion is behind.
+    // Pairs with the end of the kernel's launch, before this run's completion.
     return RouteFault.decode(fault.buffer().getLongVolatile(0), connections.rank());
   }
 

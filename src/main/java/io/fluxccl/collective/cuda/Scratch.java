@@ -19,7 +19,7 @@ final class Scratch implements AutoCloseable {
   private static final long PACKETS_PER_BLOCK = 256 << 10;
   private static final long CACHE_LINE = 64;
 
-  /** Slots have so much more room than a slice of a part; ranges are multiples of it. */
+  /** The bytes by which a slot exceeds a slice of a part; ranges are multiples of it. */
   private static final long GRAIN = 512;
 
   /** The size of the largest registered buffer that this is for. */
@@ -46,7 +46,7 @@ final class Scratch implements AutoCloseable {
   }
 
   /**
-   * The argument of a kernel that says where the ranks' scratch lies: the twin of {@code
+   * The argument of a kernel with the addresses of the ranks' scratch: the twin of {@code
    * scratch.cuh}, which defines the layout.
    */
   static final class Handle extends KernelStruct {
@@ -70,7 +70,7 @@ final class Scratch implements AutoCloseable {
     }
   }
 
-  /** Returns the bytes of a slot for slices of so many bytes of a part. */
+  /** Returns the bytes of a slot for slices of a part. */
   static long slotBytes(long slice) {
     return (slice + GRAIN - 1) / GRAIN * GRAIN + GRAIN;
   }

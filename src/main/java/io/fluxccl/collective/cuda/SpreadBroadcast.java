@@ -12,7 +12,7 @@ import io.fluxccl.device.DeviceStream;
  * packets, or stores if outputs are registered and the slices large.
  */
 final class SpreadBroadcast extends ExchangeAlgorithm {
-  /** Slices begin at multiples of so many bytes. */
+  /** Slices begin at multiples of this number of bytes. */
   private static final int ALIGNMENT = 128;
 
   private static final double PACKET_RATE = 265_000;

@@ -6,8 +6,8 @@ import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.host.HostMemory;
 
 /**
- * Describes a rank's buffers to a peer before a large call, so that both ends decide alike which of
- * them copies directly. Sent through the pipe, in a slot of its own:
+ * Describes a rank's buffers to a peer before a large call, so that both ends make the same
+ * decision which of them copies directly. Sent through the pipe, in a slot of its own:
  *
  * <pre>
  *   header     ids of the registrations of input and output, or -1; where in them the bytes for the

@@ -16,7 +16,7 @@ import java.util.Locale;
 
 /** Every collective, done in one {@link HostCall.Way} by workers that all ways share. */
 final class HostAlgorithm implements CollectiveAlgorithm {
-  /** Up to so many bytes every rank receives all inputs. */
+  /** The most bytes of a call in which every rank receives all inputs. */
   static final long ONE_SHOT_LIMIT = 8 << 10;
 
   private final String name;

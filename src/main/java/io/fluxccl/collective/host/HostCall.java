@@ -62,7 +62,7 @@ record HostCall(
    * Returns an address in a peer's registered buffer.
    *
    * @param id of the registration, which this rank's input or output lies in
-   * @param offset in the buffer, as the peer says
+   * @param offset in the buffer, sent by the peer
    * @param bytes that this rank accesses from there on
    * @throws TransportFailure if they lie outside of the buffer
    */

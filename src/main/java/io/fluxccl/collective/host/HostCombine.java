@@ -20,7 +20,7 @@ final class HostCombine implements AutoCloseable {
   private final int[] token;
   private final FloatRow sums = new FloatRow();
 
-  // Of the call that runs.
+  // State of the running call.
   private Combine call;
   private ExpertShape shape;
   private int bytes;

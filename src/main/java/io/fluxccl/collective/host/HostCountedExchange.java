@@ -25,7 +25,7 @@ final class HostCountedExchange implements AutoCloseable {
   private final long[] receiveCounts;
   private final long[] receiveOffsets;
 
-  // Of the call that runs.
+  // State of the running call.
   private DeviceAllToAllV call;
   private int size;
   private long headers;

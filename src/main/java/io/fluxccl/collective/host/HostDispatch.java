@@ -9,9 +9,9 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.host.HostMemory;
 
 /**
- * Gives tokens to the ranks of their experts. A header to each peer says which tokens follow and
- * how many each of its experts gets, or which id is wrong. Then come the tokens: values, scales,
- * experts, weights.
+ * Sends tokens to the ranks of their experts. A header to each peer lists the tokens that follow
+ * and the number for each of its experts, or names an invalid id. After the header follow the
+ * tokens: values, scales, experts, weights.
  */
 final class HostDispatch implements AutoCloseable {
   private static final int NO_EXPERT = -1;
@@ -25,7 +25,7 @@ final class HostDispatch implements AutoCloseable {
   private final HostScratch aboutMemory;
   private final int[] token; // the token of each peer's stream
 
-  // Of the call that runs.
+  // State of the running call.
   private Dispatch call;
   private ExpertShape shape;
   private int each;

@@ -5,7 +5,7 @@ import io.fluxccl.collective.ExpertBatch;
 import io.fluxccl.device.host.HostMemory;
 
 /**
- * Which tokens go where, as bits in the memory of a batch: the layout of {@code RoutePlan} in
+ * The routes of the tokens, as bits in the memory of a batch: the layout of {@code RoutePlan} in
  * {@code experts.cuh}, which GPUs use. Integers of 4 bytes, by rank and word; bit t % 32 of word t
  * / 32 is token t.
  */

@@ -13,7 +13,7 @@ final class HostScratch implements AutoCloseable {
     this.device = device;
   }
 
-  /** Returns the address of so many bytes, whose content is undefined. */
+  /** Returns the address of at least {@code bytes} bytes with undefined content. */
   long reserve(long bytes) {
     if (memory == null || memory.size() < bytes) {
       close();

@@ -19,9 +19,7 @@ final class HostSet implements AlgorithmSet {
   /** More workers are not faster: memory bandwidth is the limit. */
   private static final int MAX_WORKERS = 8;
 
-  /**
-   * The most bytes of the rings of all ranks, which are of one host, unless slots get too small.
-   */
+  /** The most bytes of the rings of all ranks, which share a host, unless slots get too small. */
   private static final long BUDGET = 520 << 20;
 
   /** Messages of which a few fit into a core's second-level cache. */
@@ -105,7 +103,7 @@ final class HostSet implements AlgorithmSet {
     return pipes;
   }
 
-  /** Returns, by rank, whether the rank lives in this process. */
+  /** Returns, by rank, whether the rank is in this process. */
   private boolean[] sameProcess() {
     Bootstrap bootstrap = peers.communicator().bootstrap();
     boolean[] same = new boolean[peers.nRanks()];

@@ -36,8 +36,8 @@ final class PeerBuffers {
   }
 
   /**
-   * Begins a call, whose range begins so many bytes behind the buffers' beginning. In a direct call
-   * this sends this rank's descriptor to all peers.
+   * Begins a call, whose range starts {@code newFrom} bytes after the start of the buffers. In a
+   * direct call this sends this rank's descriptor to all peers.
    *
    * @return false if the communicator was aborted
    */
@@ -81,8 +81,8 @@ final class PeerBuffers {
   }
 
   /**
-   * Returns whether all ranks can access the buffers that a reduction needs. The same on every
-   * rank, because all have the same descriptors.
+   * Returns whether all ranks can access the buffers that a reduction needs. All ranks get the same
+   * answer, because all have the same descriptors.
    */
   boolean areAccessible() {
     return allHaveReferences() || allAreRegistered();
@@ -124,7 +124,7 @@ final class PeerBuffers {
     return true;
   }
 
-  /** Returns the address in a rank's input, so many bytes behind this worker's first. */
+  /** Returns the address in a rank's input, {@code at} bytes after this worker's first byte. */
   long input(int of, long at, long bytes) {
     BufferDescriptor their = descriptors[of];
     return of == rank

@@ -7,12 +7,12 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SpinWait;
 
 /**
- * Streams of bytes to all peers and from them at once, through pipes. The bytes come from ranges of
- * memory, and go to others; both ends of a stream know how many bytes it has. Used by one kernel
- * thread.
+ * Streams of bytes to all peers and from them at once, through pipes. The bytes are read from
+ * ranges of memory and written to others. Both ends of a stream know its number of bytes. Used by
+ * one kernel thread.
  */
 final class PeerStreams {
-  /** Names the ranges of memory of a stream, one behind the other. */
+  /** Names the ranges of memory of a stream, in their order. */
   interface Ranges {
     /**
      * Returns the next range, which may be empty.
@@ -141,7 +141,7 @@ final class PeerStreams {
       return false;
     }
     long slot = pipe.slotToTake() + SlotRing.PAYLOAD_OFFSET;
-    // A message has no more bytes than a slot, whatever its sender says.
+    // Limited to a slot, because the sender's length is not trusted.
     long bytes = Math.max(0, Math.min(pipe.payloadBytes(), pipe.wordToTake()));
     for (long done = 0; done < bytes && range.hasBytes(ranges, peer); ) {
       long to = range.address;

@@ -11,7 +11,7 @@ import java.util.function.IntPredicate;
 
 /**
  * The collectives that reduce, for one worker. Each element is reduced in rank order, by one rank
- * or by all alike, so that all ranks get the same bits.
+ * or by all in the same way, so that all ranks get the same bits.
  *
  * <ul>
  *   <li>One shot: each rank sends pieces of its input to the ranks that need them, and these reduce
@@ -23,8 +23,8 @@ import java.util.function.IntPredicate;
  *       chunk from the ranks' inputs into the ranks' outputs.
  * </ul>
  *
- * <p>All ranks wait in the same order: the rank that is furthest behind never waits for room,
- * because the others have taken all but a few of its messages.
+ * <p>All ranks wait in the same order: the slowest rank never waits for a free slot, because the
+ * others have taken all but a few of its messages.
  */
 final class Reductions {
   private static final long LARGEST_STAGED_PIECE = 16 << 10;
@@ -138,7 +138,7 @@ final class Reductions {
     return what.collective() == Collective.ALL_REDUCE || peer == what.root();
   }
 
-  /** Returns the rank so many places behind this one. */
+  /** Returns the rank at a cyclic distance after this one. */
   private int peer(int distance) {
     return (rank + distance) % nRanks;
   }

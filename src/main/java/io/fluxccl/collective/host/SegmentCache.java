@@ -7,10 +7,10 @@ import io.fluxccl.device.host.SegmentName;
 import io.fluxccl.device.host.SharedSegment;
 
 /**
- * What one worker remembers of segments that are not registered: its own that it used last in calls
- * with one peer, and the peer's that it has mapped. Both keep the latest {@value #CAPACITY}. A rank
- * offers a segment to a peer only at its second use, because mapping it costs more than the pipe
- * does once.
+ * One worker's cache of segments that are not registered: its own segments, as last used in calls
+ * with one peer, and the peer's segments that it has mapped. Both keep the latest {@value
+ * #CAPACITY}. A rank offers a segment to a peer only at its second use, because mapping it costs
+ * more than one transfer through the pipe.
  *
  * <p>Mapped segments stay mapped for the next call, until their owner has closed them and offers
  * another. Used by one thread at a time.
@@ -105,7 +105,7 @@ final class SegmentCache {
     try {
       return SharedSegment.open(reference.name());
     } catch (DeviceFailure e) {
-      // The peer may have died: then its death is what all ranks are told.
+      // If the peer has died, its death becomes the reason on all ranks.
       throw new TransportFailure(peer, "memory of rank " + peer + ": " + e.getMessage(), e);
     }
   }

@@ -36,7 +36,7 @@ final class SegmentReference {
     present = false;
   }
 
-  /** Refers to a place, so many bytes from the segment's beginning. */
+  /** Refers to the place {@code newOffset} bytes after the segment's start. */
   void set(SegmentName name, long newOffset) {
     present = true;
     pid = name.pid();
@@ -66,7 +66,7 @@ final class SegmentReference {
     offset = HostMemory.getLong(from + OFFSET_OFFSET);
   }
 
-  /** Returns whether so many bytes from the offset on lie within the segment. */
+  /** Returns whether {@code bytes} bytes from the offset on lie within the segment. */
   boolean holds(long bytes) {
     return offset >= 0 && offset <= size && bytes <= size - offset;
   }

@@ -11,13 +11,13 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.SharedSegment;
 
 /**
- * The state of one exchange with a peer: what goes there and what comes from it. Each direction
- * goes through the pipe or is copied directly: the first bytes by the sender, the rest by the
- * receiver, as far as each can map the other's buffer. Both ends decide that alike from the buffer
- * descriptors that a large exchange begins with. Steps never wait.
+ * The state of one exchange with a peer: the data sent to it and the data received from it. Each
+ * direction goes through the pipe or is copied directly: the first bytes by the sender, the rest by
+ * the receiver, as far as each can map the other's buffer. Both ends make the same decision, from
+ * the buffer descriptors that begin a large exchange. Steps never wait.
  */
 final class Transfer {
-  /** From so many bytes on, either way, ranks exchange buffer descriptors. */
+  /** The least bytes, in either direction, for which ranks exchange buffer descriptors. */
   static final long DESCRIPTOR_LIMIT = 8 << 10;
 
   private static final long SMALL_PIECE = 8 << 10;
@@ -41,7 +41,7 @@ final class Transfer {
   private long pieceToSend;
   private long pieceToReceive;
 
-  // Messages besides the pieces, in the order of the pipe: the descriptor, and the news that this
+  // Messages besides the pieces, in the order of the pipe: the descriptor, and the notice that this
   // side has copied all that it copies directly.
   private boolean descriptorToSend;
   private boolean descriptorToTake;
@@ -59,13 +59,13 @@ final class Transfer {
     return peer;
   }
 
-  /** Begins a worker's part of a call, one of so many workers. */
+  /** Begins this worker's part of a call that {@code workers} workers share. */
   void begin(HostCall newCall, int worker, int workers) {
     call = newCall;
     CollectiveCall what = newCall.call();
     long out = what.sendBytes(rank, peer);
     long in = what.receiveBytes(rank, peer);
-    // The peer expects and sends as much, or its messages are not taken.
+    // The peer must expect and send the same sizes, or its messages are not taken.
     BoundCall bound = newCall.bound();
     pipe.begin(bound.signature(out, in), bound.signature(in, out));
     int sendParts = Worker.workersFor(out, workers);
@@ -166,7 +166,9 @@ final class Transfer {
     return true;
   }
 
-  /** Copies this rank's share of what is copied directly; the rest goes through the pipe. */
+  /**
+   * Copies this rank's share of the bytes that are copied directly; the rest goes through the pipe.
+   */
   private void copyDirectly() {
     if (mine.isInPlace() || theirs.isInPlace()) {
       swap();

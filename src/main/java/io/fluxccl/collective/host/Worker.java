@@ -16,7 +16,7 @@ import io.fluxccl.device.host.SpinWait;
  * other. A launch may run a worker on another operating-system thread than the launch before.
  */
 final class Worker {
-  /** From so many bytes on the workers share a message. */
+  /** The least bytes of a message that several workers share. */
   private static final long SHARE_LIMIT = 128 << 10;
 
   private final int rank;

@@ -12,17 +12,17 @@ import io.fluxccl.device.host.SpinWait;
 import java.util.function.IntConsumer;
 
 /**
- * A pipe between ranks that map each other's memory, with a message's number, and the signature of
- * its call, beside its bytes: one cache line carries a small message.
+ * A pipe between ranks that map each other's memory. A message's number and the signature of its
+ * call are stored next to its bytes, so one cache line carries a small message.
  *
  * <p>Both ends agree on the sequence of messages, because both run the calls that involve the two
- * of them in the same order. A slot is written again only when its reader is known to have taken
- * the message before. A receiver reports how many messages it has taken in each message that it
- * sends, and after every half of the slots in a word of its own: a sender that waits for room may
- * be one that does not take the messages with the other reports.
+ * of them in the same order. A slot is written again only after its reader has reported that it
+ * took the message before. A receiver reports the number of messages that it has taken in each
+ * message that it sends. It also reports it in a word of its own after every half of the slots,
+ * because a sender that waits for a slot may not read those messages.
  */
 public final class MappedPipe implements Pipe {
-  /** A slot holds a number that is less by the number of slots, so 32 bits tell them apart. */
+  /** A slot's previous number is less by the number of slots, so 32 bits distinguish the two. */
   private static final long NUMBER_MASK = 0xffff_ffffL;
 
   private final int peer;
@@ -125,7 +125,7 @@ public final class MappedPipe implements Pipe {
     HostMemory.putLongRelease(slot + NUMBER_OFFSET, signature | sent & NUMBER_MASK);
   }
 
-  /** Returns whether there is a message to take, which is of this rank's call. */
+  /** Returns whether a message of this rank's call has arrived. */
   public boolean hasMessage() {
     // Pairs with the release in the peer's publish(): the slot's bytes are visible.
     long mark = HostMemory.getLongAcquire(slotToTake() + NUMBER_OFFSET);

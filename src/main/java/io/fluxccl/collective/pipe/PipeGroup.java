@@ -67,9 +67,9 @@ public final class PipeGroup {
   /**
    * Waits for a free slot to each of some ranks.
    *
-   * @param targets receives the slots' addresses, one behind the other
-   * @param to says which ranks, by place
-   * @return how many slots; -1 if the communicator was aborted
+   * @param targets receives the slots' addresses, without gaps
+   * @param to selects the ranks, by place
+   * @return the number of slots; -1 if the communicator was aborted
    */
   public int claim(long[] targets, IntPredicate to) {
     int claimed = 0;

@@ -22,10 +22,10 @@ public record SlotRing(int payloadBytes) {
   /** Slots of a ring, a power of two: a rank that is briefly late delays no other. */
   public static final int SLOTS = 16;
 
-  /** Where a slot's free header bytes begin. */
+  /** Offset of a slot's free header bytes. */
   public static final int HEADER_OFFSET = 24;
 
-  /** Where a slot's payload begins. */
+  /** Offset of a slot's payload. */
   public static final int PAYLOAD_OFFSET = CacheLines.LENGTH;
 
   static final int NUMBER_OFFSET = 0;

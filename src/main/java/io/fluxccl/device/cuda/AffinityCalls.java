@@ -3,7 +3,9 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.NativeLibrary;
 
-/** On which CPUs the calling thread may run; CPU n is bit n % 64 of word n / 64. */
+/**
+ * Gets and sets the CPUs on which the calling thread may run. CPU n is bit n % 64 of word n / 64.
+ */
 final class AffinityCalls {
   /** The size that the native side requires. */
   static final int MASK_WORDS = 128;

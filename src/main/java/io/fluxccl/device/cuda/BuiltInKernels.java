@@ -11,8 +11,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * FluxCCL's own kernels: the fat binary of the jar, or, where the build had no nvcc or the driver
- * is older than the binary, the sources of the jar compiled here.
+ * FluxCCL's own kernels: the fat binary in the jar. If the build had no nvcc, or the driver is
+ * older than the binary, the jar's sources are compiled at run time.
  */
 final class BuiltInKernels implements CudaModule.Images {
   static final Logger LOG = LoggerFactory.getLogger(CudaModule.class);

@@ -6,14 +6,16 @@ import jcuda.driver.CUstreamCaptureMode;
 import jcuda.driver.JCudaDriver;
 
 /**
- * While a thread of this process captures a stream in the driver's global mode, the driver refuses
- * calls of other threads that might disturb a capture, such as querying an event or freeing memory,
- * and spoils the capture. The library's threads touch no stream that is captured, so they opt out.
+ * Relaxes the driver's capture rules for the library's threads. While a thread captures a stream in
+ * the global mode, certain calls of other threads, such as an event query or freeing memory, fail
+ * and invalidate the capture. The library's threads use no captured stream, so they opt out.
  */
 final class CaptureMode {
   private CaptureMode() {}
 
-  /** Lets the calling thread, for its life, make such calls during other threads' captures. */
+  /**
+   * Permits such calls on the calling thread during other threads' captures, until the thread ends.
+   */
   static void relax() {
     int[] mode = {CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED};
     try {

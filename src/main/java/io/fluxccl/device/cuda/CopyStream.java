@@ -7,9 +7,9 @@ import jcuda.driver.JCudaDriver;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Runs copies that the caller waits for on a stream of their own, so that they wait for nothing
- * else: other streams may be running kernels that wait for the caller. Copies through page-locked
- * memory, one piece at a time; one caller at a time.
+ * Runs synchronous copies on their own stream, so that they wait for no other work. Other streams
+ * may run kernels that wait for the caller. Copies through page-locked memory, one piece at a time;
+ * one caller at a time.
  */
 final class CopyStream {
   private static final int STAGING_LENGTH = 1 << 20;
@@ -27,7 +27,7 @@ final class CopyStream {
     this.context = context;
   }
 
-  /** Copies the remaining bytes to device memory; returns when they are there. */
+  /** Copies the remaining bytes to device memory; returns when the copy is done. */
   synchronized void upload(long address, ByteBuffer bytes) {
     open();
     long to = address;
@@ -39,7 +39,7 @@ final class CopyStream {
     }
   }
 
-  /** Fills the buffer from device memory; returns when the bytes are there. */
+  /** Fills the buffer from device memory; returns when the copy is done. */
   synchronized void download(long address, ByteBuffer bytes) {
     open();
     long from = address;

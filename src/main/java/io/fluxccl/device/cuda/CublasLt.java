@@ -22,7 +22,7 @@ final class CublasLt {
   /**
    * Opens it.
    *
-   * @throws DeviceFailure if there is none, with what was tried
+   * @throws DeviceFailure if there is none; the message lists the candidates
    */
   static CublasLt find(CudaToolkit toolkit) {
     NativeLibrary.require("cuBLASLt");

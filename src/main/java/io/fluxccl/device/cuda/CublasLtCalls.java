@@ -14,7 +14,10 @@ final class CublasLtCalls {
 
   private CublasLtCalls() {}
 
-  /** Opens it for good; throws UnsatisfiedLinkError with the loader's words. */
+  /**
+   * Opens the library until the process ends; throws UnsatisfiedLinkError with the loader's
+   * message.
+   */
   static native long open(byte[] path);
 
   /** Its version: 130100 is 13.1.0. */

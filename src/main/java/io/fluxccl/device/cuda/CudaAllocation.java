@@ -14,11 +14,11 @@ import java.util.function.IntSupplier;
 import jcuda.driver.CUresult;
 
 /**
- * Memory of a GPU that was allocated as one, by this process. Buffers are parts of it.
+ * One allocation of GPU memory that this process made. Buffers are parts of it.
  *
- * <p>Counts its users: made with one, freed with the last, on a thread of the library because the
- * driver may wait for running kernels. A release while kernels may still use it belongs in {@link
- * CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
+ * <p>Counts its users. It starts with one user. After the last user has released it, a thread of
+ * the library frees it, because the driver may wait for running kernels. If kernels may still use
+ * it, release it through {@link CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
  */
 public abstract class CudaAllocation extends UseCount {
   private static final Duration UNTIL_FREED = Duration.ofSeconds(1);
@@ -34,9 +34,10 @@ public abstract class CudaAllocation extends UseCount {
   private CudaMemoryName name; // guarded by this
 
   /**
-   * Which allocation: unlike an address, never used again, and of no use to its holder.
+   * Identifies an allocation. Unlike an address it is never reused, and it gives no access to the
+   * memory.
    *
-   * @param process a number that each process draws by lot
+   * @param process a random number of the process
    * @param number counts the allocations of that process
    */
   public record Id(long process, long number) {
@@ -87,7 +88,7 @@ public abstract class CudaAllocation extends UseCount {
     return List.copyOf(OWNED.values());
   }
 
-  /** Returns which one it is. */
+  /** Returns the identity of this allocation. */
   public Id id() {
     return id;
   }
@@ -108,7 +109,7 @@ public abstract class CudaAllocation extends UseCount {
   }
 
   /**
-   * Returns how other processes map it. The caller is a user.
+   * Returns the name by which other processes map it. The caller is a user.
    *
    * @throws io.fluxccl.DeviceFailure if the driver can't share it
    */
@@ -137,7 +138,10 @@ public abstract class CudaAllocation extends UseCount {
     return Optional.of(new DmaBuf(descriptor[0], offset, DescriptorCalls::close));
   }
 
-  /** Lets other processes map it; called once, under this object's lock, the context current. */
+  /**
+   * Makes it mappable by other processes. Called once, with this object's lock held and the context
+   * current.
+   */
   abstract CudaMemoryName share();
 
   /** Returns why other processes can't map it, or empty. The caller is a user. */
@@ -158,10 +162,10 @@ public abstract class CudaAllocation extends UseCount {
   }
 
   /**
-   * Allocates, and once more if that failed for want of memory that may be there now: what was
-   * released before is freed a little later.
+   * Allocates. If the GPU has no memory left, waits until the reaper has freed the memory released
+   * earlier, and tries once more.
    *
-   * @param call of the driver; gives its result
+   * @param call calls the driver and returns its result
    * @param description of the call, for the failure
    */
   static void allocate(PrimaryContext context, IntSupplier call, String description) {
@@ -177,7 +181,7 @@ public abstract class CudaAllocation extends UseCount {
     return true;
   }
 
-  /** Gives the memory back; called once, on the reaper's thread, with the context current. */
+  /** Frees the memory. Called once, on the reaper's thread, with the context current. */
   abstract void free();
 
   @Override

@@ -9,15 +9,15 @@ import java.util.Optional;
 /**
  * A part of a {@link CudaAllocation}. Thread-safe.
  *
- * <p>Closing it releases the allocation once the work that was enqueued before is done, without
- * waiting for it. A user beyond that, such as a registration, retains the {@link #allocation()}.
- * {@link #upload} and {@link #download} wait for the copy and for nothing else.
+ * <p>Closing it releases the allocation after the work enqueued so far is done, without waiting for
+ * it. Other users, such as a registration, retain the {@link #allocation()}. {@link #upload} and
+ * {@link #download} wait only for the copy.
  *
- * <p>Memory of another owner ({@link CudaDevice#wrap(long, long)}) is the owner's to free, once no
- * rank uses it any more:
+ * <p>The owner of wrapped memory ({@link CudaDevice#wrap(long, long)}) frees it after all ranks
+ * have stopped using it:
  *
  * <pre>{@code
- * // BAD: peers may still map it, and write to what lies there next
+ * // BAD: peers may still map it, and write to a later allocation at its address
  * registration.close();
  * cuMemFree(pointer);
  *
@@ -29,7 +29,7 @@ import java.util.Optional;
  * }</pre>
  */
 public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
-  /** Takes over one user of the allocation. */
+  /** Takes over one use of the allocation. */
   CudaBuffer(CudaDevice device, CudaAllocation allocation, long allocationOffset, long size) {
     super(device, allocation, allocationOffset, size);
   }
@@ -48,7 +48,7 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
     return memory();
   }
 
-  /** Returns where in {@link #allocation()} it begins, in bytes. */
+  /** Returns its offset in {@link #allocation()}, in bytes. */
   public long allocationOffset() {
     return memoryOffset();
   }

@@ -9,15 +9,15 @@ import java.util.Objects;
 import java.util.stream.Stream;
 
 /**
- * How CUDA source is compiled: C++17, for the GPU at hand, with FluxCCL's headers on the include
- * path. Immutable.
+ * Options for compiling CUDA source: C++17, for the GPU in use, with FluxCCL's headers on the
+ * include path. Immutable.
  *
- * @param compiler which one
+ * @param compiler the compiler to use
  * @param options more options for it, as on its command line, one a string; {@code -arch=sm_90a}
  *     takes the place of the architecture that would be chosen
- * @param includePaths folders of more headers; a change in them is noticed, unless the header is
- *     included by way of a macro
- * @param timeout how long nvcc may take
+ * @param includePaths folders of more headers; a changed header causes a new compilation, unless a
+ *     macro names the header
+ * @param timeout the time limit for nvcc
  */
 public record CudaCompileOptions(
     Compiler compiler, List<String> options, List<Path> includePaths, Duration timeout) {
@@ -27,7 +27,7 @@ public record CudaCompileOptions(
 
   /** The compilers. */
   public enum Compiler {
-    /** NVRTC when it is there, otherwise nvcc. */
+    /** NVRTC if it is available, otherwise nvcc. */
     AUTO,
     /** The compiler that is a library: fast, and needs no C++ compiler. */
     NVRTC,
@@ -55,13 +55,13 @@ public record CudaCompileOptions(
     return new CudaCompileOptions(value, options, includePaths, timeout);
   }
 
-  /** Returns these options with this option behind the others. */
+  /** Returns these options with this option appended. */
   public CudaCompileOptions withOption(String option) {
     List<String> more = Stream.concat(options.stream(), Stream.of(option)).toList();
     return new CudaCompileOptions(compiler, more, includePaths, timeout);
   }
 
-  /** Returns these options with this folder of headers behind the others. */
+  /** Returns these options with this folder of headers appended. */
   public CudaCompileOptions withIncludePath(Path folder) {
     List<Path> more = Stream.concat(includePaths.stream(), Stream.of(folder)).toList();
     return new CudaCompileOptions(compiler, options, more, timeout);

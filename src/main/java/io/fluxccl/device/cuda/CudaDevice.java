@@ -22,12 +22,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A GPU. A process may have several objects for the same one, one for each rank on it: they share
- * the GPU's primary context and what is mapped into it, and nothing else. Any thread may use it;
- * each call makes the context current on its thread, and leaves it so.
+ * A GPU. A process may have several objects for the same GPU, one for each rank on it. They share
+ * only the GPU's primary context and its mappings. Any thread may use it; each call makes the
+ * context current on its thread and leaves it current.
  *
- * <p>After {@link #close()}, buffers stay usable until they are closed, and the context goes with
- * the last of them.
+ * <p>After {@link #close()}, buffers stay usable until they are closed, and the context is released
+ * with the last of them.
  */
 public final class CudaDevice implements Device {
   private static final Logger LOG = LoggerFactory.getLogger(CudaDevice.class);
@@ -51,7 +51,7 @@ public final class CudaDevice implements Device {
           () -> PinnedBlock.allocate(context(), PINNED_BLOCK_LENGTH),
           block -> false);
 
-  /** Streams that have work or may get some; one that was closed stays until its work is done. */
+  /** All open streams, and closed streams whose work is not done yet. */
   private final List<LiveCudaStream> streams = new CopyOnWriteArrayList<>();
 
   private final PeerAccess peers;
@@ -64,7 +64,7 @@ public final class CudaDevice implements Device {
     this.peers = new PeerAccess(context);
     this.agent = new CompletionAgent("gpu" + context.ordinal, CaptureMode::relax);
     this.lifecycle = new Lifecycle("GPU " + context.ordinal);
-    // Closed behind the streams and graphs that are opened later.
+    // The lifecycle closes these after the streams and graphs that are opened later.
     for (AutoCloseable part :
         List.<AutoCloseable>of(
             context::release, peers::close, pinnedArena::close, arena::close, agent)) {
@@ -106,7 +106,10 @@ public final class CudaDevice implements Device {
     }
   }
 
-  /** Allocates early: later the driver may wait for running kernels, and they for this caller. */
+  /**
+   * Allocates before any kernel runs. Later, the driver could wait for running kernels while these
+   * wait for this caller.
+   */
   private void prepare() {
     CudaModule.builtIn().prepareIfPossible(this);
     context.copyStream.open();
@@ -131,7 +134,9 @@ public final class CudaDevice implements Device {
     return properties.description() + ", " + pciBusId();
   }
 
-  /** Returns where the GPU is, as the operating system writes it: {@code 0000:3b:00.0}. */
+  /**
+   * Returns the PCI address of the GPU, as the operating system writes it: {@code 0000:3b:00.0}.
+   */
   public String pciBusId() {
     return context.pciBusId;
   }
@@ -167,8 +172,8 @@ public final class CudaDevice implements Device {
   }
 
   /**
-   * Makes the GPU's context current on the calling thread, and keeps the thread on the processors
-   * near the GPU where that is known and possible: for threads that serve this GPU only.
+   * Makes the GPU's context current on the calling thread and, if possible, binds the thread to the
+   * processors near the GPU. For threads that serve only this GPU.
    */
   @Override
   public void bindThread() {
@@ -181,8 +186,8 @@ public final class CudaDevice implements Device {
   /**
    * {@inheritDoc}
    *
-   * <p>Aligned to 128 bytes. What is smaller than 1 MiB shares an allocation of 2 MiB; what is
-   * larger has one of its own, in whole multiples of 2 MiB. Waits for no stream.
+   * <p>Aligned to 128 bytes. Buffers below 1 MiB share an allocation of 2 MiB. Larger buffers have
+   * an allocation of their own, in whole multiples of 2 MiB. Waits for no stream.
    */
   @Override
   public CudaBuffer allocate(long size) {
@@ -198,13 +203,14 @@ public final class CudaDevice implements Device {
   }
 
   /**
-   * Returns memory of this GPU that something else allocated ({@code cudaMalloc}, {@code
+   * Returns memory of this GPU that other code allocated ({@code cudaMalloc}, {@code
    * cuMemAllocAsync}, {@code cuMemMap}) as a buffer, which frees nothing. Keep it allocated until
    * the buffer and its registrations on all ranks are closed and the work that uses it is done.
    *
    * @param address of its first byte, anywhere in an allocation
    * @param bytes 1 or more, within the allocation; of VMM memory within adjacent ones
-   * @return the buffer; the caller closes it. {@link CudaBuffer#unshareableBecause} may have a say
+   * @return the buffer; the caller closes it. {@link CudaBuffer#unshareableBecause} returns the
+   *     reason if peers cannot map it
    * @throws InvalidUsage if that is not memory of this GPU's primary context, or goes beyond it
    */
   public CudaBuffer wrap(long address, long bytes) {
@@ -258,7 +264,8 @@ public final class CudaDevice implements Device {
   /**
    * {@inheritDoc}
    *
-   * <p>Of the highest priority. Only for what waits for no kernel: copies and stores.
+   * <p>The stream has the highest priority. Enqueue only work that waits for no kernel: copies and
+   * stores.
    */
   @Override
   public CudaStream createPreferredStream(String name) {
@@ -302,8 +309,8 @@ public final class CudaDevice implements Device {
   /**
    * {@inheritDoc}
    *
-   * <p>What {@code work} enqueues through the driver, on a recording stream's {@link
-   * CudaStream#handle()}, is recorded too, as far as the driver captures it. Waits for no work.
+   * <p>Also records the driver calls of {@code work} on a recording stream's {@link
+   * CudaStream#handle()}, if the driver captures them. Waits for no work.
    */
   @Override
   public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
@@ -324,13 +331,14 @@ public final class CudaDevice implements Device {
   }
 
   /**
-   * Maps memory that a process of this host sent the name of, for kernels of this device. Opened
-   * once however often it is asked for; memory of this process is looked up and not mapped.
+   * Maps memory whose name another process of this host sent, for kernels of this device. Maps each
+   * allocation once and shares the mapping between callers. Memory of this process is looked up and
+   * not mapped.
    *
-   * @param name what the owner sent
+   * @param name the name that the owner sent
    * @return the mapping, with one more user
    * @throws InvalidUsage if it is on a GPU that this one can't reach
-   * @throws io.fluxccl.DeviceFailure if the owner is gone, or the driver refuses
+   * @throws io.fluxccl.DeviceFailure if the owner has ended, or the driver refuses
    */
   public CudaMapping map(CudaMemoryName name) {
     lifecycle.checkOpen();
@@ -341,7 +349,7 @@ public final class CudaDevice implements Device {
    * Returns whether kernels of this GPU can reach another one's memory.
    *
    * @param otherIndex number of a GPU of this process
-   * @return whether the driver says so; true for itself
+   * @return the driver's answer; true for the same GPU
    */
   public boolean canAccessPeer(int otherIndex) {
     return CudaDriver.canReach(index(), otherIndex);
@@ -358,14 +366,14 @@ public final class CudaDevice implements Device {
     peers.enable(otherIndex);
   }
 
-  /** Returns whether kernels of this GPU may be given addresses of another one's plain memory. */
+  /** Returns whether kernels of this GPU can use addresses of another GPU's plain memory. */
   boolean reaches(int otherIndex) {
     return peers.isEnabled(otherIndex);
   }
 
   /**
-   * Refuses memory of a GPU that this one can't reach. One that this process does not see may be
-   * reachable all the same; then the driver decides.
+   * Refuses memory of a GPU that this one can't reach. Accepts a GPU that this process does not
+   * see, because it may be reachable; the driver decides later.
    *
    * @param otherPciBusId which GPU, as {@link #pciBusId()} writes it; may be this one
    * @throws InvalidUsage if there is no peer access between them
@@ -374,7 +382,7 @@ public final class CudaDevice implements Device {
     peers.requireReachable(otherPciBusId);
   }
 
-  /** Refuses a launch that can't be. */
+  /** Refuses a launch that exceeds the limits of the GPU. */
   void checkLaunch(Kernel kernel, int gridDim, int blockDim, int sharedBytes) {
     properties.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
   }
@@ -383,7 +391,7 @@ public final class CudaDevice implements Device {
     return context;
   }
 
-  /** Forgets a stream or a graph that was closed. */
+  /** Removes a closed stream or graph from the device's lists. */
   void remove(AutoCloseable closed) {
     streams.remove(closed);
     lifecycle.disown(closed);

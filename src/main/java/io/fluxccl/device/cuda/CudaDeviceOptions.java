@@ -6,7 +6,7 @@ import io.fluxccl.InvalidUsage;
 /**
  * Settings of a {@link CudaDevice}. Immutable.
  *
- * @param memory how its memory is allocated
+ * @param memory the kind of its allocations
  */
 public record CudaDeviceOptions(CudaMemoryKind memory) {
   /** Plain memory. */

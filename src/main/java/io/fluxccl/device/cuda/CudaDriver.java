@@ -16,7 +16,7 @@ import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 import org.slf4j.LoggerFactory;
 
-/** Tells whether there is a CUDA driver, and how many GPUs this process sees. Checked once. */
+/** Reports whether there is a CUDA driver, and how many GPUs this process sees. Checked once. */
 public final class CudaDriver {
   private static final String CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS";
   private static final int ENOUGH_CONNECTIONS = 8;
@@ -28,10 +28,11 @@ public final class CudaDriver {
     int count = 0;
     String unavailable = null;
     try {
-      // Loading a kernel at its first launch may wait for one that runs and waits for that launch.
+      // Loading a kernel at its first launch could deadlock: the driver waits for a running kernel,
+      // which waits for that launch.
       NativeLibrary.setEnvironmentDefault("CUDA_MODULE_LOADING", "EAGER");
-      // Streams that share one of the GPU's queues wait for each other's work: the usual 8 are soon
-      // in use.
+      // Streams that share one of the GPU's queues wait for each other's work. The default of 8
+      // queues is not enough.
       NativeLibrary.setEnvironmentDefault(CONNECTIONS, "32");
       warningAbout(System.getenv(CONNECTIONS))
           .ifPresent(LoggerFactory.getLogger(CudaDriver.class)::warn);
@@ -63,12 +64,12 @@ public final class CudaDriver {
   private CudaDriver() {}
 
   /**
-   * Loads JCuda's native library. JCuda itself unpacks it to a fixed name in {@code java.io.tmpdir}
-   * and takes what lies there already: two processes that start together may load half a file, and
-   * any user who may write there decides what is loaded. It reads that property at that moment, so
-   * for that moment it is a new directory of our own.
+   * Loads JCuda's native library. JCuda unpacks it to a fixed name in {@code java.io.tmpdir} and
+   * loads a file that exists there already. Two processes that start together may load half a file,
+   * and every user with write access can replace the library. JCuda reads the property at that
+   * moment. This method therefore sets it to a new private directory for the duration of the call.
    *
-   * @throws LinkageError if it, or the driver behind it, is not there
+   * @throws LinkageError if the library, or the driver library that it loads, is missing
    */
   private static void loadJCuda() {
     try (TemporaryFolder folder = TemporaryFolder.create("fluxccl-jcuda")) {
@@ -86,7 +87,7 @@ public final class CudaDriver {
   }
 
   /**
-   * Returns the number behind a handle of JCuda's, as C calls take it.
+   * Returns the native value of a JCuda handle, as C functions take it.
    *
    * @param handle a stream, context, module and so on
    */
@@ -100,8 +101,8 @@ public final class CudaDriver {
   }
 
   /**
-   * Returns where a GPU is, as the operating system writes it: {@code 0000:3b:00.0}. Looked up
-   * without opening it.
+   * Returns the PCI address of a GPU, as the operating system writes it: {@code 0000:3b:00.0}. Does
+   * not open the GPU.
    *
    * @param index from 0
    * @return its PCI bus id
@@ -122,8 +123,8 @@ public final class CudaDriver {
   }
 
   /**
-   * Returns whether kernels of one GPU can reach memory of another; true for the same. Looked up
-   * without opening them.
+   * Returns whether kernels of one GPU can reach memory of another; true for the same GPU. Does not
+   * open the GPUs.
    */
   static boolean canReach(int from, int to) {
     if (from == to) {
@@ -138,7 +139,7 @@ public final class CudaDriver {
   }
 
   /**
-   * Returns how kernels of one GPU reach memory of another. Looked up without opening them.
+   * Returns the link by which kernels of one GPU reach memory of another. Does not open the GPUs.
    *
    * @param from the index of a GPU
    * @param to the index of another GPU
@@ -163,7 +164,7 @@ public final class CudaDriver {
   }
 
   /**
-   * Returns what to say of a number of hardware queues that this process was started with.
+   * Returns a warning if the environment sets too few hardware queues.
    *
    * @param connections the environment's value, or null
    */
@@ -173,12 +174,12 @@ public final class CudaDriver {
     }
     return Optional.of(
         Text.of(
-            "%s=%s: so few streams of a GPU can have work beside each other; a kernel that waits"
+            "%s=%s: only that many streams of a GPU can run independently; a kernel that waits"
                 + " for one of another stream may wait for ever. Unset it, or set 32",
             CONNECTIONS, connections));
   }
 
-  /** Returns why there is none, or empty. */
+  /** Returns the reason why CUDA is unavailable, or empty. */
   public static Optional<String> unavailableBecause() {
     return Optional.ofNullable(UNAVAILABLE);
   }

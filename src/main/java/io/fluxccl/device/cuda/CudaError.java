@@ -10,7 +10,7 @@ import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
-/** What the driver's result codes mean, as {@link DeviceFailure}. */
+/** Converts the driver's result codes to {@link DeviceFailure}s. */
 final class CudaError {
   private static final String NOT_READY = CUresult.stringFor(CUresult.CUDA_ERROR_NOT_READY);
 
@@ -31,11 +31,11 @@ final class CudaError {
   private CudaError() {}
 
   /**
-   * Throws unless a call succeeded. For calls that are rare enough for building the text each time;
-   * others compare the result themselves.
+   * Throws unless a call succeeded. For rare calls only, because the caller builds the text each
+   * time. Frequent calls compare the result themselves.
    *
-   * @param result what the driver gave
-   * @param gpu on which
+   * @param result the driver's result
+   * @param gpu the driver's number of the GPU
    * @param call for the message, for example {@code cuMemAlloc(4096)}
    */
   static void check(int result, int gpu, String call) {
@@ -60,9 +60,9 @@ final class CudaError {
   }
 
   /**
-   * Returns the result code that became an exception, because the application let JCuda throw
-   * ({@code JCudaDriver.setExceptionsEnabled}), for which there is one switch in a process. JCuda
-   * keeps its name only.
+   * Returns the result code of an exception of JCuda, which keeps only the code's name. JCuda
+   * throws if the application has called {@code JCudaDriver.setExceptionsEnabled}, which affects
+   * the whole process.
    */
   static int statusOf(CudaException thrown) {
     if (NOT_READY.equals(thrown.getMessage())) {
@@ -77,8 +77,8 @@ final class CudaError {
   }
 
   /**
-   * Returns whether the GPU's context is beyond use: a kernel went wrong, and every later call of
-   * this process on that GPU answers the same.
+   * Returns whether the GPU's context is unusable: a kernel failed, and every later call of this
+   * process on that GPU returns the same result.
    */
   static boolean isSticky(int result) {
     return STICKY.contains(result);
@@ -87,11 +87,11 @@ final class CudaError {
   private static String advice(int result) {
     if (isSticky(result)) {
       return "; an earlier kernel of this process failed, and nothing more will run on this GPU"
-          + " until the process is started anew; compute-sanitizer finds the kernel";
+          + " until the process is restarted; run compute-sanitizer to find the kernel";
     }
     return switch (result) {
       case CUresult.CUDA_ERROR_OUT_OF_MEMORY ->
-          "; close buffers, or see with nvidia-smi who else has the memory";
+          "; close buffers, or find other users of the memory with nvidia-smi";
       case CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES ->
           "; launch fewer threads a block, or compile with __launch_bounds__";
       case CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU -> "; compile for this GPU, or give PTX or source";
@@ -105,9 +105,9 @@ final class CudaError {
   }
 
   /**
-   * Returns whether the work before an event is done, as the driver says. Usually that is {@link
-   * CUresult#CUDA_ERROR_NOT_READY}, which is no error even where the application lets JCuda throw.
-   * The caller has made the context current.
+   * Returns the driver's result for an event. While its work runs, that is {@link
+   * CUresult#CUDA_ERROR_NOT_READY}, which this method also returns if the application lets JCuda
+   * throw. The caller has made the context current.
    */
   static int query(CUevent event) {
     try {
@@ -117,7 +117,7 @@ final class CudaError {
     }
   }
 
-  /** Returns whether the work of a stream is done; otherwise like {@link #query(CUevent)}. */
+  /** Returns the driver's result for a stream, like {@link #query(CUevent)}. */
   static int query(CUstream stream) {
     try {
       return JCudaDriver.cuStreamQuery(stream);

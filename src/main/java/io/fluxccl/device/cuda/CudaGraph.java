@@ -10,8 +10,9 @@ import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A graph on one GPU, ready to launch. Closing it takes effect behind the work enqueued on the
- * device's streams. The driver lets one thread at a time use it, and runs one launch at a time.
+ * A graph on one GPU, ready to launch. After a close, it is destroyed once the work enqueued on the
+ * device's streams is done. The driver allows one thread at a time to use it, and runs one launch
+ * at a time.
  */
 final class CudaGraph implements DeviceGraph {
   private final CudaDevice device;
@@ -24,7 +25,7 @@ final class CudaGraph implements DeviceGraph {
   /**
    * Takes over the recording's buffers and one user of the context.
    *
-   * @param uploaded recorded behind the upload
+   * @param uploaded event that was recorded after the upload
    */
   CudaGraph(CudaRecording recording, CUgraphExec handle, StreamEvent uploaded) {
     this.device = recording.device;
@@ -45,7 +46,7 @@ final class CudaGraph implements DeviceGraph {
     return device;
   }
 
-  /** Enqueues a launch; the context is current. Gives what the driver says. */
+  /** Enqueues a launch and returns the driver's result. The context is current. */
   synchronized int launchOn(CUstream stream) {
     lifecycle.checkOpen();
     if (!isUploaded) {
@@ -60,7 +61,7 @@ final class CudaGraph implements DeviceGraph {
 
   @Override
   public void close() {
-    synchronized (this) { // behind a launch that has checked that it is open
+    synchronized (this) { // waits for a launch that has passed checkOpen()
       if (!lifecycle.beginClose()) {
         return;
       }

@@ -9,8 +9,8 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /**
  * A kernel of a {@link CudaModule}. Immutable; any GPU, any thread. The first launch on a GPU loads
- * the module there, and compiles it if need be; {@link #prepare} does so beforehand, which is
- * needed where another kernel may be running that waits for this one: loading can wait for it.
+ * the module there, and compiles it if necessary. Loading can wait for running kernels. If one of
+ * them may wait for this kernel, call {@link #prepare} before.
  */
 public final class CudaKernel implements Kernel {
   private static final int LEAST_CAPABILITY_TO_OVERLAP = 90;
@@ -23,7 +23,7 @@ public final class CudaKernel implements Kernel {
   private final int sharedBytes;
   private final boolean overlaps;
 
-  /** By GPU: the launch after the first finds the function without a search. */
+  /** The functions by GPU: later launches need no lookup. */
   private final AtomicReferenceArray<LoadedModule.Function> loaded;
 
   /** The result of {@link #overlapping}. */
@@ -57,16 +57,15 @@ public final class CudaKernel implements Kernel {
     return name;
   }
 
-  /** Returns the module it is of. */
+  /** Returns the module that contains it. */
   public CudaModule module() {
     return module;
   }
 
   /**
-   * Returns the same kernel with dynamic shared memory at every launch that doesn't name an amount
-   * itself.
+   * Returns the same kernel with dynamic shared memory at every launch that specifies no amount.
    *
-   * @param bytes for each block; more than 48 KiB, too, up to what the GPU has
+   * @param bytes for each block, up to the limit of the GPU; may exceed 48 KiB
    * @return the kernel; launches fail on a GPU that has less
    * @throws InvalidUsage if it is negative
    */
@@ -79,14 +78,14 @@ public final class CudaKernel implements Kernel {
   }
 
   /**
-   * Returns the same kernel, whose blocks may be put onto the GPU before the launch in front of it
-   * has ended, if that is one of these too: programmatic dependent launch, which saves most of the
-   * gap between two short kernels. Elsewhere (before compute capability 9.0 or CUDA 12.3, without
-   * the native library, or behind anything else) it is launched as always.
+   * Returns the same kernel with programmatic dependent launch, which saves most of the gap between
+   * two short kernels. Its blocks may start before the previous launch has ended, if that kernel
+   * overlaps, too. It is launched normally after any other work, before compute capability 9.0 or
+   * CUDA 12.3, and without the native library.
    *
    * <p>The kernel has to call {@code awaitLaunchBefore()} before it touches memory, then {@code
-   * letNextLaunchBegin()} ({@code fluxccl/ptx.cuh}). Blocks that wait take room: twice as many must
-   * fit on the GPU beside what else has to run there meanwhile.
+   * letNextLaunchBegin()} ({@code fluxccl/ptx.cuh}). Waiting blocks occupy the GPU: the blocks of
+   * both launches must fit there, in addition to all other kernels that must run meanwhile.
    */
   public CudaKernel overlapping() {
     return overlapping;
@@ -107,9 +106,9 @@ public final class CudaKernel implements Kernel {
   }
 
   /**
-   * Loads it on a GPU, with the whole module, so that a launch there waits for nothing.
+   * Loads the whole module on a GPU, so that a launch there waits for nothing.
    *
-   * @param device where
+   * @param device the GPU
    * @return this kernel
    * @throws InvalidUsage if the source is wrong (with the compiler's words), there is no such
    *     kernel, or the image is not for this GPU
@@ -120,14 +119,14 @@ public final class CudaKernel implements Kernel {
     return this;
   }
 
-  /** Returns the dynamic shared memory of a block where the launch doesn't say. */
+  /** Returns the default dynamic shared memory of a block, in bytes. */
   int sharedBytes() {
     return sharedBytes;
   }
 
   /**
-   * Returns the function as loaded on a device; loaded by this call if it was not, then with
-   * everything of its module, because loading later may wait for kernels that run.
+   * Returns the function as loaded on a device. If it is not loaded yet, loads its whole module,
+   * because loading later may wait for running kernels.
    */
   LoadedModule.Function loadedOn(CudaDevice device) {
     LoadedModule.Function function = loaded.getAcquire(device.index());

@@ -4,11 +4,12 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.concurrent.UseCount;
 
 /**
- * Memory of a GPU as kernels of one device of this process reach it: another process's, mapped, or
- * this process's own. The whole allocation, however small the part that is wanted.
+ * A mapping of GPU memory for kernels of one device of this process. The memory belongs to this
+ * process or to another one. The mapping covers the whole allocation, even if only a part is used.
  *
- * <p>Counts its users: made with one, unmapped with the last, on a thread of the library. A release
- * while kernels may still use it belongs in {@link CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
+ * <p>Counts its users. It starts with one user. After the last user has released it, a thread of
+ * the library unmaps it. If kernels may still use it, release it through {@link
+ * CudaDevice#whenEnqueuedWorkIsDone}. Thread-safe.
  */
 public final class CudaMapping extends UseCount {
   private final PrimaryContext context;
@@ -17,10 +18,10 @@ public final class CudaMapping extends UseCount {
   private final Runnable unmap;
 
   /**
-   * With one user.
+   * Creates a mapping with one user.
    *
-   * @param context whose kernels reach it
-   * @param name what is mapped
+   * @param context the context whose kernels use it
+   * @param name the mapped memory
    * @param address of its first byte
    * @param unmap called once, on the reaper's thread, with the context current
    */

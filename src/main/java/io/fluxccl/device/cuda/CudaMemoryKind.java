@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
-/** How memory of a GPU is allocated, which decides how other processes map it. */
+/** The way in which GPU memory is allocated, which determines how other processes map it. */
 public enum CudaMemoryKind {
   /** {@code cuMemAlloc}, shared by legacy IPC handles. Needs nothing else. */
   PLAIN,
@@ -12,8 +12,8 @@ public enum CudaMemoryKind {
   VMM,
   /**
    * A memory pool that its owner made shareable ({@code cuMemPoolCreate} with POSIX file
-   * descriptors). Only memory that is {@linkplain CudaDevice#wrap wrapped} is of this kind. Needs
-   * FluxCCL's native library.
+   * descriptors). Only {@linkplain CudaDevice#wrap wrapped} memory has this kind. Needs FluxCCL's
+   * native library.
    */
   POOL
 }

@@ -18,19 +18,19 @@ import java.util.regex.Pattern;
  *   int64 owner's process   int64 number within it   int64 size   string PCI bus id of the GPU
  *   plain: 64 bytes, the driver's IPC handle
  *   VMM:   string the owner's abstract Unix socket, without its leading zero
- *          uint16 pieces, all of one size, one behind the other
+ *          uint16 pieces, contiguous and all of one size
  *          16 bytes, the token by which the owner knows the first; DescriptorServer.tokenOf
  *   pool:  string the socket   16 bytes, the token of the pool   64 bytes, where in the pool
  * </pre>
  *
- * @param kind how it was allocated
- * @param id which allocation of which process
+ * @param kind the way in which it was allocated
+ * @param id identifies the process and its allocation
  * @param size its length in bytes
  * @param pciBusId the GPU it is on, as the operating system writes it: {@code 0000:3b:00.0}
  * @param socket the owner's abstract socket, without the leading zero; empty for plain memory
- * @param secret what opens the memory: the driver's IPC handle, or the token that the owner's
- *     socket expects, with a pool's memory behind it what the driver calls its export data
- * @param pieces of how many handles of the driver it consists, of equal size; 1 but for VMM memory
+ * @param secret opens the memory: the driver's IPC handle, or the token that the owner's socket
+ *     expects; for a pool, the token followed by the driver's export data
+ * @param pieces number of driver handles of equal size that it consists of; 1 except for VMM memory
  */
 public record CudaMemoryName(
     CudaMemoryKind kind,
@@ -60,7 +60,7 @@ public record CudaMemoryName(
   private static final Pattern SOCKET = Pattern.compile("[!-~]{1," + MAX_SOCKET_LENGTH + "}");
   private static final CudaMemoryKind[] KINDS = CudaMemoryKind.values();
 
-  /** Refuses what can name no memory. */
+  /** Refuses values that cannot name memory. */
   public CudaMemoryName {
     check(size > 0, "size", size);
     check(PCI_BUS_ID.matcher(pciBusId).matches(), "PCI bus id", pciBusId);
@@ -116,11 +116,11 @@ public record CudaMemoryName(
   }
 
   /**
-   * Reads a name, trusting nothing.
+   * Reads a name and validates every field.
    *
-   * @param bytes what arrived
+   * @param bytes the received bytes
    * @return the name
-   * @throws InvalidUsage if the bytes are no name; the message says which field is wrong
+   * @throws InvalidUsage if the bytes are no name; the message names the invalid field
    */
   public static CudaMemoryName decode(byte[] bytes) {
     check(bytes.length <= MAX_ENCODED_LENGTH, "length", bytes.length);
@@ -157,7 +157,7 @@ public record CudaMemoryName(
     return id.hashCode();
   }
 
-  /** Without what opens the memory. */
+  /** Omits the secret. */
   @Override
   public String toString() {
     return Text.of(

@@ -13,8 +13,8 @@ import jcuda.driver.JCudaDriver;
 
 /**
  * Kernels that are compiled and loaded together: FluxCCL's own, or a user's from source, PTX or a
- * cubin. Nothing happens before it is used on a GPU; then all of it is loaded there, once for each
- * GPU. Thread-safe; {@link #prepare} and the first launch block while they compile and load.
+ * cubin. The first use on a GPU loads the whole module there, once for each GPU. Thread-safe;
+ * {@link #prepare} and the first launch block while they compile and load.
  */
 public final class CudaModule implements AutoCloseable {
   private final String name;
@@ -27,14 +27,14 @@ public final class CudaModule implements AutoCloseable {
   private final ConcurrentHashMap<PrimaryContext, LoadedModule> loaded = new ConcurrentHashMap<>();
   private volatile boolean closed;
 
-  /** Where an image for a GPU comes from. */
+  /** Makes the images that are loaded on GPUs. */
   interface Images {
     /** Returns the image for GPUs of that compute capability; may take seconds. */
     KernelImage make(int capability);
 
     /**
-     * Returns what to try when the driver refuses that image; throws the reason when there is
-     * nothing.
+     * Returns a replacement for an image that the driver has refused, or throws the refusal if
+     * there is none.
      */
     default KernelImage makeInstead(int capability, InvalidUsage refusal) {
       throw refusal;
@@ -47,14 +47,14 @@ public final class CudaModule implements AutoCloseable {
     this.closeable = closeable;
   }
 
-  /** Returns the kernels that FluxCCL brings along; the same object each time, never closed. */
+  /** Returns FluxCCL's own kernels: the same object each time, never closed. */
   public static CudaModule builtIn() {
     return BuiltInKernels.MODULE;
   }
 
   /**
-   * Describes the compilers for CUDA source on this machine, for messages to users: one line for
-   * NVRTC and one for nvcc, each with its version or the reason why it is missing.
+   * Describes the compilers for CUDA source on this machine, for messages to users. One line
+   * describes NVRTC and one nvcc, with the version or the reason why it is missing.
    */
   public static List<String> compilers() {
     return KernelCompiler.PROCESS.describe();
@@ -147,7 +147,8 @@ public final class CudaModule implements AutoCloseable {
   }
 
   private static CudaModule ofImage(String name, KernelImage image) {
-    // The driver reads a binary's length out of it, and behind its end when it is something else.
+    // The driver reads the length from a binary's header. Given other data, it would read past the
+    // end of the array.
     if (!image.isPtx() && !image.isElf() && !image.isFatBinary()) {
       throw new InvalidUsage(
           name + ": " + image.bytes().length + " bytes that are no PTX, cubin or fat binary");
@@ -161,8 +162,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Returns a kernel of this module. Whether there is one of that name shows when it is prepared or
-   * launched.
+   * Returns a kernel of this module. The name is checked when the kernel is prepared or launched.
    *
    * @param kernel its name
    * @return the kernel
@@ -172,10 +172,10 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
-   * Compiles it if need be and loads it on a GPU, so that launches of its kernels there wait for
-   * nothing. A kernel that waits for another rank must not be running there meanwhile.
+   * Compiles it if necessary and loads it on a GPU, so that launches of its kernels there wait for
+   * nothing. During this call, no kernel that waits for another rank may run there.
    *
-   * @param device where
+   * @param device the GPU
    * @return this module
    * @throws InvalidUsage if the source is wrong (with the compiler's words) or the image is not for
    *     this GPU
@@ -195,7 +195,7 @@ public final class CudaModule implements AutoCloseable {
       return known;
     }
     loaded.keySet().removeIf(context -> context.users() == 0);
-    // The GPUs of a machine are mostly the same: what one waits for serves all.
+    // The GPUs of a machine are mostly of one model, so the image compiled for one serves all.
     synchronized (made) {
       known = loaded.get(device.context());
       if (known == null) {
@@ -216,7 +216,7 @@ public final class CudaModule implements AutoCloseable {
       module = LoadedModule.load(context, name, other);
       made.put(capability, other);
     }
-    context.modules.put(this, module.handle); // unloads it, when the context goes first
+    context.modules.put(this, module.handle); // the context unloads it if it is destroyed first
     return module;
   }
 
@@ -243,14 +243,14 @@ public final class CudaModule implements AutoCloseable {
   }
 
   private void unload(PrimaryContext context) {
-    if (context.tryRetain()) { // a context that is gone has unloaded its modules
+    if (context.tryRetain()) { // a destroyed context has unloaded its modules
       CUmodule module = context.modules.remove(this);
       context.freeLater(
           () -> context.check(JCudaDriver.cuModuleUnload(module), "cuModuleUnload(" + name + ")"));
     }
   }
 
-  /** Prepares it where that is possible; otherwise the first use will say why it is not. */
+  /** Prepares it if that is possible. If not, logs the reason, and the first use throws it. */
   void prepareIfPossible(CudaDevice device) {
     try {
       prepare(device);

@@ -5,13 +5,13 @@ import io.fluxccl.device.AbstractPinnedBuffer;
 
 /**
  * Page-locked memory of the host that host threads and all GPUs of this process reach; reads by a
- * GPU cross PCIe each time. Two cache lines apart from everything else.
+ * GPU cross PCIe each time. Shares no pair of cache lines with other memory.
  */
 public final class CudaPinnedBuffer extends AbstractPinnedBuffer {
   private final PinnedBlock block;
   private final long deviceAddress;
 
-  /** Takes over one user of the block. */
+  /** Takes over one use of the block. */
   CudaPinnedBuffer(CudaDevice device, PinnedBlock block, long offset, int size) {
     super(device, block.view(offset, size));
     this.block = block;
@@ -28,7 +28,7 @@ public final class CudaPinnedBuffer extends AbstractPinnedBuffer {
     block.release();
   }
 
-  /** Releases it now: for callers that know that nothing uses it. */
+  /** Releases it at once; the caller must ensure that no work uses it. */
   void closeNow() {
     closeOnce();
   }

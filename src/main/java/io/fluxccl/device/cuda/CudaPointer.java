@@ -9,8 +9,8 @@ import jcuda.driver.CUdeviceptr;
 import jcuda.driver.CUstream;
 
 /**
- * An address as JCuda takes it, and one that can be changed: JCuda's own pointers are immutable and
- * have no public way from or to a number. Not thread-safe.
+ * A mutable pointer for JCuda calls. JCuda's own pointers are immutable and can't be converted from
+ * or to numbers. Not thread-safe.
  */
 final class CudaPointer extends CUdeviceptr {
   private static final VarHandle NATIVE_POINTER =
@@ -35,32 +35,32 @@ final class CudaPointer extends CUdeviceptr {
     set(address);
   }
 
-  /** Makes it the given address, and gives itself. */
+  /** Sets the address and returns this. */
   CudaPointer set(long address) {
     NATIVE_POINTER.set((NativePointerObject) this, address);
     return this;
   }
 
-  /** Makes any of JCuda's handles the given number. */
+  /** Sets the native value of a JCuda handle. */
   static void set(NativePointerObject handle, long value) {
     NATIVE_POINTER.set(handle, value);
   }
 
-  /** Returns the address that one of JCuda's pointers points to; 0 for memory of Java's. */
+  /** Returns the address in a JCuda pointer; 0 for Java memory. */
   static long addressOf(Pointer pointer) {
     long start = valueOf(pointer);
     return start == 0 ? 0 : start + (long) BYTE_OFFSET.get(pointer);
   }
 
   /**
-   * Returns a stream's handle. Its caller can be loaded without JCuda, which a call that widens the
-   * type could not.
+   * Returns a stream's handle. Avoids a widening conversion in the caller, whose class could then
+   * not be loaded without JCuda.
    */
   static long handleOf(CUstream stream) {
     return valueOf(stream);
   }
 
-  /** Returns what any of JCuda's handles and pointers holds. */
+  /** Returns the native value of a JCuda handle or pointer. */
   static long valueOf(NativePointerObject object) {
     return (long) NATIVE_POINTER.get(object);
   }

@@ -14,11 +14,11 @@ import jcuda.driver.CUstreamCaptureMode;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A recording while it goes on, by the driver's stream capture: streams of its own, on which the
- * driver keeps what it is given. For the thread that began it.
+ * A recording in progress, by the driver's stream capture. It has its own streams, whose work the
+ * driver records. Only the thread that began it may use it.
  *
- * <p>The capture is relaxed: it does not forbid its thread to allocate memory or to load kernels
- * meanwhile, which then happens at once, as on any other device.
+ * <p>The capture mode is relaxed: its thread may allocate memory and load kernels meanwhile, which
+ * is not recorded.
  */
 final class CudaRecording extends Recording {
   final CudaDevice device;
@@ -83,8 +83,8 @@ final class CudaRecording extends Recording {
     }
   }
 
-  /** On the stream that recorded, which records no more. */
-  @SuppressWarnings("try") // the lock is held and not looked at
+  /** Uploads on the first recording stream, whose capture has ended. */
+  @SuppressWarnings("try") // the variable only keeps the lock held
   private void upload(CUgraphExec handle, StreamEvent uploaded) {
     CUstream stream = streams.get(0).stream;
     try (EnqueueLock held = context.enqueueLock.tryLock()) {
@@ -97,11 +97,14 @@ final class CudaRecording extends Recording {
     context.check(result, call + " of graph " + name);
   }
 
-  /** Ends what is not ended; the driver keeps streams until their work is done. */
+  /**
+   * Ends an unfinished capture and destroys the streams. The driver keeps them until their work is
+   * done.
+   */
   private void discard() {
     lifecycle.close();
     if (context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
-      return; // gone, with all that is in it
+      return; // the context has failed, with all its objects
     }
     if (capturing) {
       CUgraph discarded = new CUgraph();

@@ -18,18 +18,18 @@ import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A stream of a GPU: one that runs what it is given, or one that records it for a graph. Any
- * threads may enqueue, also at the same time, but for {@link #copyAsync} and {@link #writeValue64};
- * on a recording stream the recording thread.
+ * A stream of a GPU, which runs its work or records it for a graph. Any threads may enqueue
+ * concurrently, except by {@link #copyAsync} and {@link #writeValue64}. On a recording stream, only
+ * the recording thread may enqueue.
  *
- * <p>A kernel that fails takes the GPU's context with it: the futures of all streams of the GPU in
- * this process end with {@link DeviceFailure}, and so does every later call. Work that is enqueued
- * can't be taken back: {@link #close()} fails the futures, and the work runs to its end. A stream
- * can {@link #waitFor wait for} one of another GPU, too.
+ * <p>A kernel that fails makes the GPU's context unusable: the futures of all streams of the GPU in
+ * this process end with {@link DeviceFailure}, and so does every later call. Enqueued work cannot
+ * be cancelled: {@link #close()} fails the futures, and the work runs to its end. A stream can
+ * {@link #waitFor wait for} one of another GPU, too.
  */
-@SuppressWarnings("try") // locks that are held and not looked at
+@SuppressWarnings("try") // variables that only keep a lock held
 public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> {
-  static final int WRITE_DEFAULT = 0; // behind a barrier for all that was enqueued before
+  static final int WRITE_DEFAULT = 0; // after a memory barrier for all earlier work
 
   private static final int STATIC_SHARED_LIMIT = 48 * 1024;
 
@@ -37,10 +37,10 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   final CUstream stream;
   final Object lock = new Object();
 
-  /** Recorded on this stream for others to wait for. */
+  /** Recorded on this stream; other streams wait for it. */
   final StreamEvent event;
 
-  // Of the thread that uses copyAsync and writeValue64.
+  // For the thread that calls copyAsync and writeValue64.
   private final CudaPointer asyncTarget = new CudaPointer();
   private final CudaPointer asyncSource = new CudaPointer();
 
@@ -61,33 +61,34 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
     this.parameters = new KernelParameters(device);
   }
 
-  /** Called before each enqueuing: refuses a closed stream, makes the context current. */
+  /** Called before each enqueue: refuses a closed stream and makes the context current. */
   void begin() {
     lastMayOverlap = false;
     checkOpen();
     context.makeCurrent();
   }
 
-  /** Called after each enqueuing. */
+  /** Called after each enqueue. */
   void ended() {}
 
-  /** Returns whether nothing but this object enqueues on the stream. */
+  /** Returns whether only this object enqueues on the stream. */
   boolean knowsAllWork() {
     return true;
   }
 
   /**
-   * Refuses a wait between two streams that would make one of them a part of a capture which is not
-   * its own, or spoil that capture.
+   * Refuses a wait between two streams that would add one of them to another stream's capture, or
+   * invalidate that capture.
    *
-   * @throws InvalidUsage saying which
+   * @throws InvalidUsage if the wait would do so
    */
   void requireSameCapture(CudaStream other) {}
 
   /**
-   * Called right before a call of the driver that enqueues: see {@link EnqueueLock}.
+   * Acquires the enqueue lock for one driver call: see {@link EnqueueLock}.
    *
-   * @return what is closed behind the call, whatever comes of it; may be null
+   * @return the lock, which the caller closes after the call, also if that fails; null if there is
+   *     none
    */
   EnqueueLock tryLock() {
     return null;
@@ -105,11 +106,11 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
 
   /**
    * Returns the driver's handle, for work that FluxCCL has no method for. Calls need the device's
-   * context ({@link CudaDevice#makeCurrent()}); what they enqueue counts for {@link #completion()}
-   * like everything else, and is recorded when this stream records. Not to be destroyed. Kernels
-   * that wait for other streams of this GPU are better launched by {@link #launch}: what two
-   * threads enqueue at the same moment may end up in one of the GPU's queues, one behind the other,
-   * and only this library's own calls take turns.
+   * context ({@link CudaDevice#makeCurrent()}); {@link #completion()} covers their work, and a
+   * recording stream records it. Do not destroy the handle. Launch kernels that wait for other
+   * streams of this GPU by {@link #launch}. If two threads enqueue at the same moment, the driver
+   * may put both streams' work into one hardware queue; only this library's own calls exclude each
+   * other.
    */
   public CUstream handle() {
     return stream;
@@ -184,12 +185,12 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   }
 
   /**
-   * Enqueues what a function of another library enqueues on {@link #stream}, in turn with this
-   * library's own calls.
+   * Runs a function of another library that enqueues on {@link #stream}, while holding the enqueue
+   * lock.
    *
    * @param args the buffers that it uses
-   * @param call gives what that function returns
-   * @return that
+   * @param call calls the function and returns its result
+   * @return the result
    */
   int enqueueKernels(KernelArgs args, IntSupplier call) {
     synchronized (lock) {
@@ -256,7 +257,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
    * whole system after all work enqueued before it. Otherwise like {@link #copyAsync}.
    *
    * @param to address of the word, a multiple of 8
-   * @param value what
+   * @param value the value to store
    * @throws DeviceFailure if the driver refuses
    */
   public void writeValue64(long to, long value) {
@@ -289,9 +290,9 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   /**
    * {@inheritDoc}
    *
-   * <p>One event a stream is enough, because a wait is for its last recording. Should another
-   * thread record it again before the wait is enqueued, that waits for a little more; and still
-   * only for what was enqueued before it, so that streams never wait for each other in a circle.
+   * <p>One event per stream is enough, because a wait refers to the latest recording. If another
+   * thread records the event again first, the wait covers more work, but only work that was
+   * enqueued before the wait. Streams therefore never wait for each other in a cycle.
    */
   @Override
   protected final CudaStream enqueueWait(CudaStream other) {
@@ -309,7 +310,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
     return this;
   }
 
-  /** Notes how far this stream is enqueued. */
+  /** Records the event after the work enqueued so far. */
   private StreamEvent recordEvent() {
     synchronized (lock) {
       begin();
@@ -322,7 +323,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
     }
   }
 
-  /** Lets a timing event note when what is enqueued so far is done. */
+  /** Records a timing event after the work enqueued so far. */
   final void recordTime(CUevent at) {
     synchronized (lock) {
       begin();

@@ -8,12 +8,15 @@ import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A GPU's clock, by the driver's events, which tell the time since another event. When that one
- * happened is not known, so times are put as early as they can have been: an event behind its
- * enqueueing, and none behind the moment at which the host saw it, should the clocks drift apart.
+ * A GPU's clock, based on driver events, which measure only the time between two events. The host
+ * time of the base event is therefore estimated as early as possible. If the clocks drift apart,
+ * each time is kept between the enqueue of its event and the moment at which the host saw the
+ * completion.
  */
 final class CudaStreamClock implements StreamClock {
-  /** The driver gives a float of milliseconds, which a second later has steps of 60 ns. */
+  /**
+   * The driver returns milliseconds as a float, which has a resolution of 60 ns after one second.
+   */
   private static final double LONGEST_NS = 1e9;
 
   private static final double NANOS_PER_MILLI = 1e6;
@@ -25,10 +28,10 @@ final class CudaStreamClock implements StreamClock {
   private final float[] millis = new float[1];
   private boolean closed;
 
-  /** When each was enqueued. */
+  /** The host time of each event's enqueue. */
   private final long[] enqueuedNs;
 
-  /** The event from which the others count, and its time. */
+  /** The base event, and its host time. */
   private CUevent base;
 
   private double baseNs;
@@ -43,7 +46,8 @@ final class CudaStreamClock implements StreamClock {
   @Override
   public void mark(int point) {
     CUevent event = eventFor(point);
-    // Without the lock, for which the completion thread may wait: a full stream holds this call up.
+    // Without this object's lock, which the completion thread also takes: a full stream blocks this
+    // call.
     if (event != null) {
       stream.recordTime(event);
     }
@@ -100,7 +104,7 @@ final class CudaStreamClock implements StreamClock {
       return;
     }
     closed = true;
-    // Fails once a kernel failed; then the events are gone with the context.
+    // Fails after a kernel has failed; the events are then lost with the context.
     if (stream.context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
       for (CUevent each : events) {
         destroy(each);

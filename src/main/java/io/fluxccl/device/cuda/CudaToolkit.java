@@ -14,7 +14,7 @@ import java.util.stream.Stream;
 /**
  * Finds the parts of CUDA on this machine. Reads the file system only.
  *
- * @param environment of the process, or a test's
+ * @param environment the process's or a test's variables
  */
 record CudaToolkit(Map<String, String> environment) {
   /** Environment: the file of libnvrtc, or the folder that it lies in. */
@@ -54,14 +54,15 @@ record CudaToolkit(Map<String, String> environment) {
   }
 
   /**
-   * Returns what to give to dlopen, in order: what the user named and nothing else, or else bare
-   * names, for which the system's loader looks, and then the files of the toolkits.
+   * Returns the arguments for dlopen, in order. If the user has named a file, returns only that.
+   * Otherwise returns bare names, which the system's loader searches, and then the files of the
+   * toolkits.
    */
   List<String> nvrtcCandidates() {
     return candidates(NVRTC_VARIABLE, "libnvrtc");
   }
 
-  /** Returns what to give to dlopen for cuBLASLt, in order, as {@link #nvrtcCandidates}. */
+  /** Returns the arguments for dlopen for cuBLASLt, in order, as {@link #nvrtcCandidates}. */
   List<String> cublasLtCandidates() {
     return candidates(CUBLASLT_VARIABLE, "libcublasLt");
   }
@@ -85,7 +86,7 @@ record CudaToolkit(Map<String, String> environment) {
     return names.stream().map(name -> folder.resolve(name).toString()).toList();
   }
 
-  /** Returns where nvcc may be, in order. */
+  /** Returns the possible paths of nvcc, in order. */
   List<Path> nvccCandidates() {
     return Stream.of(
             namedHomes().stream().map(home -> home.resolve("bin/nvcc")),
@@ -97,7 +98,8 @@ record CudaToolkit(Map<String, String> environment) {
   }
 
   /**
-   * CUDA's own headers, such as {@code cuda_fp16.h}: NVRTC brings none along.
+   * Returns the folders of CUDA's headers, such as {@code cuda_fp16.h}, which NVRTC does not
+   * contain.
    *
    * @param library the file of the NVRTC that is used: headers of the same toolkit come first
    */

@@ -4,8 +4,8 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.NativeLibrary;
 
 /**
- * File descriptors over abstract Unix sockets, one message there and one back. Negative results are
- * negated errnos; nothing waits but what takes a time-out.
+ * Passes file descriptors over abstract Unix sockets, with one request and one response. Negative
+ * results are negated errnos. Only methods with a timeout wait.
  */
 final class DescriptorCalls {
   static final int EPERM = 1;
@@ -23,27 +23,31 @@ final class DescriptorCalls {
   static native int listen(byte[] name);
 
   /**
-   * Returns the next client; -EAGAIN when there is none, -EPERM when another user's was turned
-   * away.
+   * Returns the next client; -EAGAIN if there is none, -EPERM if a client of another user was
+   * refused.
    */
   static native int accept(int server);
 
-  /** 1 and the token, 0 when it has not come yet, negative when it never will. */
+  /**
+   * Returns 1 and the token, 0 if it has not arrived yet, or a negative value if it cannot arrive
+   * any more.
+   */
   static native int receiveToken(int client, byte[] token);
 
-  /** Answers; with a descriptor unless that is negative. */
+  /** Sends the status, with the descriptor unless that is negative. */
   static native int answer(int client, int status, int descriptor);
 
   /**
-   * Waits until some of the first {@code count}, at most 256, can be read or are dead; marks them.
+   * Waits until some of the first {@code count} descriptors, at most 256, are readable or closed,
+   * and marks them.
    */
   static native int awaitReadable(
       int[] descriptors, boolean[] readable, int count, int timeoutMillis);
 
-  /** Returns an event that {@link #awaitReadable} can wait for. */
+  /** Returns an eventfd that {@link #awaitReadable} can wait for. */
   static native int newEvent();
 
-  /** Makes it readable. */
+  /** Makes an eventfd readable. */
   static native int signalEvent(int event);
 
   /** Closes any descriptor. */

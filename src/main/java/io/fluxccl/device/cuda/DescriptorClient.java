@@ -11,13 +11,14 @@ final class DescriptorClient {
   private DescriptorClient() {}
 
   /**
-   * Asks. Blocks until the deadline at most.
+   * Requests a descriptor. Blocks until the deadline at most.
    *
-   * @param socketName what its server said
-   * @param token what its server said
-   * @param deadline for all of it
+   * @param socketName the abstract name of the server's socket
+   * @param token the token of the descriptor
+   * @param deadline for the whole exchange
    * @return a descriptor that the caller closes
-   * @throws DeviceFailure if the other is gone, refuses, is another user's or does not answer
+   * @throws DeviceFailure if the server has ended, refuses, belongs to another user or does not
+   *     answer
    */
   static int request(String socketName, byte[] token, Deadline deadline) {
     NativeLibrary.require("mapping another process's VMM memory");

@@ -16,34 +16,39 @@ import org.slf4j.LoggerFactory;
 import org.slf4j.event.Level;
 
 /**
- * Hands the file descriptors of this process's memory to processes of the same user that know the
- * token: one for the process. Runs, on one daemon thread that blocks on no client, from the first
- * {@link #offer} until the last {@link Offer#close}.
+ * Sends file descriptors of this process's memory to processes of the same user that know the
+ * token. One server per process, on one daemon thread that blocks on no client. It runs from the
+ * first {@link #offer} until the last {@link Offer#close}.
  *
- * <p>An abstract socket has no file, so a killed process leaves nothing behind; it is seen within
- * one network namespace only.
+ * <p>An abstract socket has no file, so no file remains after a process is killed. It is visible
+ * only within one network namespace.
  */
 final class DescriptorServer {
   static final int TOKEN_LENGTH = 16;
 
-  /** Long enough for a process that is scheduled late, short enough to waste no place. */
+  /**
+   * Long enough for a process that is scheduled late, short enough to free the entries of silent
+   * clients.
+   */
   private static final int CLIENT_TIMEOUT_MILLIS = 2000;
 
   /** The server of this process. */
   static final DescriptorServer PROCESS = new DescriptorServer(CLIENT_TIMEOUT_MILLIS);
 
-  /** Answers other than 0: nothing is offered under that token. */
+  /** Status of an answer: nothing is offered under that token. */
   static final int UNKNOWN = 1;
 
-  /** The event and the listening socket stand before the clients. */
+  /** Index of the first client, after the event and the listening socket. */
   private static final int FIRST_CLIENT = 2;
 
   private static final int MOST_CLIENTS = 64;
 
-  /** How long to accept no client after that failed for want of descriptors. */
+  /**
+   * Time without accepting clients after accept has failed, for example without free descriptors.
+   */
   private static final int PAUSE_MILLIS = 100;
 
-  /** poll() passes over it. */
+  /** A descriptor that poll() ignores. */
   private static final int NOTHING = -1;
 
   private static final Logger LOG = LoggerFactory.getLogger(DescriptorServer.class);
@@ -60,14 +65,17 @@ final class DescriptorServer {
   /**
    * One descriptor that clients can ask for.
    *
-   * @param server that offers it
-   * @param descriptor what clients get
-   * @param token to present
-   * @param socketName the abstract name of the socket to ask at
+   * @param server the server that offers it
+   * @param descriptor the descriptor that clients receive
+   * @param token the token that a client must send
+   * @param socketName the abstract name of the server's socket
    */
   record Offer(DescriptorServer server, int descriptor, byte[] token, String socketName)
       implements AutoCloseable {
-    /** Takes it back and closes the descriptor; what clients have got already stays theirs. */
+    /**
+     * Withdraws the offer and closes the descriptor. Descriptors that clients have received stay
+     * open.
+     */
     @Override
     public void close() {
       server.withdraw(this);
@@ -75,11 +83,11 @@ final class DescriptorServer {
   }
 
   /**
-   * Offers a descriptor, which belongs to the server from now on, even when this fails.
+   * Offers a descriptor. The server takes ownership of it, even if this call fails.
    *
    * @param descriptor an open file descriptor
    * @return the offer, to be closed
-   * @throws DeviceFailure if there can be no socket
+   * @throws DeviceFailure if the server's socket cannot be created
    */
   Offer offer(int descriptor) {
     return offer(descriptor, random(TOKEN_LENGTH));
@@ -101,7 +109,7 @@ final class DescriptorServer {
   }
 
   /**
-   * Returns the token of one of several descriptors that a peer learns one token for.
+   * Derives the token of one of several descriptors from the token of the first.
    *
    * @param first the token of descriptor 0
    * @param piece which descriptor
@@ -200,7 +208,7 @@ final class DescriptorServer {
       return result;
     }
 
-    /** Ends the thread, which closes its sockets; does not wait for it. */
+    /** Ends the thread, which closes its sockets. Does not wait for it. */
     void end() {
       ended = true;
       // The caller holds the server's lock, without which run() doesn't close the event.
@@ -211,7 +219,7 @@ final class DescriptorServer {
     public void run() {
       try {
         while (!ended) {
-          // A socket that is not accepted from would end every wait at once.
+          // A pending client on a socket that is not accepted from would end every wait at once.
           descriptors[1] = paused || count == descriptors.length ? NOTHING : socket;
           int result = DescriptorCalls.awaitReadable(descriptors, readable, count, waitMillis());
           if (result < 0) {
@@ -271,8 +279,8 @@ final class DescriptorServer {
     }
 
     private void acceptClients() {
-      // Not more than fit: the others wait in the backlog, and their turn comes by the time-out.
-      // The bound keeps another user that connects repeatedly from delaying other clients.
+      // Further clients wait in the backlog until others have finished or timed out. The bound on
+      // the loop prevents a user that connects repeatedly from delaying other clients.
       for (int i = 0; i < MOST_CLIENTS && count < descriptors.length; i++) {
         int client = DescriptorCalls.accept(socket);
         if (client == -DescriptorCalls.EPERM) {

@@ -7,22 +7,22 @@ import java.util.concurrent.atomic.AtomicBoolean;
 /**
  * Lets one thread at a time enqueue on the streams of a GPU that kernels run on.
  *
- * <p>The driver gives a stream that has nothing to do, when work comes, one of a few hardware
- * queues, and takes one that is empty if there is any. But two threads that come at the same moment
- * are often given the same one. Then what stands behind a kernel in the first stream (a store for
- * its completion is enough) holds up the second one until the kernel has ended; and if the kernel
- * waits for what the second stream is to do, for ever. Measured on H200s with driver 580: two
- * threads that each launched a kernel which waits for the other's, on streams of their own, were
- * stuck in about 1 of 10 rounds; when they took turns, in none of 13 500.
+ * <p>When work is enqueued on an idle stream, the driver assigns one of a few hardware queues to
+ * the stream, an empty one if possible. If two threads enqueue at the same moment, both streams
+ * often get the same queue. Work after a kernel of the first stream (for example the store for its
+ * completion) then blocks the second stream until the kernel has ended. If the kernel waits for
+ * work of the second stream, both wait forever. Measured on H200s with driver 580: two threads each
+ * launched a kernel that waits for the other's, on their own streams. Without this lock, about 1 of
+ * 10 rounds deadlocked; with it, none of 13 500.
  *
- * <p>Allocates nothing; a waiting thread spins, for as long as a call of the driver takes. Taken
- * inside a stream's lock; inside, only the lock of an event or a graph, whose holders take no lock.
+ * <p>Allocates nothing. A waiting thread spins for the duration of one driver call. A thread takes
+ * it while it holds a stream's lock. While holding it, a thread takes only the lock of an event or
+ * a graph.
  */
 final class EnqueueLock implements AutoCloseable {
   /**
-   * How long to wait at most. A launch into a full queue is held up by the driver until there is
-   * room; that room may need what others are about to enqueue, and then it's better to take a
-   * chance.
+   * Longest wait for the lock. The driver blocks a launch into a full queue, which may drain only
+   * after other threads have enqueued. After this time, they enqueue without the lock.
    */
   static final Duration PATIENCE = Duration.ofMillis(100);
 
@@ -31,10 +31,10 @@ final class EnqueueLock implements AutoCloseable {
   private final AtomicBoolean taken = new AtomicBoolean();
 
   /**
-   * Waits until no other thread has the lock.
+   * Waits until no other thread holds the lock.
    *
-   * @return this lock, which this thread has now and must {@link #close}; null if another one kept
-   *     it for {@link #PATIENCE}
+   * @return this lock, which the calling thread holds and must {@link #close}; null if other
+   *     threads held it for {@link #PATIENCE}
    */
   EnqueueLock tryLock() {
     if (taken.compareAndSet(false, true)) {
@@ -55,7 +55,7 @@ final class EnqueueLock implements AutoCloseable {
     return this;
   }
 
-  /** Releases the lock: called by the thread that has it. */
+  /** Releases the lock. Called by the thread that holds it. */
   @Override
   public void close() {
     taken.set(false);

@@ -9,13 +9,12 @@ import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /**
- * Completions of a stream that has more to do behind them. A stored number costs the stream some 3
- * us, for its barrier, in which what comes next can't begin; an event costs it nothing, and its
- * poller a call of the driver. So an event is better as long as later work would have to wait for
- * the barrier.
+ * Reports completions by driver events, for a stream that still has work. A stored number needs a
+ * barrier, which delays the stream's next work by some 3 us. An event does not delay the stream,
+ * but each poll of it is a driver call.
  *
- * <p>One thread at a time records, another one polls; neither allocates once the events are made,
- * nor takes a lock of this library.
+ * <p>One thread at a time records, another one polls. Neither takes a lock of this library, and
+ * neither allocates after all events have been created.
  */
 final class EventRing implements Milestones {
   private static final int CAPACITY = 256;
@@ -24,13 +23,15 @@ final class EventRing implements Milestones {
   private final CUevent[] events = new CUevent[CAPACITY];
   private final long[] sequences = new long[CAPACITY];
 
-  /** How many were recorded. Written by the recording thread, behind the event and its number. */
+  /**
+   * Number of recorded completions. The recording thread writes it after the event and its number.
+   */
   private volatile long recorded;
 
-  /** How many of them were found reached. Written by the polling thread. */
+  /** Number of completions found reached. Written by the polling thread. */
   private volatile long passed;
 
-  /** Used by the polling thread. */
+  /** The last number found reached. Used by the polling thread. */
   private long reached;
 
   EventRing(PrimaryContext context) {
@@ -43,10 +44,10 @@ final class EventRing implements Milestones {
   }
 
   /**
-   * Records that a number is reached when the work enqueued so far is done. Only where there is
-   * room; the context is current.
+   * Records that a number is reached when the work enqueued so far is done. Requires a free slot
+   * and a current context.
    *
-   * @return what the driver says
+   * @return the driver's result
    */
   int record(CUstream stream, long sequence) {
     int slot = (int) (recorded % CAPACITY);
@@ -66,7 +67,7 @@ final class EventRing implements Milestones {
     return result;
   }
 
-  /** Returns whether the last one recorded is of that number and reached. Any thread. */
+  /** Returns whether the last recorded completion has that number and is reached. Any thread. */
   boolean hasReachedLast(long sequence) {
     int last = (int) ((recorded + CAPACITY - 1) % CAPACITY);
     return recorded > 0
@@ -84,7 +85,7 @@ final class EventRing implements Milestones {
     while (next < end) {
       int slot = (int) (next % CAPACITY);
       if (CudaError.query(events[slot]) != CUresult.CUDA_SUCCESS) {
-        break; // not yet; or never, which the check of the stream's health finds
+        break; // not done, or failed, which the check of the stream's health detects
       }
       reached = sequences[slot];
       next++;
@@ -93,7 +94,7 @@ final class EventRing implements Milestones {
     return reached;
   }
 
-  /** Destroys them, once the stream's work is done. */
+  /** Destroys the events, once the stream's work is done. */
   void destroy() {
     for (CUevent event : events) {
       if (event != null) {

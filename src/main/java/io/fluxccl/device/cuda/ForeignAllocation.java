@@ -14,9 +14,10 @@ import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 
 /**
- * Memory of a GPU that something else in this process has allocated, and frees. The allocation that
- * a wrapped range lies in; of VMM memory the pieces that it touches. It is shared with peers as its
- * kind allows; what that took is given back with its last user, and nothing else is.
+ * GPU memory that other code in this process has allocated and will free: the allocation that
+ * contains a wrapped range or, of VMM memory, the pieces that the range touches. It is shared with
+ * peers if its kind permits. After the last user has released it, only the resources for sharing
+ * are released.
  */
 final class ForeignAllocation extends CudaAllocation {
   private enum Kind {
@@ -37,7 +38,7 @@ final class ForeignAllocation extends CudaAllocation {
   private final long[] pieces;
 
   // All guarded by this.
-  private Optional<String> unshareable; // null until it was asked for
+  private Optional<String> unshareable; // null until the first query
   private final List<DescriptorServer.Offer> offers = new ArrayList<>();
   private final List<Long> handles = new ArrayList<>();
 
@@ -77,10 +78,10 @@ final class ForeignAllocation extends CudaAllocation {
   }
 
   /**
-   * Returns the sizes of the allocations, one behind the other, that a range lies in: the driver
-   * answers for one at a time. Several are possible for VMM memory, such as a segment that grows.
+   * Returns the sizes of the contiguous allocations that contain a range. The driver describes one
+   * allocation per call. VMM memory, such as a segment that grows, can consist of several.
    *
-   * @param base the range's address, and then the address of the first allocation
+   * @param base in: the range's address; out: the address of the first allocation
    */
   private static long[] pieces(Kind kind, long[] base, long bytes) {
     long address = base[0];
@@ -121,7 +122,7 @@ final class ForeignAllocation extends CudaAllocation {
 
   @Override
   synchronized Optional<String> unshareableBecause() {
-    requireNotFreed(); // also where it was shared before
+    requireNotFreed(); // also if it was shared before
     if (unshareable == null) {
       try {
         name();
@@ -152,7 +153,9 @@ final class ForeignAllocation extends CudaAllocation {
     }
   }
 
-  /** Its address may be another allocation's by now, which was not to be shared. */
+  /**
+   * Refuses freed memory: another allocation, which must not be shared, may now have its address.
+   */
   private void requireNotFreed() {
     PointerAttributes now = PointerAttributes.of(device().context(), address());
     if (now.memoryType() == 0 || now.bufferId() != attributes.bufferId()) {
@@ -237,7 +240,9 @@ final class ForeignAllocation extends CudaAllocation {
     }
   }
 
-  /** Without the address: one text for all memory of a kind. */
+  /**
+   * Returns the failure. The text omits the address, so that it is equal for all memory of a kind.
+   */
   private DeviceFailure refused(String why) {
     return new DeviceFailure(0, "UNSHAREABLE", kind.text + ": " + why);
   }
@@ -245,8 +250,8 @@ final class ForeignAllocation extends CudaAllocation {
   /**
    * {@inheritDoc}
    *
-   * <p>VMM memory is mapped once more for another GPU: its owner's addresses keep the access that
-   * the owner gave them.
+   * <p>Maps VMM memory a second time for another GPU, so that the access rights of the owner's
+   * mapping stay unchanged.
    */
   @Override
   synchronized CudaMapping mapFor(CudaDevice other, CudaMemoryName asName) {
@@ -274,7 +279,10 @@ final class ForeignAllocation extends CudaAllocation {
         });
   }
 
-  /** The reaper, which waits for a gap between kernels, is not asked each time an engine wraps. */
+  /**
+   * Returns whether it was shared. Otherwise the reaper, which waits for a gap between kernels, is
+   * not needed.
+   */
   @Override
   synchronized boolean hasToFree() {
     return !offers.isEmpty();
@@ -285,7 +293,7 @@ final class ForeignAllocation extends CudaAllocation {
     unshare();
   }
 
-  /** Under this object's lock. */
+  /** Withdraws the offers and releases the handles. The caller holds this object's lock. */
   private void unshare() {
     offers.forEach(DescriptorServer.Offer::close);
     offers.clear();

@@ -3,7 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.NativeLibrary;
 
-/** What the driver knows about modules and functions since CUDA 12.4, and JCuda can't ask. */
+/** Driver functions for modules and functions that JCuda lacks. Some need CUDA 12.4 or later. */
 final class FunctionCalls {
   static {
     NativeLibrary.isAvailable(); // loads it
@@ -11,10 +11,10 @@ final class FunctionCalls {
 
   private FunctionCalls() {}
 
-  /** Offset and size of a parameter; CUDA_ERROR_INVALID_VALUE behind the last one. */
+  /** Gets the offset and size of a parameter; CUDA_ERROR_INVALID_VALUE after the last one. */
   static native int parameter(long function, int index, long[] offsetAndSize);
 
-  /** Puts every function of a module onto its device now, not at its first launch. */
+  /** Loads every function of a module onto its device now, not at its first launch. */
   static native int loadAll(long module);
 
   /** Returns whether the driver has what {@link #launchOverlapping} needs (CUDA 12.3 on). */
@@ -25,7 +25,7 @@ final class FunctionCalls {
       long function, int gridDim, int blockDim, int sharedBytes, long stream, long parameters);
 
   /**
-   * Returns what the driver's compiler has to say about PTX (ending in a NUL) that it refused to
+   * Returns the error log of the driver's compiler for PTX (ending in a NUL) that it refused to
    * load.
    */
   static native byte[] explain(byte[] image);

@@ -9,14 +9,14 @@ import jcuda.driver.CUdevice_attribute;
 import jcuda.driver.JCudaDriver;
 
 /**
- * What a GPU has.
+ * The properties of a GPU that FluxCCL uses.
  *
- * @param model what its maker calls it
- * @param memory bytes
- * @param multiprocessors how many
+ * @param model the product name
+ * @param memory its size in bytes
+ * @param multiprocessors their number
  * @param computeCapability ten times the major plus the minor number
  * @param maxBlockDim the most threads of a block
- * @param maxSharedBytes the most shared memory of a block, for kernels that ask for it
+ * @param maxSharedBytes the most shared memory of a block, for kernels that request it
  * @param exportsDmaBufs whether the driver exports its memory as dma-bufs
  * @param ordersRemoteWrites whether the GPU itself consumes writes of network devices in order
  */
@@ -57,14 +57,14 @@ record GpuProperties(
             >= ORDERING_OWNER);
   }
 
-  /** For a person. */
+  /** Returns a description for log messages and reports. */
   String description() {
     return Text.of(
         "%s, %s MiB, %s multiprocessors, compute capability %s.%s",
         model, memory >> 20, multiprocessors, computeCapability / 10, computeCapability % 10);
   }
 
-  /** Refuses a launch that can't be. */
+  /** Refuses a launch that exceeds the limits of the GPU. */
   void checkLaunch(Kernel kernel, int gridDim, int blockDim, int sharedBytes) {
     if (gridDim < 1
         || blockDim < 1

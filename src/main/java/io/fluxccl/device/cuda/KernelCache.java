@@ -28,10 +28,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Compiled kernels on disk, one file an entry, shared by all processes of a user. Nothing here ever
- * fails an operation: an entry that is damaged, can't be read or belongs to another user counts as
- * missing, and one that can't be written is compiled again the next time. A folder in which other
- * users may write is not used. Entries that were unused for a month are removed.
+ * Compiled kernels on disk, one file an entry, shared by all processes of a user. The cache never
+ * fails an operation. An entry that is damaged, unreadable or belongs to another user counts as
+ * missing. If an entry can't be written, its kernels are compiled again the next time. A folder in
+ * which other users may write is not used. Entries that were unused for a month are removed.
  */
 final class KernelCache {
   /** Environment: the folder, instead of {@code $XDG_CACHE_HOME/fluxccl} or ~/.cache/fluxccl. */
@@ -45,7 +45,7 @@ final class KernelCache {
   private static final Duration UNUSED_AFTER = Duration.ofDays(30);
   private static final String SUFFIX = ".kernel";
 
-  /** No folder can be made there, so that nothing is kept. */
+  /** A path at which no folder can be created, so nothing is stored. */
   private static final Path NOWHERE = Path.of("/dev/null");
 
   private final Path folder;
@@ -56,7 +56,7 @@ final class KernelCache {
     this.folder = folder;
   }
 
-  /** Returns the cache where the environment says. */
+  /** Returns the cache in the folder that the environment determines. */
   static KernelCache of(Map<String, String> environment) {
     try {
       return new KernelCache(folder(environment));
@@ -72,7 +72,7 @@ final class KernelCache {
       return LocalFiles.path(VARIABLE, given);
     }
     String shared = environment.getOrDefault("XDG_CACHE_HOME", "");
-    // The specification has relative paths ignored.
+    // The XDG specification requires that relative paths are ignored.
     Path base =
         shared.startsWith("/")
             ? LocalFiles.path("XDG_CACHE_HOME", shared)
@@ -81,9 +81,9 @@ final class KernelCache {
   }
 
   /**
-   * Returns what was put under a key.
+   * Returns the content stored under a key.
    *
-   * @param key as {@link #put} got it
+   * @param key the key passed to {@link #put}
    * @return the content, or empty
    */
   Optional<byte[]> get(String key) {
@@ -120,10 +120,10 @@ final class KernelCache {
   }
 
   /**
-   * Keeps content. A concurrent reader sees all of it or none.
+   * Stores content. A concurrent reader sees all of it or none.
    *
-   * @param key letters and digits that stand for everything the content depends on
-   * @param content what to keep
+   * @param key letters and digits, computed from all inputs of the content
+   * @param content the content to store
    */
   void put(String key, byte[] content) {
     try {
@@ -151,7 +151,7 @@ final class KernelCache {
     return Path.of(key + SUFFIX);
   }
 
-  /** Returns content with what proves that it is intact in front. */
+  /** Returns the content after a prefix by which a reader detects damage. */
   private static byte[] entry(byte[] content) {
     return ByteBuffer.allocate(HEADER_LENGTH + content.length)
         .put(MAGIC)
@@ -180,7 +180,7 @@ final class KernelCache {
     }
   }
 
-  /** Returns a key out of parts, none of which can pass for another. */
+  /** Returns an unambiguous key for a list of parts. */
   static String key(Iterable<String> parts) {
     MessageDigest digest = sha256();
     for (String part : parts) {

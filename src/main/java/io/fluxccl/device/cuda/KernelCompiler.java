@@ -10,13 +10,13 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Compiles CUDA source for a GPU by what is there, and keeps what comes out on disk. Thread-safe;
- * blocks while it compiles.
+ * Compiles CUDA source for a GPU by an available compiler, and caches the result on disk.
+ * Thread-safe; blocks while it compiles.
  */
 final class KernelCompiler {
   private static final Logger LOG = LoggerFactory.getLogger(KernelCompiler.class);
 
-  /** Changes when what is kept under a key would be made differently. */
+  /** Part of each key. Change it if the same inputs give another result. */
   private static final String GENERATION = "1";
 
   /** The compiler of this process, found by its environment. */
@@ -76,14 +76,15 @@ final class KernelCompiler {
   }
 
   /**
-   * Compiles, or finds what was compiled before from the same.
+   * Compiles a source, or returns the cached result for the same inputs.
    *
-   * @param source what
-   * @param options how
+   * @param source the source and its headers
+   * @param options the compiler's options
    * @param capability the GPU's compute capability, as in 90
-   * @return what the driver can load
-   * @throws io.fluxccl.InvalidUsage with the compiler's words if the source is wrong
-   * @throws DeviceFailure if there is no compiler, saying where it was looked for, or it fails
+   * @return an image that the driver can load
+   * @throws io.fluxccl.InvalidUsage with the compiler's messages if the source is wrong
+   * @throws DeviceFailure if there is no compiler (the message lists the searched paths), or it
+   *     fails
    */
   KernelImage compile(KernelSource source, CudaCompileOptions options, int capability) {
     KernelToolchain toolchain = toolchain(source.name(), options.compiler());

@@ -4,15 +4,15 @@ package io.fluxccl.device.cuda;
 import java.util.Arrays;
 
 /**
- * What the driver loads: a cubin, a fat binary or PTX.
+ * An image that the driver loads: a cubin, a fat binary or PTX.
  *
- * @param bytes the image; PTX ends in a NUL, as the driver wants it
+ * @param bytes the image; PTX ends in a NUL, as the driver requires
  */
 record KernelImage(byte[] bytes) {
   private static final byte[] ELF = {0x7f, 'E', 'L', 'F'};
   private static final byte[] FAT_BINARY = {0x50, (byte) 0xed, 0x55, (byte) 0xba};
 
-  /** Returns PTX text, with a NUL behind it if there is none yet. */
+  /** Returns PTX text, with a NUL appended if it does not end in one. */
   static KernelImage ptx(byte[] bytes) {
     boolean ended = bytes.length > 0 && bytes[bytes.length - 1] == 0;
     return new KernelImage(ended ? bytes : Arrays.copyOf(bytes, bytes.length + 1));

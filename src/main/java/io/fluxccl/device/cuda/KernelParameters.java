@@ -14,12 +14,11 @@ import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * The arguments of a launch as the driver takes them: an array of addresses, each of one value.
- * Memory that is used again for each launch; the driver has copied it when the launch returns. Not
- * thread-safe.
+ * The arguments of a launch in the driver's format: an array of addresses of values. Each launch
+ * reuses the memory, which the driver has copied when the launch returns. Not thread-safe.
  */
 final class KernelParameters {
-  /** The most that the driver takes, all together. */
+  /** The driver's limit for the total size. */
   private static final int MAX_LENGTH = 32764;
 
   private static final int ALIGNMENT = 16;
@@ -39,12 +38,12 @@ final class KernelParameters {
   }
 
   /**
-   * Packs them.
+   * Packs the arguments of a launch.
    *
-   * @param signature what the kernel takes
-   * @return what {@code cuLaunchKernel} takes; valid until the next call
-   * @throws InvalidUsage if one of them is nothing that this device's kernels can be given, or they
-   *     are not what the kernel takes
+   * @param signature the kernel's parameters
+   * @return the argument for {@code cuLaunchKernel}; valid until the next call
+   * @throws InvalidUsage if an argument can't be passed to kernels of this device, or the arguments
+   *     do not match the parameters
    */
   CudaPointer pack(Kernel kernel, KernelSignature signature, KernelArgs args) {
     int count = args.count();

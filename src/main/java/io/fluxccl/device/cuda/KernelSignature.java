@@ -11,19 +11,19 @@ import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
 
 /**
- * How many parameters a kernel has and of how many bytes each: the driver reads that much behind
- * each address that it is given, whatever lies there. Known where the driver (CUDA 12.4 on) and the
- * native library are there; otherwise every argument is believed.
+ * The number and the sizes of a kernel's parameters. For each parameter, the driver reads that
+ * number of bytes from the address that it is given, without a check. Known with CUDA 12.4 or later
+ * and the native library; otherwise arguments are not checked.
  *
  * @param sizes bytes of each parameter; null when they are unknown
  */
 record KernelSignature(int... sizes) {
-  /** Of a kernel about which nothing is known. */
+  /** The signature of a kernel whose parameters are unknown. */
   static final KernelSignature UNKNOWN = new KernelSignature((int[]) null);
 
   private static final int MOST_PARAMETERS = 4096;
 
-  /** Asks the driver; the function's context is current. */
+  /** Queries the driver; the function's context is current. */
   static KernelSignature of(CUfunction function) {
     if (!NativeLibrary.isAvailable()) {
       return UNKNOWN;
@@ -45,7 +45,7 @@ record KernelSignature(int... sizes) {
   }
 
   /**
-   * Refuses another number of arguments than there are parameters.
+   * Refuses a number of arguments that differs from the number of parameters.
    *
    * @throws InvalidUsage saying what is wanted
    */
@@ -57,7 +57,7 @@ record KernelSignature(int... sizes) {
   }
 
   /**
-   * Refuses an argument of another size than its parameter.
+   * Refuses an argument whose size differs from its parameter's.
    *
    * @param index of an argument, within the count
    * @param length its bytes

@@ -16,16 +16,16 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
- * CUDA source and every header that it includes, directly or not, as far as they are ours or on the
- * user's include path; what is left is the compiler's own.
+ * CUDA source and the headers that it includes, directly or not, from FluxCCL or the user's include
+ * path. The compiler finds its own headers.
  *
  * @param name what messages call it
  * @param text the source
- * @param packed our headers by their path; NVRTC gets them from memory, nvcc as files
+ * @param packed FluxCCL's headers by their path; NVRTC gets them from memory, nvcc as files
  * @param files the user's headers, for the cache's key; the compilers read them by themselves
  */
 record KernelSource(String name, String text, Map<String, String> packed, Map<Path, String> files) {
-  /** Where our headers and sources lie in the jar. */
+  /** The folder of FluxCCL's headers and sources in the jar. */
   private static final String PACKED_ROOT = "/io/fluxccl/cuda/";
 
   private static final List<String> PACKED_FOLDERS = List.of("include/", "");
@@ -38,7 +38,7 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
    *
    * @param name what messages call it
    * @param text the source
-   * @param includePaths where its headers are looked for before ours
+   * @param includePaths folders that are searched before FluxCCL's headers
    * @throws InvalidUsage if a header can't be read
    */
   static KernelSource of(String name, String text, List<Path> includePaths) {
@@ -47,9 +47,7 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
     return new KernelSource(name, rewritten, collector.packed, collector.files);
   }
 
-  /**
-   * Follows includes, and makes those of our headers name them in the one way that always works.
-   */
+  /** Collects included headers, and rewrites includes of FluxCCL's headers to one spelling. */
   private static final class Collector {
     final Map<String, String> packed = new TreeMap<>();
     final Map<Path, String> files = new TreeMap<>();
@@ -59,13 +57,15 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
       this.includePaths = includePaths;
     }
 
-    /** Reads one file, which lies in a folder of ours or of the disk. */
+    /**
+     * Processes one file, from the jar or from a folder on disk, and returns its rewritten text.
+     */
     String visit(String text, String packedFolder, Path folder) {
       StringBuilder out = new StringBuilder();
       Matcher include = INCLUDE.matcher(text);
       while (include.find()) {
         String ours = follow(include.group(2), packedFolder, folder);
-        // "a.cuh" beside it and <fluxccl/a.cuh> would be two headers to NVRTC, which goes by names.
+        // NVRTC identifies headers by name: "a.cuh" and <fluxccl/a.cuh> would be two headers.
         include.appendReplacement(
             out,
             Matcher.quoteReplacement(
@@ -74,14 +74,14 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
       return include.appendTail(out).toString();
     }
 
-    /** Returns the path of a header of ours, or null. */
+    /** Returns the path of a header of FluxCCL's, or null. */
     private String follow(String wanted, String packedFolder, Path folder) {
       Path file = findFile(wanted, folder, includePaths);
       if (file != null) {
         if (!files.containsKey(file)) {
           String content = read(file);
           files.put(file, content);
-          visit(content, "", file.getParent()); // the compiler reads it by itself, as it is
+          visit(content, "", file.getParent()); // the compiler itself reads the unchanged file
         }
         return null;
       }
@@ -100,7 +100,7 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
     }
   }
 
-  /** Returns a source in the jar, by its path under io/fluxccl/cuda; or null. */
+  /** Returns a source in the jar by its path under io/fluxccl/cuda, or null. */
   static String readPacked(String path) {
     if (path.startsWith("/") || path.contains("..")) {
       return null;

@@ -8,12 +8,12 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.stream.Stream;
 
-/** Something that compiles CUDA source. Thread-safe. */
+/** A compiler for CUDA source. Thread-safe. */
 abstract class KernelToolchain {
-  /** Its name and version, which stand for what it makes of a source. */
+  /** Its name and version, which identify its output for a source. */
   final String version;
 
-  /** The GPU architectures that it has code for, as in 90. */
+  /** The GPU architectures that it can generate code for, as in 90. */
   private final int[] architectures;
 
   KernelToolchain(String version, int[] architectures) {
@@ -22,13 +22,13 @@ abstract class KernelToolchain {
   }
 
   /**
-   * Compiles.
+   * Compiles a source.
    *
-   * @param source what
+   * @param source the source and its headers
    * @param options more options, and include paths
-   * @param target for which GPU
-   * @return what the driver can load
-   * @throws InvalidUsage with the compiler's words if the source is wrong
+   * @param target the code to generate
+   * @return an image that the driver can load
+   * @throws InvalidUsage with the compiler's messages if the source is wrong
    * @throws io.fluxccl.DeviceFailure if the compiler fails otherwise
    */
   abstract KernelImage compile(KernelSource source, CudaCompileOptions options, Target target);
@@ -47,7 +47,7 @@ abstract class KernelToolchain {
   }
 
   /**
-   * Chooses code for a GPU: native code where the compiler knows it, otherwise PTX of the nearest
+   * Chooses code for a GPU: native code if the compiler supports it, otherwise PTX of the nearest
    * older architecture, which the driver compiles.
    *
    * @param capability of the GPU, as in 90
@@ -80,14 +80,14 @@ abstract class KernelToolchain {
   }
 
   /**
-   * What code to make.
+   * The kind of code to generate.
    *
    * @param option the architecture's option, for example {@code -arch=sm_90}
    * @param cubin native code; PTX otherwise
    * @param chosen whether the option is ours, not among the user's
    */
   record Target(String option, boolean cubin, boolean chosen) {
-    /** Returns the code that was made for this target. */
+    /** Returns the image of code that was generated for this target. */
     KernelImage image(byte[] bytes) {
       return cubin ? new KernelImage(bytes) : KernelImage.ptx(bytes);
     }

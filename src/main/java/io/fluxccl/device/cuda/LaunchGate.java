@@ -10,14 +10,13 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * Keeps kernels from starting while memory is freed, and memory from being freed while kernels run.
  *
- * <p>The driver lets a free wait for the kernels that run, and meanwhile holds up other calls of
- * this process. Should such a kernel wait for what one of those calls is to enqueue (the proxy's
- * copy, another rank's kernel), neither would ever make progress. So memory is freed when all
- * streams of all GPUs of this process have nothing to do. Copies pass the gate: they wait for no
- * kernel.
+ * <p>When memory is freed, the driver waits for running kernels and meanwhile blocks other calls of
+ * this process. If such a kernel waits for work that one of those calls would enqueue (the proxy's
+ * copy, another rank's kernel), both wait forever. Memory is therefore freed while all streams of
+ * all GPUs of this process are idle. Copies do not enter the gate, because they wait for no kernel.
  *
- * <p>{@link #enter} and {@link #close} allocate nothing and take no lock; a launch spins while the
- * gate is closed, in which time the driver would hold it up anyway.
+ * <p>{@link #enter} and {@link #close} allocate nothing and take no lock. A launch spins while the
+ * gate is closed; the driver would block it during that time anyway.
  */
 final class LaunchGate implements AutoCloseable {
   /** The gate of this process. */
@@ -27,7 +26,7 @@ final class LaunchGate implements AutoCloseable {
 
   private final Set<LiveCudaStream> streams = ConcurrentHashMap.newKeySet();
 
-  /** How many threads are launching. */
+  /** Number of threads that are launching. */
   private final AtomicInteger launching = new AtomicInteger();
 
   private volatile boolean closed;
@@ -43,12 +42,12 @@ final class LaunchGate implements AutoCloseable {
   }
 
   /**
-   * Comes before a launch, outside of all locks.
+   * Enters the gate. Call it before a launch, without holding a lock.
    *
-   * @return this gate, closed behind the launch
+   * @return this gate, which the caller closes after the launch
    */
   LaunchGate enter() {
-    // Either the closing thread sees this one, or this one sees that the gate is closed.
+    // Either the closing thread sees this increment, or this thread sees that the gate is closed.
     launching.incrementAndGet();
     while (closed) {
       launching.decrementAndGet();
@@ -60,7 +59,7 @@ final class LaunchGate implements AutoCloseable {
     return this;
   }
 
-  /** Leaves the gate behind a launch. */
+  /** Leaves the gate after a launch. */
   @Override
   public void close() {
     launching.decrementAndGet();
@@ -69,14 +68,13 @@ final class LaunchGate implements AutoCloseable {
   /**
    * Runs an action while no kernel runs and none can start.
    *
-   * @param patience how long to keep launches out until those that run have ended; zero to look
-   *     once
-   * @param action what
-   * @return false if there were still some, and the action was not run
+   * @param patience longest time to block launches until running work has ended; zero to check once
+   * @param action the action to run
+   * @return false if work was still running, and the action was not run
    */
   synchronized boolean runWhenQuiet(Duration patience, Runnable action) {
     if (patience.isZero() && !isQuiet()) {
-      return false; // without keeping anybody out
+      return false; // without blocking launches
     }
     long began = System.nanoTime();
     closed = true;

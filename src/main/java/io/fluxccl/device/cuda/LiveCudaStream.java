@@ -16,10 +16,12 @@ import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
-/** A stream that runs what it is given; the driver's streams are the queues and the threads. */
-@SuppressWarnings("try") // locks that are held and not looked at
+/** A stream that runs its work, by a stream of the driver. */
+@SuppressWarnings("try") // variables that only keep a lock held
 class LiveCudaStream extends CudaStream {
-  /** Completions outstanding, from which on the stream may be so full that a launch is held up. */
+  /**
+   * Number of outstanding completions from which on a launch may block because the stream is full.
+   */
   private static final int MANY = 64;
 
   private final CudaPinnedBuffer line;
@@ -28,12 +30,12 @@ class LiveCudaStream extends CudaStream {
   private final EnqueueLock enqueueLock;
 
   /**
-   * Whether something may have been enqueued behind the last stored number. Set after enqueuing and
+   * Whether work may have been enqueued after the last stored number. Set after enqueuing and
    * cleared before storing a number, so that no work is missed.
    */
   volatile boolean dirty;
 
-  /** Whether the user has the handle: then this class does not know what is enqueued. */
+  /** Whether the user has the handle and may enqueue work that this class does not know. */
   private volatile boolean shared;
 
   // All guarded by lock.
@@ -42,9 +44,10 @@ class LiveCudaStream extends CudaStream {
   private boolean destroyed;
 
   /**
-   * Takes over a user of the context, a line and, unless a subclass says otherwise, a stream.
+   * Takes over one use of the context, a line and, unless {@link #destroyHandle} is overridden, a
+   * stream.
    *
-   * @param preferred whether the stream is of the highest priority
+   * @param preferred whether the stream has the highest priority
    */
   LiveCudaStream(
       CudaDevice device,
@@ -109,9 +112,9 @@ class LiveCudaStream extends CudaStream {
   /**
    * {@inheritDoc}
    *
-   * <p>Not on preferred streams: what is there waits for no kernel, so that it delays others only
-   * briefly. Nor where much is enqueued: such a stream has its hardware queue, and the driver may
-   * keep the thread until there is room in it.
+   * <p>Not on preferred streams: their work waits for no kernel and delays other streams only
+   * briefly. Not on streams with much enqueued work: these have a hardware queue already, and if it
+   * is full, the driver blocks the thread.
    */
   @Override
   EnqueueLock tryLock() {
@@ -126,7 +129,7 @@ class LiveCudaStream extends CudaStream {
     return queue.issued() - queue.reached() >= MANY;
   }
 
-  /** Returns what the driver says of the stream: its work is done, or not, or has failed. */
+  /** Returns the driver's result for the stream: done, not ready, or a failure. */
   int query() {
     return CudaError.query(stream);
   }
@@ -169,7 +172,7 @@ class LiveCudaStream extends CudaStream {
     }
   }
 
-  /** Returns whether all work enqueued so far is done, as far as this stream can be asked. */
+  /** Returns whether all work enqueued so far is done or has failed. */
   boolean isIdle() {
     synchronized (lock) {
       if (destroyed) {
@@ -178,7 +181,7 @@ class LiveCudaStream extends CudaStream {
       if (!dirty && !shared && queue.reached() >= queue.issued()) {
         return true;
       }
-      // After a failed kernel the stream never gets to its last number, so the driver is asked.
+      // After a failed kernel the stream never stores its last number, so query the driver.
       return context.tryMakeCurrent() != CUresult.CUDA_SUCCESS
           || query() != CUresult.CUDA_ERROR_NOT_READY;
     }
@@ -196,7 +199,7 @@ class LiveCudaStream extends CudaStream {
     }
   }
 
-  /** Called by the completion thread; the stream is not destroyed while something waits for it. */
+  /** Called by the completion thread. The stream is not destroyed while a caller waits for it. */
   private DeviceFailure failure() {
     int result = context.tryMakeCurrent();
     if (result == CUresult.CUDA_SUCCESS) {
@@ -229,8 +232,8 @@ class LiveCudaStream extends CudaStream {
   }
 
   /**
-   * Makes the stream report when everything enqueued so far is done: by storing the next number,
-   * or, while it has not got to the one before, by an event.
+   * Makes the stream report when everything enqueued so far is done: by an event while an earlier
+   * completion is outstanding, otherwise by storing the next number.
    */
   long mark() {
     context.makeCurrent();
@@ -252,7 +255,7 @@ class LiveCudaStream extends CudaStream {
   }
 
   /**
-   * Runs an action behind the work enqueued so far, also when the stream is closed.
+   * Runs an action after the work enqueued so far, also if the stream is closed.
    *
    * @return false if there is no such work and the action is not run
    */
@@ -275,20 +278,20 @@ class LiveCudaStream extends CudaStream {
     }
   }
 
-  /** Under the lock. */
+  /** Runs an action after a completion. The caller holds the lock. */
   final void runAfter(long sequence, Runnable action) {
     registered = true;
     queue.afterwards(sequence, action);
   }
 
-  /** Marks the last work, before the stream is closed. Under the lock. */
+  /** Marks the last work before the stream is closed. The caller holds the lock. */
   void markLast() {
     if (dirty || shared) {
       mark();
     }
   }
 
-  /** Destroys what the driver has of the stream; the context is current. */
+  /** Destroys the driver's stream; the context is current. */
   void destroyHandle() {
     JCudaDriver.cuStreamDestroy(stream);
   }
@@ -325,7 +328,7 @@ class LiveCudaStream extends CudaStream {
       queue.remove();
       device.remove(this);
       LaunchGate.PROCESS.remove(this);
-      // Both fail once a kernel failed; then the stream is gone with the context.
+      // Fails after a kernel has failed; the stream is then lost with the context.
       if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
         destroyHandle();
         event.destroy();

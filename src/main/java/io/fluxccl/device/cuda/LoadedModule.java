@@ -14,7 +14,7 @@ import jcuda.driver.JCudaDriver;
 
 /** A module in one context, all of it on the GPU. Thread-safe. */
 final class LoadedModule {
-  /** Results that blame the image, not the device. */
+  /** Results that are caused by the image, not by the device. */
   private static final Set<Integer> OF_THE_IMAGE =
       Set.of(
           CUresult.CUDA_ERROR_INVALID_IMAGE,
@@ -37,7 +37,7 @@ final class LoadedModule {
   /**
    * Loads an image.
    *
-   * @throws InvalidUsage if it is none that this GPU and driver can run
+   * @throws InvalidUsage if this GPU and driver cannot run it
    * @throws io.fluxccl.DeviceFailure if the driver fails otherwise
    */
   static LoadedModule load(PrimaryContext context, String name, KernelImage image) {
@@ -48,7 +48,7 @@ final class LoadedModule {
       throw refused(context, name, image, result);
     }
     if (NativeLibrary.isAvailable()) {
-      // Loaded at its first launch, a function may wait for a kernel that waits for that launch.
+      // Loading a function at its first launch could wait for a kernel that waits for that launch.
       result = FunctionCalls.loadAll(CudaPointer.valueOf(handle));
       if (result != CUresult.CUDA_SUCCESS && result != CUresult.CUDA_ERROR_NOT_SUPPORTED) {
         JCudaDriver.cuModuleUnload(handle);
@@ -115,7 +115,7 @@ final class LoadedModule {
       return context;
     }
 
-    /** Asking makes sure that the function is on the device, too. */
+    /** Returns an attribute of the function. The query also loads the function onto the device. */
     private int attribute(int attribute) {
       int[] value = new int[1];
       context.check(
@@ -124,7 +124,7 @@ final class LoadedModule {
       return value[0];
     }
 
-    /** Lets launches have so much dynamic shared memory; never takes back what was allowed. */
+    /** Raises the limit of dynamic shared memory for launches. Never lowers it. */
     synchronized void allowShared(int bytes) {
       if (bytes > allowedShared) {
         context.makeCurrent();

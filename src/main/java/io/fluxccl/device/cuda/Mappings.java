@@ -13,13 +13,16 @@ import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 
 /**
- * What a GPU has mapped: each allocation once, for all that use a part of it. Thread-safe; only
+ * The mappings of a GPU: one per allocation, shared by all users of its parts. Thread-safe. Only
  * threads that map the same allocation wait for each other.
  */
 final class Mappings {
   private final PrimaryContext context;
 
-  /** Of what is being mapped a future that ends soon, with null where that failed. */
+  /**
+   * The mappings by allocation. The future of a mapping in progress completes soon, with null if it
+   * fails.
+   */
   final ConcurrentHashMap<CudaAllocation.Id, CompletableFuture<CudaMapping>> open =
       new ConcurrentHashMap<>();
 
@@ -27,7 +30,7 @@ final class Mappings {
     this.context = context;
   }
 
-  /** Returns the mapping with one more user; {@link CudaDevice#map} says the rest. */
+  /** Returns the mapping with one more user; implements {@link CudaDevice#map}. */
   CudaMapping acquire(CudaMemoryName name, CudaDevice device) {
     CompletableFuture<CudaMapping> own = new CompletableFuture<>();
     CompletableFuture<CudaMapping> before = open.putIfAbsent(name.id(), own);
@@ -42,7 +45,8 @@ final class Mappings {
       open.remove(name.id(), before);
       before = open.putIfAbsent(name.id(), own);
     }
-    // Outside of the map, whose locks are for moments: this may ask the owner for seconds.
+    // Not within an operation of the map, whose locks must be short: the owner may take seconds to
+    // answer.
     CudaMapping mapped = null;
     try {
       mapped = map(name, device);
@@ -55,7 +59,7 @@ final class Mappings {
     }
   }
 
-  /** Does not wait for threads that map: callers must not block. */
+  /** Removes a mapping. Does not wait for threads that map, because callers must not block. */
   void remove(CudaMapping mapping) {
     CompletableFuture<CudaMapping> there = open.get(mapping.name().id());
     if (there != null && there.getNow(null) == mapping) {
@@ -78,7 +82,7 @@ final class Mappings {
     };
   }
 
-  /** Looked up rather than believed: an address that a peer sends is not followed. */
+  /** Looks up this process's allocation, instead of trusting a peer to send an address. */
   private CudaMapping mapOwned(CudaMemoryName name, CudaDevice device) {
     CudaAllocation allocation =
         CudaAllocation.retainOwned(name)
@@ -136,7 +140,10 @@ final class Mappings {
     }
   }
 
-  /** A handle does not say how much it opens, and the peer's word for it is not believed. */
+  /**
+   * Checks the size of the opened memory: the handle does not contain it, and the peer's value is
+   * not trusted.
+   */
   private void requireBehind(long address, CudaMemoryName name) {
     CudaPointer start = new CudaPointer();
     long[] size = new long[1];

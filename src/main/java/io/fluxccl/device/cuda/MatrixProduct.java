@@ -11,22 +11,22 @@ import io.fluxccl.device.KernelArgs;
 import java.util.function.Consumer;
 
 /**
- * How to multiply by matrices of one shape: {@code out[rows x outputs] = in[rows x inputs] *
+ * A plan for products with matrices of one shape: {@code out[rows x outputs] = in[rows x inputs] *
  * weights[outputs x inputs]^T}. All matrices lie row by row, without gaps; sums are of 32 bits.
  *
- * <p>A row of the product depends on that row and on the weights alone, bit by bit, and not on how
- * many rows are multiplied together: the algorithm is chosen once and used for any number of rows,
- * and it is one in which one block adds up a whole sum, in one order (no split-K).
+ * <p>A row of the product depends only on that row and on the weights, bit by bit, not on the
+ * number of rows in a product. The algorithm is chosen once and used for any number of rows. In it,
+ * one block adds each sum in a fixed order (no split-K).
  */
 public final class MatrixProduct {
-  /** What cuBLASLt was told about addresses. */
+  /** The alignment of addresses that the plan assumes, in bytes. */
   private static final int ALIGNMENT = 16;
 
   private final MatrixProducts products;
   private final long plan;
   private final Shape shape;
 
-  /** What is multiplied. */
+  /** The shape and the types of a product. */
   record Shape(int outputs, int inputs, DataType type, DataType outType) {
     long weightBytes() {
       return type.bytes((long) outputs * inputs);
@@ -39,7 +39,7 @@ public final class MatrixProduct {
     this.shape = shape;
   }
 
-  /** Lets the driver load the kernel now: recorded, and thrown away. */
+  /** Makes the driver load the kernel now, by a recording that is then discarded. */
   void load(int rows) {
     long any = products.workspace.address();
     KernelArgs used = KernelArgs.of(products.workspace);
@@ -53,7 +53,7 @@ public final class MatrixProduct {
    * memory and waits for nothing. For one thread at a time, as all products of one {@link
    * MatrixProducts}.
    *
-   * @param stream of the device, behind the products that were enqueued before
+   * @param stream of the device; must be ordered after the products enqueued before
    * @param rows 1 or more
    * @param in {@code rows * inputs} elements
    * @param weights {@code outputs * inputs} elements

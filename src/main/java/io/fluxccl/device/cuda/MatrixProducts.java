@@ -10,16 +10,16 @@ import io.fluxccl.concurrent.Lifecycle;
 import java.util.Optional;
 
 /**
- * Products with matrices of weights on a GPU, by NVIDIA's cuBLASLt, which is looked for when the
- * first object is made: as the system's loader does, in CUDA's folders, or where the environment
- * variable {@code FLUXCCL_CUBLASLT} points. Needs FluxCCL's native library.
+ * Products with matrices of weights on a GPU, by NVIDIA's cuBLASLt. The first object searches for
+ * this library by the system's loader and in CUDA's folders, or at the path in the environment
+ * variable {@code FLUXCCL_CUBLASLT}. Needs FluxCCL's native library.
  *
- * <p>An object has one workspace, so that its products must be enqueued in one order: on one
- * stream, or in one lane's pipelines. {@link #plan} is thread-safe. Close it when no product is
- * enqueued any more.
+ * <p>An object has one workspace, so its products must be enqueued in one order: on one stream, or
+ * in one lane's pipelines. {@link #plan} is thread-safe. Close it after the last product has been
+ * enqueued.
  */
 public final class MatrixProducts implements AutoCloseable {
-  /** What NVIDIA recommends for H100 and H200. */
+  /** The size that NVIDIA recommends for H100 and H200. */
   private static final long WORKSPACE_BYTES = 32L << 20;
 
   final CublasLt lt;
@@ -79,7 +79,7 @@ public final class MatrixProducts implements AutoCloseable {
     return Library.FOUND;
   }
 
-  /** Returns why there can be none in this process and what to install, or empty. */
+  /** Returns why this process cannot use cuBLASLt and what to install, or empty. */
   public static Optional<String> unavailableBecause() {
     return Optional.ofNullable(Library.MISSING).map(Throwable::getMessage);
   }
@@ -90,18 +90,18 @@ public final class MatrixProducts implements AutoCloseable {
   }
 
   /**
-   * Chooses how to multiply by matrices of one shape, and loads the kernel, so that no product has
-   * to wait for that. Blocks for some milliseconds; enqueues nothing.
+   * Chooses an algorithm for matrices of one shape and loads its kernel, so that no product waits
+   * for loading. Blocks for some milliseconds; enqueues nothing.
    *
    * @param outputs rows of the weights, the width of the product
-   * @param inputs columns of the weights, the width of what is multiplied
+   * @param inputs columns of the weights, the width of the multiplied matrix
    * @param type of weights and inputs: BFLOAT16, FLOAT16 or FLOAT32
    * @param outType of the product: the same, or FLOAT32
    * @param typicalRows the number of rows for which it is to be fastest; any number can be
    *     multiplied
    * @return the plan, which is closed with this object
    * @throws InvalidUsage if a size is less than 1 or a type is another one
-   * @throws DeviceFailure if cuBLASLt has no way
+   * @throws DeviceFailure if cuBLASLt has no suitable algorithm
    */
   public MatrixProduct plan(
       int outputs, int inputs, DataType type, DataType outType, int typicalRows) {
@@ -152,7 +152,7 @@ public final class MatrixProducts implements AutoCloseable {
     };
   }
 
-  /** Frees the workspace behind the work that is enqueued, and the plans at once. Idempotent. */
+  /** Frees the plans at once, and the workspace after the enqueued work is done. Idempotent. */
   @Override
   public void close() {
     lifecycle.close();

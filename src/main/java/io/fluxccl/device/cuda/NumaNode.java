@@ -11,7 +11,7 @@ final class NumaNode {
   /** An unknown node. */
   static final int UNKNOWN = -1;
 
-  /** Where the operating system tells about devices and nodes. */
+  /** The folder in which Linux describes devices and nodes. */
   static final Path SYS = Path.of("/sys");
 
   private NumaNode() {}

@@ -15,7 +15,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 
-/** The CUDA toolkit's compiler, as a process of its own in a folder of its own. */
+/** The CUDA toolkit's compiler. Runs in its own process and temporary folder. */
 final class Nvcc extends KernelToolchain {
   private static final String FOLDER_PREFIX = "fluxccl-nvcc-";
   private static final Duration QUESTION_TIMEOUT = Duration.ofSeconds(20);
@@ -41,9 +41,9 @@ final class Nvcc extends KernelToolchain {
   }
 
   /**
-   * Looks for it.
+   * Finds nvcc.
    *
-   * @throws DeviceFailure if there is none, with where it was looked for
+   * @throws DeviceFailure if there is none; lists the searched paths
    */
   static Nvcc find(CudaToolkit toolkit) {
     List<Path> candidates = toolkit.nvccCandidates();
@@ -82,7 +82,7 @@ final class Nvcc extends KernelToolchain {
       Files.writeString(file, header.getValue());
     }
     Path input = folder.resolve("kernel.cu");
-    // Messages, and assertions in kernels, name what the user knows.
+    // Compiler messages and assertions in kernels then name the user's source.
     String name = source.name().replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", " ");
     Files.writeString(input, "#line 1 \"" + name + "\"\n" + source.text());
     Path output = folder.resolve(target.cubin() ? "kernel.cubin" : "kernel.ptx");
@@ -118,7 +118,7 @@ final class Nvcc extends KernelToolchain {
   private record Run(int exitCode, String output) {}
 
   private static Run run(List<String> command, Path folder, Duration timeout) throws IOException {
-    Path output = folder.resolve("output.txt"); // a pipe that nobody reads in time would fill up
+    Path output = folder.resolve("output.txt"); // not a pipe, which would fill up and block nvcc
     Process process =
         new ProcessBuilder(command)
             .directory(folder.toFile())
@@ -138,7 +138,7 @@ final class Nvcc extends KernelToolchain {
       throw new io.fluxccl.Aborted(
           Timeout.NO_RANK, "the thread was interrupted while " + command.get(0) + " ran", e);
     } finally {
-      // nvcc starts the compilers proper; they must not outlive it.
+      // nvcc starts other processes, which must not outlive it.
       process.descendants().forEach(ProcessHandle::destroyForcibly);
       process.destroyForcibly();
     }

@@ -29,7 +29,7 @@ final class Nvrtc extends KernelToolchain {
   /**
    * Opens it.
    *
-   * @throws DeviceFailure if there is none, with what was tried
+   * @throws DeviceFailure if there is none; the message lists the candidates
    */
   static Nvrtc find(CudaToolkit toolkit) {
     NativeLibrary.require("NVRTC");
@@ -55,7 +55,7 @@ final class Nvrtc extends KernelToolchain {
     int[] number = new int[2];
     NvrtcCalls.version(library, number);
     Path path = Path.of(new String(NvrtcCalls.path(library), StandardCharsets.UTF_8));
-    // It opens its other half by name, which finds nothing outside the loader's folders.
+    // NVRTC opens its builtins library by name, which fails outside the loader's folders.
     Path builtins = path.resolveSibling("libnvrtc-builtins.so." + number[0] + "." + number[1]);
     if (Files.isRegularFile(builtins)) {
       NvrtcCalls.preload(bytes(builtins.toString()));
@@ -67,7 +67,7 @@ final class Nvrtc extends KernelToolchain {
   @Override
   KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
     List<String> all = arguments(target, options, headerFolders);
-    // There is no host to compile for, yet NVRTC takes some lambdas in kernels for host code.
+    // NVRTC compiles no host code, but treats some lambdas in kernels as host code.
     all.add(0, "-default-device");
     byte[][] result = new byte[2][];
     int status =

@@ -11,19 +11,22 @@ final class NvrtcCalls {
 
   private NvrtcCalls() {}
 
-  /** Opens it for good; throws UnsatisfiedLinkError with the loader's words. */
+  /**
+   * Opens the library until the process ends; throws UnsatisfiedLinkError with the loader's
+   * message.
+   */
   static native long open(byte[] path);
 
-  /** Loads a library that NVRTC will look for by its name; whether that worked. */
+  /** Loads a library that NVRTC opens by name; returns whether it was loaded. */
   static native boolean preload(byte[] path);
 
-  /** Which file that was. */
+  /** Returns the library's file. */
   static native byte[] path(long library);
 
   /** Its version, major and minor; an nvrtcResult. */
   static native int version(long library, int[] majorAndMinor);
 
-  /** The architectures it has code for, as in 90, ascending. */
+  /** Returns the architectures that it can generate code for, as in 90, ascending. */
   static native int[] architectures(long library);
 
   /** Returns NVRTC's name of a result. */

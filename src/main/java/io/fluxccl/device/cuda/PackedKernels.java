@@ -15,7 +15,7 @@ import java.util.Map;
 
 /**
  * The kernels of {@code products/packed_product.cu} on one GPU, for compute capability 9.0 and
- * BFLOAT16. An output's sum is made in an order that only the shape of the weights decides.
+ * BFLOAT16. The order of an output's sum depends only on the shape of the weights.
  */
 final class PackedKernels implements AutoCloseable {
   static final int TILE_INPUTS = 64;
@@ -26,19 +26,20 @@ final class PackedKernels implements AutoCloseable {
   private static final int LEAST_ROWS = 8;
   private static final int MOST_ROWS = 256;
 
-  /** Rows of the kernel of which a multiprocessor has two blocks. */
+  /** Rows of the kernel with two blocks per multiprocessor. */
   private static final int ROWS_OF_TWO_BLOCKS = 128;
 
   private static final int THREADS = 320;
   private static final int SHARED_ALIGNMENT = 1024;
 
-  // How inputs are put in parts: a constant, not the GPU at hand, so that bits are everywhere the
-  // same. Parts fill at least 9 of 10 places of as many rounds of blocks as they need.
+  // Determines the division of inputs into parts. A constant instead of the GPU's number of
+  // multiprocessors, so that results have the same bits on all GPUs. Parts fill at least 90 % of
+  // the rounds of blocks that they need.
   private static final int BLOCKS = 132;
   private static final int MOST_PARTS = 8;
   private static final int LEAST_TILES_OF_PART = 4;
 
-  // Of addParts: each of its threads adds four elements.
+  // Threads of addParts; each thread adds four elements.
   private static final int ADDERS = 256;
   private static final int ADDED = 4;
 
@@ -51,7 +52,7 @@ final class PackedKernels implements AutoCloseable {
   private final Map<Integer, CudaKernel> products = new HashMap<>();
   private final Lifecycle lifecycle = new Lifecycle("packed products");
 
-  /** Room for the parts of any product; the next kernel has read them before the next product. */
+  /** Holds the parts of any product. The next kernel reads them before the next product starts. */
   private CudaBuffer parts;
 
   PackedKernels(CudaDevice device, int maxRows) {
@@ -59,7 +60,7 @@ final class PackedKernels implements AutoCloseable {
     this.maxRows = maxRows;
     int columns = (maxRows + MOST_ROWS - 1) / MOST_ROWS;
     this.tileRows = columns == 1 ? rowsOfKernel(maxRows) : columns * MOST_ROWS;
-    // Without the letter there is no wgmma.
+    // Without the letter a, wgmma is not available.
     CudaCompileOptions options = CudaCompileOptions.DEFAULT.withOption("-arch=sm_90a");
     this.module =
         lifecycle.own(CudaModule.fromSource(SOURCE, KernelSource.readPacked(SOURCE), options));
@@ -84,9 +85,10 @@ final class PackedKernels implements AutoCloseable {
   }
 
   /**
-   * Room for a block's stages, as packed_product.cu counts them: what fits a multiprocessor.
+   * Returns the shared memory for a block's stages, as packed_product.cu counts them: the number
+   * that fits a multiprocessor.
    *
-   * @param tiles that the block brings; with fewer than stages it leaves room to others
+   * @param tiles that the block loads; with fewer tiles than stages it reserves less
    */
   private static int sharedBytes(int rows, int tiles) {
     int stages =
@@ -150,7 +152,7 @@ final class PackedKernels implements AutoCloseable {
     return new Packed(this, result, tiled, outputs, inputs, count);
   }
 
-  /** A matrix in tiles; or a gate's and another one, whose rows take turns. */
+  /** A matrix in tiles, or a gate's and another matrix with interleaved rows. */
   private record Packed(
       PackedKernels kernels,
       PackedMatrix.Result result,

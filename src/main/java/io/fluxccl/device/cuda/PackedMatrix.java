@@ -12,15 +12,15 @@ import io.fluxccl.device.DeviceStream;
  * alone, bit by bit.
  */
 public interface PackedMatrix {
-  /** What a product gives. */
+  /** The form of a product's result. */
   enum Result {
     /** Elements of the type of the weights, row by row. */
     ELEMENTS,
     /** FLOAT32, row by row. */
     FLOATS,
     /**
-     * The first half of the outputs are gates, of the other half. With tiles, {@code silu(gate) *
-     * other} in tiles, so that the next product multiplies it; without, both as ELEMENTS.
+     * The first half of the outputs are the gates of the other half. With tiles, {@code silu(gate)
+     * * other} in tiles, so that the next product multiplies it; without, both as ELEMENTS.
      */
     GATED
   }
@@ -29,10 +29,11 @@ public interface PackedMatrix {
    * Enqueues a product: on any stream of the device, also on one that records. Allocates nothing
    * and waits for nothing. For one thread at a time, as all products of one {@link PackedProducts}.
    *
-   * @param stream of the device, behind the products that were enqueued before
+   * @param stream of the device; must be ordered after the products enqueued before
    * @param rows 1 to the most that {@link PackedProducts#of} was given
    * @param in has room for {@link PackedProducts#roomFor} rows, in tiles if there are some
-   * @param out what {@link Result} says; if that is in tiles, with the same room
+   * @param out receives the {@link Result}; has room for the same number of rows if that is in
+   *     tiles
    * @throws InvalidUsage if a buffer is too small, of another device, closed, or not aligned to 16
    *     bytes, or there are too many rows
    */
@@ -42,14 +43,14 @@ public interface PackedMatrix {
    * Enqueues a product of ELEMENTS whose reader adds its {@link #parts}, which saves a launch.
    * Otherwise as {@link #enqueue}.
    *
-   * @param out gets the product if there are no parts
+   * @param out receives the product if there are no parts
    */
   void enqueueParts(DeviceStream stream, int rows, DeviceBuffer in, DeviceBuffer out);
 
   /**
-   * Returns where {@link #enqueueParts} leaves the product: the {@code ProductParts} of {@code
-   * fluxccl/packed_product.cuh}, or of zeros if it is in its buffer. The next product overwrites
-   * it.
+   * Returns the location of the product of {@link #enqueueParts}: the {@code ProductParts} of
+   * {@code fluxccl/packed_product.cuh}, or zeros if the product is in its buffer. The next product
+   * overwrites it.
    */
   DeviceHandle parts();
 }

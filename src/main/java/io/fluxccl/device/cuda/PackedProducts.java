@@ -21,19 +21,20 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Products with matrices of weights that stay on a GPU. On GPUs of compute capability 9.0 (H100,
- * H200) it has kernels of its own for BFLOAT16: with few rows they take as long as reading the
- * weights, which cuBLASLt does not reach with one algorithm for any number of rows. They need a
- * compiler (NVRTC or nvcc) at the first use, and widths that are multiples of 64. Elsewhere, and
- * with {@link #PROPERTY}, {@link MatrixProducts} multiplies.
+ * H200), FluxCCL's own kernels multiply BFLOAT16. With few rows they take as long as reading the
+ * weights. cuBLASLt, with one algorithm for any number of rows, is slower. The kernels need a
+ * compiler (NVRTC or nvcc) at the first use, and widths that are multiples of 64. In all other
+ * cases, and if {@link #PROPERTY} is false, {@link MatrixProducts} multiplies.
  *
- * <p>Own kernels read what is multiplied in tiles, which the kernel before writes ({@code
- * placeInTiles} of {@code fluxccl/packed_product.cuh}, for {@link #tileRows}). They read ahead
- * while a launch before runs, if both are {@linkplain CudaKernel#overlapping overlapping}. Then
- * they take whole multiprocessors, so enqueue them behind the collectives of one lane at a time:
- * behind those of two, each could take the room for which the other's peers wait.
+ * <p>FluxCCL's kernels read the multiplied matrix in tiles, which the previous kernel writes
+ * ({@code placeInTiles} of {@code fluxccl/packed_product.cuh}, for {@link #tileRows}). If both
+ * kernels are {@linkplain CudaKernel#overlapping overlapping}, they prefetch weights while the
+ * previous launch runs. They then occupy whole multiprocessors, so enqueue them after the
+ * collectives of only one lane at a time. After collectives of two lanes, each product could occupy
+ * multiprocessors that the other lane's collective needs.
  *
- * <p>{@link #pack} all matrices before products are enqueued; both for one thread at a time. Close
- * it when no product is enqueued any more.
+ * <p>{@link #pack} all matrices before products are enqueued. One thread at a time may do either.
+ * Close it after the last product has been enqueued.
  */
 public final class PackedProducts implements AutoCloseable {
   /** System property: {@code false} leaves products to cuBLASLt on any GPU. */
@@ -43,7 +44,7 @@ public final class PackedProducts implements AutoCloseable {
   private static final int CAPABILITY = 90;
   private static final int TYPICAL_ROWS = 64;
 
-  /** Of no parts: the product is in its buffer. */
+  /** No parts: the product is in its buffer. */
   static final DeviceHandle NO_PARTS = new Parts(0, 0, 0);
 
   private final CudaDevice device;
@@ -98,12 +99,15 @@ public final class PackedProducts implements AutoCloseable {
     }
   }
 
-  /** Returns the rows of a tile of what is multiplied, or 0 if it lies row by row. */
+  /** Returns the rows of a tile of the multiplied matrix, or 0 if the matrix has no tiles. */
   public int tileRows() {
     return kernels == null ? 0 : kernels.tileRows();
   }
 
-  /** Returns for how many rows a buffer needs room from which a product of so many reads. */
+  /**
+   * Returns the number of rows that the input buffer of a product of {@code rows} rows must have
+   * room for.
+   */
   public int roomFor(int rows) {
     return kernels == null ? rows : kernels.tileRows();
   }
@@ -138,7 +142,7 @@ public final class PackedProducts implements AutoCloseable {
     return new Plain(product, weights, maxRows);
   }
 
-  /** Refuses a product of more rows than there is room for. */
+  /** Refuses a number of rows that is not 1 to {@code maxRows}. */
   static void requireRows(Object product, int rows, int maxRows) {
     if (rows < 1 || rows > maxRows) {
       throw InvalidUsage.of("%s: rows=%d; give 1 to %d", product, rows, maxRows);
@@ -188,7 +192,7 @@ public final class PackedProducts implements AutoCloseable {
     }
   }
 
-  /** Frees the weights behind the work that is enqueued. Idempotent. */
+  /** Frees the weights after the enqueued work is done. Idempotent. */
   @Override
   public void close() {
     lifecycle.close();

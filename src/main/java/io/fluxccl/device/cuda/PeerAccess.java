@@ -20,12 +20,12 @@ final class PeerAccess {
     this.context = context;
   }
 
-  /** Returns whether kernels may be given addresses of that GPU's plain memory. */
+  /** Returns whether kernels can use addresses of that GPU's plain memory. */
   boolean isEnabled(int other) {
     return other == context.ordinal || peers.containsKey(other);
   }
 
-  /** Enables it, once; {@link CudaDevice#enablePeerAccess} says the rest. */
+  /** Implements {@link CudaDevice#enablePeerAccess}. */
   synchronized void enable(int other) {
     if (closed || isEnabled(other)) {
       return;
@@ -47,7 +47,7 @@ final class PeerAccess {
     peers.put(other, peer);
   }
 
-  /** {@link CudaDevice#requireReachable} says it. */
+  /** Implements {@link CudaDevice#requireReachable}. */
   void requireReachable(String otherPciBusId) {
     for (int other = 0; other < CudaDriver.count(); other++) {
       if (CudaDriver.pciBusId(other).equals(otherPciBusId)

@@ -71,7 +71,9 @@ final class PinnedBlock extends UseCount {
     return deviceAddress;
   }
 
-  /** Returns a part as host threads see it; the caller is a user as long as it uses the view. */
+  /**
+   * Returns a view of a part for host threads. The caller must hold a use while it uses the view.
+   */
   UnsafeBuffer view(long offset, int length) {
     if (offset < 0 || length < 0 || offset > size - length) {
       throw InvalidUsage.of("offset=%s length=%s in %s", offset, length, this);

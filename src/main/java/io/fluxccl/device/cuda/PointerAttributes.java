@@ -10,15 +10,16 @@ import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 
 /**
- * What the driver knows of an address. A value that it does not give is 0.
+ * The driver's attributes of an address. A value that the driver does not return is 0.
  *
  * @param memoryType {@code CU_MEMORYTYPE_}; 0 if the driver does not know the address
- * @param context in which it was allocated; 0 for memory of all contexts, as VMM and pool memory is
+ * @param context in which it was allocated; 0 for memory of all contexts, such as VMM and pool
+ *     memory
  * @param device the GPU's number
- * @param bufferId which allocation: unlike an address, never used again
+ * @param bufferId identifies the allocation; unlike an address it is never reused
  * @param managed whether the driver moves it between host and GPU
- * @param legacyIpc whether {@code cuIpcGetMemHandle} takes it
- * @param pool the memory pool that it is of; 0 if of none
+ * @param legacyIpc whether {@code cuIpcGetMemHandle} accepts it
+ * @param pool the memory pool that contains it, or 0
  */
 record PointerAttributes(
     int memoryType,
@@ -52,7 +53,7 @@ record PointerAttributes(
   }
 
   /**
-   * Refuses what is not memory of a GPU that kernels of its primary context can use.
+   * Refuses an address unless it is GPU memory that kernels of the primary context can use.
    *
    * @param address for the message
    * @throws InvalidUsage saying what it is

@@ -4,9 +4,9 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.NativeLibrary;
 
 /**
- * Memory pools of which processes share memory, one native method a driver function; each returns
- * its CUresult and puts its result into the first place of an array. JCuda can't pass a descriptor
- * in place of a pointer.
+ * Memory pools that processes share, one native method per driver function. Each method returns the
+ * CUresult and stores its result in the first element of an array. JCuda can't pass a descriptor in
+ * place of a pointer.
  */
 final class PoolCalls {
   static {
@@ -15,16 +15,16 @@ final class PoolCalls {
 
   private PoolCalls() {}
 
-  /** A new descriptor of a pool that was made shareable. */
+  /** Creates a descriptor of a shareable pool. */
   static native int exportPool(long pool, int[] descriptor);
 
-  /** What tells another process which memory of the pool begins at an address: 64 bytes. */
+  /** Creates the 64 bytes by which another process imports the pool's memory at an address. */
   static native int exportPointer(long address, byte[] data);
 
-  /** A pool of another process by its descriptor, which stays the caller's to close. */
+  /** Imports a pool of another process by its descriptor, which the caller still closes. */
   static native int importPool(int descriptor, long[] pool);
 
-  /** The address of another process's memory in an imported pool; freed by {@code cuMemFree}. */
+  /** Imports memory of an imported pool. Free its address by {@code cuMemFree}. */
   static native int importPointer(long pool, byte[] data, long[] address);
 
   /** Lets a device read and write all memory of a pool, now and later. */

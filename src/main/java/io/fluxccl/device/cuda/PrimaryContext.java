@@ -17,12 +17,12 @@ import jcuda.driver.CUstream_flags;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A GPU's primary context, and what all {@link CudaDevice}s of that GPU in this process share: one
- * object for each GPU, from its first user to its last. Users are devices, streams, pieces of
- * memory, mappings. Thread-safe.
+ * A GPU's primary context, and the objects that all {@link CudaDevice}s of that GPU in this process
+ * share. One object per GPU exists from its first user to its last. Users are devices, streams,
+ * pieces of memory and mappings. Thread-safe.
  *
- * <p>The driver keeps a current context for each thread; its callers call {@link #makeCurrent()}
- * before.
+ * <p>The driver keeps a current context for each thread. Call {@link #makeCurrent()} before other
+ * driver functions.
  */
 final class PrimaryContext extends UseCount {
   /** Guarded by itself. */
@@ -34,7 +34,7 @@ final class PrimaryContext extends UseCount {
   final CUdevice device;
   final CUcontext handle;
 
-  /** Where the GPU is, as the operating system writes it: {@code 0000:3b:00.0}. */
+  /** The PCI address of the GPU, as the operating system writes it: {@code 0000:3b:00.0}. */
   final String pciBusId;
 
   final Reaper reaper;
@@ -44,7 +44,9 @@ final class PrimaryContext extends UseCount {
   /** For enqueuing on streams that kernels run on. */
   final EnqueueLock enqueueLock = new EnqueueLock();
 
-  /** The modules loaded into it, by what they were loaded from; unloaded with it. */
+  /**
+   * The modules loaded into it, by the object that loaded them. They are unloaded with the context.
+   */
   final Map<Object, CUmodule> modules = new ConcurrentHashMap<>();
 
   private PrimaryContext(int ordinal) {
@@ -86,22 +88,22 @@ final class PrimaryContext extends UseCount {
   private void destroy() {
     if (tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
       copyStream.close();
-      // Others of this process may keep the context, but these modules are ours.
+      // Other code in this process may keep the context, but these modules belong to this object.
       modules.values().forEach(JCudaDriver::cuModuleUnload);
     }
     check(JCudaDriver.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
   }
 
   /**
-   * Makes it the calling thread's. Cheap, allocates nothing.
+   * Makes it the calling thread's current context. Cheap, allocates nothing.
    *
-   * @throws DeviceFailure if it is beyond use
+   * @throws DeviceFailure if the context is unusable
    */
   void makeCurrent() {
     check(tryMakeCurrent(), "cuCtxSetCurrent");
   }
 
-  /** Does the same and returns what the driver says. */
+  /** Makes it the calling thread's current context and returns the driver's result. */
   int tryMakeCurrent() {
     try {
       return JCudaDriver.cuCtxSetCurrent(handle);
@@ -111,8 +113,8 @@ final class PrimaryContext extends UseCount {
   }
 
   /**
-   * Frees something on the reaper's thread, with this context current, and then releases the user
-   * that it was. What it throws is logged.
+   * Runs {@code free} on the reaper's thread, with this context current, and then releases one use
+   * of this context. Failures are logged.
    */
   void freeLater(Runnable free) {
     reaper.execute(
@@ -127,15 +129,15 @@ final class PrimaryContext extends UseCount {
   }
 
   /**
-   * Returns a stream that waits for no other.
+   * Creates a stream that does not synchronize with the default stream.
    *
    * <p>The driver maps the streams of one priority onto a few hardware queues ({@code
-   * CUDA_DEVICE_MAX_CONNECTIONS}). What is enqueued behind a kernel that waits for a peer holds up
-   * such a queue, and with it other streams. So what a waiting kernel may wait for goes to streams
-   * of the highest priority, which have queues of their own; and those that kernels run on are
-   * given different queues, as far as there are any, by {@link EnqueueLock}.
+   * CUDA_DEVICE_MAX_CONNECTIONS}). Work enqueued after a kernel that waits for a peer blocks such a
+   * queue, and so other streams. Work that a kernel may wait for is therefore enqueued on streams
+   * of the highest priority, which have their own queues. {@link EnqueueLock} distributes the
+   * streams that run kernels over different queues, if there are enough.
    *
-   * @param preferred whether of the highest priority
+   * @param preferred whether the stream has the highest priority
    * @return the stream; the caller destroys it
    */
   CUstream createStream(boolean preferred) {
@@ -153,11 +155,11 @@ final class PrimaryContext extends UseCount {
   }
 
   /**
-   * Makes room for the stack of a kernel's threads. Otherwise the driver makes it at the first
-   * launch, for which it waits until no kernel runs, and holds up the caller: for ever, where one
-   * of them waits for that launch.
+   * Reserves memory for the stack of a kernel's threads. Otherwise the driver reserves it at the
+   * first launch, where it blocks the caller until no kernel runs. If a running kernel waits for
+   * that launch, both wait forever.
    *
-   * @param bytes of a thread
+   * @param bytes stack size of a thread
    */
   synchronized void reserveStack(long bytes) {
     makeCurrent();

@@ -14,18 +14,18 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Frees, on a thread of its own, while no kernel runs: {@link LaunchGate} says why. Where kernels
- * follow each other without a gap for {@link #POLITE}, it keeps the next ones waiting from time to
- * time, for {@link #PATIENCE} at most.
+ * Frees memory on its own thread while no kernel runs, for the reason in {@link LaunchGate}. If
+ * kernels run without a gap for {@link #POLITE}, it blocks new launches for at most {@link
+ * #PATIENCE}, and repeats both steps.
  *
- * <p>An executor of the JDK and not an {@link io.fluxccl.concurrent.AgentThread}: it polls nothing,
- * and its thread ends when there was nothing to free for a second.
+ * <p>Uses a JDK executor instead of an {@link io.fluxccl.concurrent.AgentThread}, because it does
+ * not poll, and its thread ends after one second without tasks.
  */
 final class Reaper {
-  /** How long it waits for a gap. */
+  /** Time that it waits for a gap before it blocks launches. */
   static final Duration POLITE = Duration.ofMillis(500);
 
-  /** How long it keeps launches waiting, once in {@link #POLITE}. */
+  /** Longest time that it blocks launches, once per {@link #POLITE}. */
   static final Duration PATIENCE = Duration.ofMillis(10);
 
   private static final long FIRST_PAUSE_NANOS = 50_000;
@@ -56,16 +56,16 @@ final class Reaper {
     loop.run();
   }
 
-  /** Runs it soon, behind all that was given before. What it throws is logged. */
+  /** Runs the action asynchronously, after all actions submitted earlier. Failures are logged. */
   void execute(Runnable free) {
     waiting.add(free);
     executor.execute(this::runInAGap);
   }
 
   /**
-   * Waits until all that was given before has run; for callers that need the memory.
+   * Waits until all actions submitted earlier have run; for callers that need the memory.
    *
-   * @return false if it had not within that time, or the thread was interrupted
+   * @return false if the time expired or the thread was interrupted
    */
   boolean await(Duration atMost) {
     CountDownLatch done = new CountDownLatch(1);
@@ -93,7 +93,10 @@ final class Reaper {
     }
   }
 
-  /** Runs at least one, and more as long as launches need not wait much longer. */
+  /**
+   * Runs at least one action, and further ones for at most {@link #PATIENCE}, because launches are
+   * blocked.
+   */
   private void runWaiting() {
     long began = System.nanoTime();
     do {
@@ -106,7 +109,7 @@ final class Reaper {
       free.run();
     } catch (RuntimeException | Error e) {
       if (e instanceof DeviceFailure failure && CudaError.isSticky(failure.status())) {
-        LOG.debug("memory goes with the GPU's context, which is beyond use", e);
+        LOG.debug("GPU memory is freed with its context, which is unusable", e);
       } else {
         LOG.warn("freeing GPU memory failed", e);
       }

@@ -8,8 +8,9 @@ import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A point in one stream's work that others wait for, again and again: the driver's event, made when
- * it is first needed. Thread-safe; the caller has made the context of the stream current.
+ * A point in one stream's work that other streams wait for, as a reusable driver event that is
+ * created at its first recording. Thread-safe. The caller has made the context of the stream
+ * current.
  */
 final class StreamEvent {
   private final PrimaryContext context;
@@ -22,7 +23,7 @@ final class StreamEvent {
     this.context = context;
   }
 
-  /** Returns a new event of the driver's, which the caller destroys; the context is current. */
+  /** Returns a new driver event, which the caller destroys; the context is current. */
   static CUevent create(PrimaryContext context) {
     CUevent made = new CUevent();
     context.check(
@@ -31,10 +32,10 @@ final class StreamEvent {
   }
 
   /**
-   * Moves the point behind what is enqueued on its stream so far.
+   * Moves the point to the end of the work enqueued on its stream so far.
    *
    * @param stream always the same
-   * @return what the driver says
+   * @return the driver's result
    */
   synchronized int record(CUstream stream) {
     if (event == null) {
@@ -44,27 +45,27 @@ final class StreamEvent {
   }
 
   /**
-   * Lets what is enqueued on a stream from now on wait for the point. Once the event is destroyed
-   * its stream's work is done, and there is nothing to wait for.
+   * Makes later work of a stream wait for the point. After the event is destroyed, there is no work
+   * to wait for.
    *
    * @param stream of any GPU
-   * @return what the driver says
+   * @return the driver's result
    */
   synchronized int letWait(CUstream stream) {
     return destroyed ? CUresult.CUDA_SUCCESS : JCudaDriver.cuStreamWaitEvent(stream, event, 0);
   }
 
-  /** Returns whether the work before the point is done, as the driver says. */
+  /** Returns the driver's result for the work before the point. */
   synchronized int query() {
     return CudaError.query(event);
   }
 
-  /** Blocks until the work before the point is done: for threads that may. */
+  /** Blocks until the work before the point is done. */
   synchronized void await() {
     context.check(JCudaDriver.cuEventSynchronize(event), "cuEventSynchronize");
   }
 
-  /** Destroys it, once no work is left on its stream; waits that are enqueued stay. */
+  /** Destroys the event, once its stream has no work. Enqueued waits for it stay valid. */
   synchronized void destroy() {
     destroyed = true;
     if (event != null) {

@@ -6,23 +6,23 @@ import java.util.BitSet;
 import java.util.Optional;
 
 /**
- * Keeps a thread on some processors: one that polls pinned memory for a GPU is fastest on the GPU's
- * own NUMA node. Where they are unknown or not allowed, the thread stays as it is.
+ * Binds a thread to processors: a thread that polls pinned memory for a GPU is fastest on the GPU's
+ * NUMA node. If the processors are unknown or not allowed, the thread's affinity stays unchanged.
  */
 final class ThreadPlacement {
   private ThreadPlacement() {}
 
-  /** What the process may use: the mask before this class narrowed any thread's. */
+  /** The processors that the process may use: the affinity before this class changes a thread's. */
   private static final class Allowed {
     static final BitSet PROCESSORS = current();
   }
 
   /**
-   * Binds the calling thread, and the threads that it starts from now on. What this process may not
-   * use anyway (containers, taskset) is left out.
+   * Binds the calling thread, and the threads that it starts later. Omits processors that this
+   * process may not use (containers, taskset).
    *
    * @param processors by their numbers; empty when unknown
-   * @return why it was left as it is, or empty when it is bound
+   * @return why the thread was not bound, or empty if it is bound
    */
   static Optional<String> bindTo(BitSet processors) {
     if (processors.isEmpty()) {

@@ -5,8 +5,9 @@ import io.fluxccl.NativeLibrary;
 import java.util.stream.IntStream;
 
 /**
- * Memory by {@code cuMemCreate}, which other processes map by a file descriptor that the {@link
- * DescriptorServer} hands them. All GPUs of this process that can reach it may read and write it.
+ * Memory by {@code cuMemCreate}, which other processes map by a file descriptor that they receive
+ * from the {@link DescriptorServer}. All GPUs of this process that can reach it may read and write
+ * it.
  */
 final class VmmAllocation extends CudaAllocation {
   private final VmmMapping mapping;

@@ -4,9 +4,9 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.NativeLibrary;
 
 /**
- * The driver's virtual memory management, one native method a driver function; each returns its
- * CUresult and puts its result into the first place of an array. JCuda's own bindings of these
- * leave reserved fields uninitialised, which the driver refuses.
+ * The driver's virtual memory management, one native method per driver function. Each method
+ * returns the CUresult and stores its result in the first element of an array. JCuda's bindings of
+ * these functions leave reserved fields uninitialised, which the driver refuses.
  */
 final class VmmCalls {
   static {
@@ -15,39 +15,45 @@ final class VmmCalls {
 
   private VmmCalls() {}
 
-  /** What sizes and addresses on that device must be multiples of, for shareable memory. */
+  /**
+   * Gets the granularity: sizes and addresses of shareable memory on the device must be multiples
+   * of it.
+   */
   static native int granularity(int device, long[] granularity);
 
-  /** New memory on the device that can be exported as a file descriptor. */
+  /** Allocates memory on the device that can be exported as a file descriptor. */
   static native int create(int device, long size, long[] handle);
 
-  /** Releases a handle; the memory lives while it is mapped or a descriptor of it is open. */
+  /** Releases a handle. The memory exists while it is mapped or a descriptor of it is open. */
   static native int release(long handle);
 
   /** Reserves addresses. */
   static native int reserve(long size, long alignment, long[] address);
 
-  /** Gives addresses back. */
+  /** Frees reserved addresses. */
   static native int free(long address, long size);
 
-  /** Puts memory behind addresses. */
+  /** Maps memory at reserved addresses. */
   static native int map(long address, long size, long handle);
 
-  /** Takes the memory from behind the addresses. */
+  /** Unmaps the memory at the addresses. */
   static native int unmap(long address, long size);
 
-  /** Lets these devices, and only they, read and write there. */
+  /** Gives only these devices read and write access. */
   static native int setAccess(long address, long size, int[] devices);
 
-  /** A handle of the memory that is mapped at an address, to be released; it keeps the memory. */
+  /**
+   * Gets a handle of the memory that is mapped at an address. The handle keeps the memory until its
+   * release.
+   */
   static native int retain(long address, long[] handle);
 
-  /** A new descriptor of the memory, which keeps it alive until it is closed. */
+  /** Creates a descriptor of the memory, which keeps the memory until it is closed. */
   static native int exportDescriptor(long handle, int[] descriptor);
 
-  /** A dma-buf of a range of whole pages, which keeps its memory alive until it is closed. */
+  /** Creates a dma-buf of a range of whole pages, which keeps the memory until it is closed. */
   static native int exportDmaBuf(long address, long size, int[] descriptor);
 
-  /** A handle of the memory behind a descriptor, which stays the caller's to close. */
+  /** Creates a handle of a descriptor's memory. The caller still closes the descriptor. */
   static native int importDescriptor(int descriptor, long[] handle);
 }

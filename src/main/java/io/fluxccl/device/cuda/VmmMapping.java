@@ -9,22 +9,23 @@ import java.util.Arrays;
 import jcuda.driver.CUresult;
 
 /**
- * Memory behind addresses of this process. The memory lives while anything maps it, in whatever
- * process: it survives the end of its owner.
+ * A mapping of VMM memory in this process. The memory exists while any process maps it, also after
+ * its owner has ended.
  *
- * @param context used for the calls
+ * @param context used for driver calls
  * @param address of its first byte
  * @param size bytes
  * @param pieces of equal size, each a handle of the driver
  */
 record VmmMapping(PrimaryContext context, long address, long size, int pieces) {
-  /** The owner's answer needs no GPU; a process that is stopped does not answer at all. */
+  /** The owner answers without its GPU, but a suspended process does not answer at all. */
   private static final Duration ANSWER_TIMEOUT = Duration.ofSeconds(5);
 
   /**
    * Maps another process's memory, for the kernels of one GPU. Blocks while it asks the owner.
    *
-   * @throws io.fluxccl.DeviceFailure if the owner is gone or does not answer, or the driver refuses
+   * @throws io.fluxccl.DeviceFailure if the owner has ended or does not answer, or the driver
+   *     refuses
    */
   static VmmMapping of(PrimaryContext context, CudaMemoryName name) {
     NativeLibrary.require("mapping " + name);
@@ -37,7 +38,7 @@ record VmmMapping(PrimaryContext context, long address, long size, int pieces) {
       return map(context, handles, name.size(), new int[] {context.ordinal});
     } finally {
       for (int i = 0; i < imported; i++) {
-        VmmCalls.release(handles[i]); // what is mapped stays
+        VmmCalls.release(handles[i]); // the mapping keeps the memory
       }
     }
   }
@@ -59,7 +60,7 @@ record VmmMapping(PrimaryContext context, long address, long size, int pieces) {
     }
   }
 
-  /** Asks the owner for a piece's descriptor, or for the pool's; the caller closes it. */
+  /** Requests the descriptor of a piece or a pool from the owner. The caller closes it. */
   static int requestDescriptor(CudaMemoryName name, int piece) {
     byte[] first = Arrays.copyOf(name.secret(), DescriptorServer.TOKEN_LENGTH);
     byte[] token = DescriptorServer.tokenOf(first, piece);
@@ -67,12 +68,12 @@ record VmmMapping(PrimaryContext context, long address, long size, int pieces) {
   }
 
   /**
-   * Maps memory, its pieces one behind the other.
+   * Maps pieces of memory at contiguous addresses.
    *
    * @param handles of pieces of equal size
-   * @param size of all of them
+   * @param size of all pieces together
    * @param devices that may read and write it
-   * @throws io.fluxccl.DeviceFailure if the driver refuses; nothing is left then
+   * @throws io.fluxccl.DeviceFailure if the driver refuses; nothing stays mapped
    */
   static VmmMapping map(PrimaryContext context, long[] handles, long size, int[] devices) {
     long[] address = new long[1];
@@ -102,7 +103,7 @@ record VmmMapping(PrimaryContext context, long address, long size, int pieces) {
     }
   }
 
-  /** Takes the memory away from the addresses and gives those back; the context is current. */
+  /** Unmaps the memory and frees the addresses; the context is current. */
   void unmap() {
     long piece = size / pieces;
     int result = CUresult.CUDA_SUCCESS;

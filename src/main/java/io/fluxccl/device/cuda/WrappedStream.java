@@ -17,28 +17,28 @@ import jcuda.driver.CUstreamCaptureStatus;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A stream of another owner, or a branch of one. It may be captured at any time: the owner captures
- * its stream, and what that forks to with it.
+ * A stream of another owner, or a branch of one. The owner may capture its stream at any time,
+ * which also captures the streams that it forks to.
  *
- * <p>A captured stream must not be queried, for that spoils the capture, and marks must not become
- * a part of it. So the thread that enqueues marks its work at once, by an event, and all others
- * look at these events only.
+ * <p>A query of a captured stream would invalidate the capture, and marks must not become a part of
+ * it. The thread that enqueues therefore marks its work at once by an event, and other threads
+ * query only these events.
  */
-@SuppressWarnings("try") // locks that are held and not looked at
+@SuppressWarnings("try") // variables that only keep a lock held
 final class WrappedStream extends LiveCudaStream {
-  /** Handles up to here are no streams but mean one of the default streams. */
+  /** Handles up to this value mean one of the default streams. */
   private static final long LAST_DEFAULT = 2;
 
-  /** The stream that was wrapped: this one, or the one that this is a branch of. */
+  /** The wrapped stream: this one, or the one that this stream is a branch of. */
   private final WrappedStream root;
 
-  /** An event that is never recorded, to ask for the GPU's health. */
+  /** An event that is never recorded; its query returns the GPU's health. */
   private final CUevent probe;
 
   // All guarded by lock.
   private final int[] captureStatus = new int[1];
 
-  /** What waits for work that has no mark yet, for want of events. */
+  /** Actions to run after work that has no mark yet, because all events were in use. */
   private final List<Runnable> unmarked = new ArrayList<>();
 
   private WrappedStream(
@@ -61,7 +61,7 @@ final class WrappedStream extends LiveCudaStream {
     return open(device, line -> new WrappedStream(device, name, stream, line, agent, null));
   }
 
-  /** Returns a stream of its own that is captured with the root when that forks to it. */
+  /** Returns a new stream, which is captured with the root if that forks to it. */
   static LiveCudaStream branch(WrappedStream of, String name, CompletionAgent agent) {
     CudaDevice device = of.device;
     return open(
@@ -70,7 +70,7 @@ final class WrappedStream extends LiveCudaStream {
             new WrappedStream(device, name, of.context.createStream(false), line, agent, of.root));
   }
 
-  /** Returns the handle of a stream that may be wrapped. */
+  /** Returns the driver's stream of a handle, or refuses a handle that cannot be wrapped. */
   private static CUstream check(PrimaryContext context, long handle) {
     if (handle >= 0 && handle <= LAST_DEFAULT) {
       throw InvalidUsage.of(
@@ -96,7 +96,7 @@ final class WrappedStream extends LiveCudaStream {
     }
     if (!of.equals(context.handle)) {
       throw InvalidUsage.of(
-          "wrapStream of 0x%x on GPU %d: it is of another GPU, or of another context than this GPU's"
+          "wrapStream of 0x%x on GPU %d: it belongs to another GPU or a context other than this GPU's"
               + " primary one; use cuDevicePrimaryCtxRetain, or the runtime API, in place of"
               + " cuCtxCreate",
           handle, context.ordinal);
@@ -109,7 +109,7 @@ final class WrappedStream extends LiveCudaStream {
     return stream;
   }
 
-  /** The owner's work may be between two launches. */
+  /** Returns false: the owner may enqueue work between two launches. */
   @Override
   boolean knowsAllWork() {
     return false;
@@ -127,7 +127,10 @@ final class WrappedStream extends LiveCudaStream {
     }
   }
 
-  /** Asks behind the work, because a wait may have made the stream a part of a capture. */
+  /**
+   * Queries the capture after the work was enqueued, because a wait may have added the stream to a
+   * capture.
+   */
   @Override
   void ended() {
     synchronized (lock) {
@@ -148,13 +151,16 @@ final class WrappedStream extends LiveCudaStream {
     }
   }
 
-  /** The caller may be capturing, and must then not ask the driver. */
+  /**
+   * Does not query the driver: the calling thread may be capturing, and a query would invalidate
+   * the capture.
+   */
   @Override
   boolean hasMuchToDo() {
     return hasManyOutstanding();
   }
 
-  /** Of a stream that must not be queried, what its marks and the GPU's health say. */
+  /** Combines the marks and the GPU's health, because the stream itself must not be queried. */
   @Override
   int query() {
     int health = CudaError.query(probe);
@@ -210,7 +216,7 @@ final class WrappedStream extends LiveCudaStream {
   @Override
   boolean runAfterEnqueuedWork(Runnable action) {
     synchronized (lock) {
-      if (dirty && !isClosed()) { // another thread must not mark
+      if (dirty && !isClosed()) { // only the enqueuing thread may mark
         unmarked.add(action);
         return true;
       }

@@ -4,8 +4,8 @@ package io.fluxccl.device.host;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The barrier of the threads of a block, used again and again. A thread that leaves is waited for
- * no more. A thread that fails breaks it: all threads return. Allocates nothing.
+ * A reusable barrier for the threads of a block. It does not wait for threads that have left. A
+ * thread that fails breaks it, so that all threads return. Allocates nothing.
  */
 final class BlockBarrier {
   private static final int ARRIVED_SHIFT = 32;
@@ -18,7 +18,7 @@ final class BlockBarrier {
 
   private volatile boolean broken;
 
-  /** Ready for a block; called while no thread of it runs. */
+  /** Prepares the barrier for a block. Called while no thread of the block runs. */
   void reset(int parties) {
     broken = false;
     state.set((long) parties << PARTIES_SHIFT | state.get() & GENERATION_MASK);
@@ -41,12 +41,11 @@ final class BlockBarrier {
         return false;
       }
     }
-    // A thread that gave up elsewhere has left: the rest met, but what it should have done is
-    // missing.
+    // A thread that aborted elsewhere has left: the other threads met, but its work is missing.
     return !broken && !SpinWait.isAborted(abortAddress);
   }
 
-  /** Called by a thread that comes no more. */
+  /** Removes the calling thread from the barrier. */
   void leave() {
     state.getAndUpdate(BlockBarrier::depart);
   }

@@ -6,8 +6,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * The threads of one stream's blocks: the stream's own, which is thread 0, and workers leased from
- * the device for as long as launches of the same size follow each other.
+ * The threads of one stream's blocks: the stream's own thread as thread 0, and workers leased from
+ * the device until a launch has another block size.
  */
 final class BlockTeam {
   private final BlockWorkers home;
@@ -17,7 +17,8 @@ final class BlockTeam {
   private final AtomicInteger running = new AtomicInteger();
   private final AtomicReference<Throwable> failure = new AtomicReference<>();
 
-  // The launch; written by the stream's thread before it assigns, read by workers after.
+  // The current launch. The stream's thread writes it before it assigns work, and workers read it
+  // after.
   private HostKernel kernel;
   private KernelArgs args;
   private int gridDim;
@@ -26,15 +27,15 @@ final class BlockTeam {
   private int launch;
 
   /**
-   * The last launch that ended early because a thread failed; published by blocksDone. A number and
-   * no flag: a worker may look at it when the next launch has begun, which waits for that worker.
+   * The last launch that ended early because a thread failed; published by blocksDone. A number
+   * instead of a flag, because a worker may read it after the next launch has started.
    */
   private int stoppedLaunch;
 
-  /** Blocks done so far, in all launches; written by the last thread out of a block. */
+  /** Blocks done so far, in all launches; written by the last thread that leaves a block. */
   private volatile int blocksDone;
 
-  /** Leases; called by the stream's thread. */
+  /** Leases workers. Called by the stream's thread. */
   BlockTeam(BlockWorkers home, int blockDim) {
     this.home = home;
     this.workers = new BlockWorkers.Worker[blockDim - 1];
@@ -45,7 +46,7 @@ final class BlockTeam {
     return workers.length + 1;
   }
 
-  /** Runs a grid and returns when all threads are done; throws what the first one to fail threw. */
+  /** Runs a grid and returns when all threads are done; throws the first failure of a thread. */
   void run(HostKernel newKernel, KernelArgs newArgs, int newGridDim, long newAbortAddress)
       throws Throwable {
     kernel = newKernel;
@@ -113,7 +114,7 @@ final class BlockTeam {
     }
   }
 
-  /** Gives the workers back; called by the stream's thread. */
+  /** Returns the workers to the device. Called by the stream's thread. */
   void release() {
     for (BlockWorkers.Worker worker : workers) {
       home.giveBack(worker);

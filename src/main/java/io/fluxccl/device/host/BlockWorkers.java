@@ -8,8 +8,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * The threads that run blocks of more than one thread, of one device. Started when first needed,
- * kept for the next block, ended with the device or after some idle time. Thread-safe.
+ * The threads of one device that run blocks of more than one thread. They start on demand, are
+ * reused, and end with the device or after some idle time. Thread-safe.
  */
 final class BlockWorkers {
   private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(10);
@@ -25,7 +25,7 @@ final class BlockWorkers {
     this.name = name;
   }
 
-  /** Fills {@code workers} with threads that are the caller's until it gives them back. */
+  /** Leases threads to the caller until it returns them. */
   void lease(Worker[] workers) {
     int taken = 0;
     try {
@@ -60,12 +60,12 @@ final class BlockWorkers {
     }
   }
 
-  /** Returns whether the worker, idle for long, was here and is removed: then it ends. */
+  /** Removes a worker that was idle for long. Returns whether it was idle; then it ends. */
   private synchronized boolean retire(Worker worker) {
     return idle.remove(worker);
   }
 
-  /** Ends the idle threads now, the others when they are given back. */
+  /** Ends the idle threads now, and the others when they are returned. */
   synchronized void close() {
     closed = true;
     idle.forEach(Worker::end);
@@ -87,7 +87,7 @@ final class BlockWorkers {
       this.thread = new NonblockingThread(this::run, name);
     }
 
-    /** Takes its number in the block; called before anything is assigned. */
+    /** Sets its index in the block. Called before work is assigned. */
     private void become(int threadIdx) {
       if (kernelThread == null || kernelThread.threadIdx() != threadIdx) {
         // Seen by this thread through the volatile store in assign().
@@ -124,12 +124,12 @@ final class BlockWorkers {
       }
     }
 
-    /** Returns whether this thread had nothing to do for so long that it should end. */
+    /** Returns whether this thread was idle for so long that it must end. */
     private boolean parkUntilAssigned() {
       Thread.interrupted(); // a kernel may have left it set; parking would return at once
       parked = true;
-      // Pairs with assign(): it stores the team, then looks at parked; here it is the other way
-      // round.
+      // Pairs with assign(), which stores the team and then loads parked. This thread stores parked
+      // and then loads the team.
       boolean nothingCame = false;
       if (assigned == null && !ended) {
         long start = System.nanoTime();

@@ -4,10 +4,10 @@ package io.fluxccl.device.host;
 import io.fluxccl.Experimental;
 
 /**
- * The two 8-bit floating-point formats, one value at a time. To them: rounded to nearest, ties to
- * even; whatever is beyond the largest finite value, infinities included, becomes that value with
- * its sign, as CUDA's saturating conversions do; what is no number becomes 0x7f. From them: exact,
- * so an infinity of E5M2 is infinite while values are combined.
+ * The two 8-bit floating-point formats, one value at a time. Conversions from float round to
+ * nearest, ties to even. Larger values than the largest finite one, infinities included, become
+ * that one with their sign, as in CUDA's saturating conversions. NaN becomes 0x7f. Conversions to
+ * float are exact, so an infinity of E5M2 is infinite while values are combined.
  */
 @Experimental
 public enum Float8 {
@@ -60,13 +60,13 @@ public enum Float8 {
       return (byte) (sign | largest);
     }
     int exponent = Math.max(Math.getExponent(magnitude), 1 - bias);
-    // In units of the last place; a carry out of the fraction lands in the exponent, as it should.
+    // In units of the last place. A carry out of the fraction correctly increases the exponent.
     int units = (int) Math.rint((double) Math.scalb(magnitude, fractionBits - exponent));
     int bits = (exponent + bias - 1 << fractionBits) + units;
     return (byte) (sign | Math.min(bits, largest));
   }
 
-  /** Returns all values by their bits; not to be changed. */
+  /** Returns all values by their bits. Callers must not change the array. */
   float[] table() {
     return values;
   }

@@ -5,9 +5,9 @@ import org.agrona.UnsafeApi;
 
 /**
  * 8-bit floating-point elements, combined as floats and rounded once, at the end. Tables convert
- * both ways. The table of rounded values is indexed by the upper half of the float, whose last bit
- * is set if the lower half has any: 7 bits of fraction are at least two more than the result has,
- * so that this rounds like the whole float.
+ * both ways. The index into the table of rounded values is the upper half of the float, with its
+ * last bit set if the lower half is not zero. Its 7 bits of fraction are at least two more than the
+ * result's, so this rounds like the whole float.
  */
 final class Float8Block extends FloatBlock {
   private static final long BASE = UnsafeApi.arrayBaseOffset(byte[].class);

@@ -9,11 +9,11 @@ import java.util.Optional;
 import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
-/** Memory of this process that something else has allocated, and frees. Peers can't map it. */
+/** Memory of this process that other code has allocated and will free. Peers can't map it. */
 final class ForeignRange extends HostRange {
   private final long address;
 
-  /** What was wrapped, which the collector must not free meanwhile; null for an address. */
+  /** The wrapped buffer, referenced to keep it from garbage collection; null for an address. */
   private final ByteBuffer bytes;
 
   private ForeignRange(long address, ByteBuffer bytes) {
@@ -73,7 +73,7 @@ final class ForeignRange extends HostRange {
     new UnsafeBuffer(address + offset, length).getBytes(0, target, length);
   }
 
-  /** Nothing of it is this library's to free. */
+  /** Does nothing, because the memory belongs to its owner. */
   @Override
   protected void lastUserLeft() {}
 

@@ -5,10 +5,10 @@ import io.fluxccl.device.HalfFloat;
 import org.agrona.UnsafeApi;
 
 /**
- * 16-bit floating-point elements, combined as floats and rounded once, at the end. They come and go
- * two in an int; as floats, those at even places come first, those at odd places behind them. Loops
- * of ints alone and of floats alone, without offsets, become vector code on every JDK. Ints are
- * taken for floats, and back, by copying between arrays for the same reason.
+ * 16-bit floating-point elements, combined as floats and rounded once, at the end. Memory holds two
+ * elements per int. Float arrays hold the elements with even indices first, followed by those with
+ * odd indices. Every JDK vectorizes loops that use only ints or only floats, without offsets. For
+ * the same reason, ints are reinterpreted as floats by copying between arrays.
  */
 abstract class HalfBlock extends FloatBlock {
   private static final int PAIRS = LENGTH / 2;
@@ -19,24 +19,24 @@ abstract class HalfBlock extends FloatBlock {
   private final int[] bits = new int[LENGTH];
   private final int[] oddBits = new int[PAIRS];
 
-  /** What the floats made by unpacking must be multiplied by. */
+  /** The factor for unpacked floats. */
   private final float scale;
 
   /**
    * Creates a block.
    *
-   * @param scale what the floats made by unpacking must be multiplied by
+   * @param scale the factor for unpacked floats
    */
   HalfBlock(float scale) {
     this.scale = scale;
   }
 
   /**
-   * Makes the bits of floats.
+   * Converts elements to the bits of floats.
    *
    * @param pairs two elements each
-   * @param even gets those of the lower halves
-   * @param odd gets those of the upper halves
+   * @param even receives the elements in the lower halves
+   * @param odd receives the elements in the upper halves
    * @param count how many
    */
   abstract void unpack(int[] pairs, int[] even, int[] odd, int count);
@@ -45,7 +45,8 @@ abstract class HalfBlock extends FloatBlock {
    * Rounds floats.
    *
    * @param values the floats
-   * @param bits their bits; gets the result in the lower half of each int, the upper one zero
+   * @param bits their bits; receives the result in the lower half of each int, with zeros in the
+   *     upper half
    * @param count how many
    */
   abstract void round(float[] values, int[] bits, int count);
@@ -62,7 +63,7 @@ abstract class HalfBlock extends FloatBlock {
 
   private void read(long address, float[] to, int count) {
     int n = (count + 1) / 2;
-    pairs[n - 1] = 0; // an odd count leaves half of it
+    pairs[n - 1] = 0; // an odd count fills only half of it
     copyIn(pairs, INT_BASE, address, (long) count * Short.BYTES);
     unpack(pairs, bits, oddBits, n);
     long length = (long) n * Float.BYTES;
@@ -131,10 +132,10 @@ abstract class HalfBlock extends FloatBlock {
   }
 
   /**
-   * IEEE 754 binary16 elements. To float: the bits moved to a float's places are the value times
-   * 2^-112, subnormal ones included. To binary16: adding a float whose last bit is worth the
-   * result's last bit lets the hardware round to nearest even; subnormal results get the least such
-   * float.
+   * IEEE 754 binary16 elements. To float: the bits, shifted to a float's fields, are the value
+   * times 2^-112, also for subnormal values. To binary16: adding a float whose last bit has the
+   * weight of the result's last bit makes the hardware round to nearest even. Subnormal results use
+   * the smallest such float.
    */
   static final class Float16 extends HalfBlock {
     private static final int FLOAT_EXPONENT = 0x7f800000;

@@ -8,14 +8,14 @@ import java.nio.ByteOrder;
 import java.util.Optional;
 
 /**
- * A part of a {@link SharedSegment}, or memory that was wrapped. Thread-safe.
+ * A part of a {@link SharedSegment}, or wrapped memory. Thread-safe.
  *
- * <p>Closing it releases the segment once the work that was enqueued before is done, without
- * waiting for it. A user beyond that, such as a registration, retains the {@link #segment()}.
+ * <p>Closing it releases the segment after the work enqueued so far is done, without waiting for
+ * it. Other users, such as a registration, retain the {@link #segment()}.
  */
 @Experimental
 public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
-  /** Takes over one user of the range. */
+  /** Takes over one use of the range. */
   HostBuffer(HostDevice device, HostRange range, long offset, long size) {
     super(device, range, offset, size);
   }
@@ -29,7 +29,7 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
     return memory().address() + memoryOffset();
   }
 
-  /** Returns the segment that it is a part of; null for memory that was wrapped. */
+  /** Returns the segment that contains it; null for wrapped memory. */
   public SharedSegment segment() {
     return memory() instanceof SharedSegment segment ? segment : null;
   }
@@ -42,7 +42,7 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
             "memory that the host device did not allocate can't be mapped by other processes");
   }
 
-  /** Returns where in {@link #segment()} it begins, in bytes. */
+  /** Returns its offset in {@link #segment()}, in bytes. */
   public long segmentOffset() {
     return memoryOffset();
   }

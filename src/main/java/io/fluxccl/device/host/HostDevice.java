@@ -20,7 +20,7 @@ import java.util.function.Consumer;
 /**
  * The host as a device: its memory can be shared with other processes of the host, its streams are
  * threads, its kernels are {@link HostKernel}s. A process may have several, one for each rank in
- * it; they share nothing but the cores.
+ * it. They share only the cores.
  */
 public final class HostDevice implements Device {
   /** From this size on, a buffer has a segment of its own. */
@@ -34,7 +34,7 @@ public final class HostDevice implements Device {
           BLOCK_LENGTH, () -> SharedSegment.create(BLOCK_LENGTH), block -> !block.isNamed());
   private final BlockWorkers blockWorkers;
 
-  /** Streams that have work or may get some; one that was closed stays until its thread is done. */
+  /** All open streams, and closed streams whose thread has not ended yet. */
   private final List<LiveHostStream> streams = new CopyOnWriteArrayList<>();
 
   private final Lifecycle lifecycle;
@@ -43,7 +43,7 @@ public final class HostDevice implements Device {
     this.options = options;
     this.blockWorkers = new BlockWorkers(options.name());
     this.lifecycle = new Lifecycle("host device " + options.index());
-    // Closed behind the streams and graphs that are opened later.
+    // The lifecycle closes these after the streams and graphs that are opened later.
     lifecycle.own(arena::close);
     lifecycle.own(blockWorkers::close);
   }
@@ -89,8 +89,8 @@ public final class HostDevice implements Device {
   /**
    * {@inheritDoc}
    *
-   * <p>At most {@link SharedSegment#MAX_SIZE} bytes, aligned to 128; what is 64 KiB or larger has a
-   * segment of its own.
+   * <p>At most {@link SharedSegment#MAX_SIZE} bytes, aligned to 128; a buffer of 64 KiB or more has
+   * its own segment.
    */
   @Override
   public HostBuffer allocate(long size) {
@@ -105,7 +105,7 @@ public final class HostDevice implements Device {
 
   /**
    * Returns memory of this process as a buffer that frees nothing. Other processes can't map it:
-   * collectives copy it through the library's own memory, registered or not.
+   * collectives copy it through staging buffers, even if it is registered.
    *
    * <pre>{@code
    * device.wrap(ByteBuffer.allocateDirect(64)); // BAD: refused, Java's order is big-endian
@@ -125,9 +125,9 @@ public final class HostDevice implements Device {
   }
 
   /**
-   * {@link #wrap(ByteBuffer)} of a range of addresses, such as memory of a native library. Nothing
-   * can check it, and the JVM crashes if it is not mapped: keep it until the buffer is closed and
-   * the work that uses it is done. It has no {@link HostBuffer#asByteBuffer}.
+   * {@link #wrap(ByteBuffer)} of a range of addresses, such as memory of a native library. The
+   * range is not checked, and the JVM crashes if it is not mapped: keep it mapped until the buffer
+   * is closed and the work that uses it is done. It has no {@link HostBuffer#asByteBuffer}.
    */
   public HostBuffer wrap(long address, long bytes) {
     lifecycle.checkOpen();
@@ -160,8 +160,8 @@ public final class HostDevice implements Device {
   /**
    * {@inheritDoc}
    *
-   * <p>Objects among a launch's arguments are the same at every launch. A stream that launches a
-   * graph with branches has a thread for each of them.
+   * <p>Every launch uses the same argument objects. A stream that launches a graph with branches
+   * has a thread for each of them.
    */
   @Override
   public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
@@ -190,7 +190,7 @@ public final class HostDevice implements Device {
     return blockWorkers;
   }
 
-  /** Forgets a stream or a graph that was closed. */
+  /** Removes a closed stream or graph from the device's lists. */
   void remove(AutoCloseable closed) {
     streams.remove(closed);
     lifecycle.disown(closed);

@@ -4,7 +4,7 @@ package io.fluxccl.device.host;
 import io.fluxccl.InvalidUsage;
 
 /**
- * What a host device should be like. Immutable; {@code with…} methods give a changed copy.
+ * Options of a host device. Immutable; {@code with…} methods return a changed copy.
  *
  * @param index its number among the host devices of this process, 0 or more
  * @param name the start of its threads' names

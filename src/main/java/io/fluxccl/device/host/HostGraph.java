@@ -8,15 +8,15 @@ import java.util.List;
 
 /**
  * A recording of a host device: one branch for the recording stream (number 0) and one for each of
- * its branches. A launch runs branch 0 on the launching stream and the others beside it, so that
- * branches whose kernels wait for each other make progress.
+ * its branches. A launch runs branch 0 on the launching stream and the others concurrently on
+ * streams of their own, so that branches whose kernels wait for each other make progress.
  */
 final class HostGraph implements DeviceGraph {
   private final HostDevice device;
   private final String name;
   private final List<List<Step>> branches;
 
-  /** For each milestone the branch that waits for it. */
+  /** By milestone, the branch that waits for it. */
   private final List<Integer> waitingBranches;
 
   private final Lifecycle lifecycle;
@@ -39,7 +39,7 @@ final class HostGraph implements DeviceGraph {
     return device;
   }
 
-  /** Enqueues a launch, behind the launches before. */
+  /** Enqueues a launch, which starts after all earlier launches. */
   void enqueueOn(LiveHostStream stream) {
     stream.prepareGraphBranches(branches.size() - 1);
     synchronized (this) {
@@ -68,13 +68,13 @@ final class HostGraph implements DeviceGraph {
     return "HostGraph(" + name + ")";
   }
 
-  /** One step that a branch takes in each launch. */
+  /** One step of a branch in each launch. */
   interface Step {
     /**
-     * Takes the step.
+     * Runs the step.
      *
-     * @param stream the stream that the branch runs on, on whose thread this is
-     * @param execution which launch
+     * @param stream the stream of the branch, whose thread calls this
+     * @param execution the launch
      */
     void run(LiveHostStream stream, Execution execution);
   }
@@ -90,7 +90,7 @@ final class HostGraph implements DeviceGraph {
      * Creates a launch.
      *
      * @param stream that launches it
-     * @param previous the end of the launch before, if that is on another stream; or null
+     * @param previous the end of the previous launch if that ran on another stream, or null
      * @param finished passed at the end of this launch
      */
     private Execution(LiveHostStream stream, Milestone previous, Milestone finished) {
@@ -102,13 +102,13 @@ final class HostGraph implements DeviceGraph {
     /** Starts all branches and runs branch 0. */
     private void runAll() {
       boolean mayBegin = previous == null || previous.await(stream, false);
-      // Checked before other branches begin: they end after this stream, not when it is closed.
+      // Checked before other branches start: they run to their end, even if this stream is closed.
       if (!mayBegin || stream.isClosed()) {
         stream.noteDropped();
         if (mayBegin) {
           finished.pass(null);
         } else {
-          previous.passOn(finished); // the next launch still has to wait for that one
+          previous.passOn(finished); // the next launch must still wait for the previous one
         }
         return;
       }
@@ -148,7 +148,9 @@ final class HostGraph implements DeviceGraph {
       milestones[milestone].run(on);
     }
 
-    /** Waits for a milestone, also when the launching stream was closed: every branch ends. */
+    /**
+     * Waits for a milestone, even if the launching stream was closed, because every branch ends.
+     */
     void await(int milestone, LiveHostStream on) {
       milestones[milestone].await(on, true);
       on.noteFailureOf(milestones[milestone]);
@@ -162,12 +164,15 @@ final class HostGraph implements DeviceGraph {
       if (number == 0) {
         execution.runAll();
       } else {
-        stream.forgetFailure(); // of the launch before, which has reported it
+        stream.forgetFailure(); // the previous launch has reported it
         execution.runBranch(number, stream);
       }
     }
 
-    /** Streams that wait for the launch go on when it is closed; its work is dropped by steps. */
+    /**
+     * Runs even if the stream is closed, so that streams that wait for the launch continue. Each
+     * step drops its work.
+     */
     @Override
     public boolean survivesClose() {
       return true;

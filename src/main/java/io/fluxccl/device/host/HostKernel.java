@@ -9,11 +9,11 @@ import java.util.Objects;
 /**
  * A kernel that is a Java function. Each thread of each block of a launch calls it once.
  *
- * <p>The threads of a block run at the same time, each a thread of its own, so that they can wait
- * for each other; up to {@link #MAX_BLOCK_DIM}, but a thread costs a start when it is first needed
- * and more of them than cores take turns: prefer few threads with more work each. The blocks of a
- * grid run one after the other, in order: a block must not wait for a later one of the same launch.
- * A launch of one thread a block runs on the stream's own thread, without any synchronisation.
+ * <p>The threads of a block, up to {@link #MAX_BLOCK_DIM}, are separate threads that run
+ * concurrently, so they can wait for each other. Starting threads takes time, and more threads than
+ * cores share the cores: prefer few threads with more work each. The blocks of a grid run in order,
+ * one at a time. A block must not wait for a later block of the same launch. A launch with one
+ * thread per block runs on the stream's thread, without synchronisation.
  *
  * @param name for diagnostics
  * @param body called by many threads at the same time
@@ -28,16 +28,16 @@ public record HostKernel(String name, Body body) implements Kernel {
     Objects.requireNonNull(body, "body");
   }
 
-  /** What one thread of a kernel does. */
+  /** The code that each thread of a kernel runs. */
   @FunctionalInterface
   public interface Body {
     /**
      * Runs one thread of the kernel.
      *
-     * @param thread which thread this is; not to be kept beyond the call
+     * @param thread the current thread's position in the launch; valid only during the call
      * @param args the launch's arguments, the same object for all threads
-     * @throws Exception when the kernel fails: the launch's other threads are let out of {@link
-     *     KernelThread#syncThreads()}, and the stream's next completion reports it
+     * @throws Exception if the kernel fails. The launch's other threads then return from {@link
+     *     KernelThread#syncThreads()}, and the stream's next completion reports the failure
      */
     void run(KernelThread thread, KernelArgs args) throws Exception;
   }

@@ -5,9 +5,9 @@ import io.fluxccl.Experimental;
 import org.agrona.UnsafeApi;
 
 /**
- * Memory by address, as kernels of the host device and the transports of one host use it. No bounds
- * checks: who calls has checked. Memory order is in the names; where data is published, the store
- * with release pairs with the load with acquire of the same word.
+ * Accesses memory by address, for kernels of the host device and for transports within a host. Does
+ * not check bounds; the caller must. Names state the memory order. A release store of a word pairs
+ * with an acquire load of the same word.
  */
 @Experimental
 public final class HostMemory {
@@ -43,9 +43,7 @@ public final class HostMemory {
     UnsafeApi.putLong(address, value);
   }
 
-  /**
-   * Load of 8 bytes with acquire: what was written before the matching release is visible after it.
-   */
+  /** Load of 8 bytes with acquire: writes before the matching release are visible after it. */
   public static long getLongAcquire(long address) {
     return UnsafeApi.getLongAcquire(null, address);
   }
@@ -98,7 +96,7 @@ public final class HostMemory {
     UnsafeApi.putLongRelease(null, address, value);
   }
 
-  /** Atomic add; gives the value before. Full fence. */
+  /** Atomic add with a full fence. Returns the previous value. */
   public static long getAndAddLong(long address, long delta) {
     return UnsafeApi.getAndAddLong(null, address, delta);
   }

@@ -7,7 +7,7 @@ import io.fluxccl.device.AbstractPinnedBuffer;
 import org.agrona.UnsafeApi;
 import org.agrona.concurrent.UnsafeBuffer;
 
-/** Memory of this process only; two cache lines apart from everything else. */
+/** Memory of this process only. Shares no pair of cache lines with other memory. */
 final class HostPinnedBuffer extends AbstractPinnedBuffer {
   private static final int ALIGNMENT = 128;
 

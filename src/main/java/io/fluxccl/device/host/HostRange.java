@@ -6,7 +6,7 @@ import io.fluxccl.concurrent.UseCount;
 import java.nio.ByteBuffer;
 import java.util.Optional;
 
-/** Memory that a {@link HostBuffer} is a part of. Counts its users; made with one. */
+/** Memory that a {@link HostBuffer} is a part of. Counts its users, and starts with one. */
 @Experimental
 public abstract class HostRange extends UseCount {
   HostRange() {}
@@ -17,9 +17,9 @@ public abstract class HostRange extends UseCount {
   /** Returns a view of a part; the caller holds a user for as long as it uses the view. */
   abstract Optional<ByteBuffer> asByteBuffer(long offset, long size);
 
-  /** Copies the remaining bytes there. */
+  /** Copies the remaining bytes to this memory. */
   abstract void put(long offset, ByteBuffer source);
 
-  /** Fills the buffer from there. */
+  /** Fills the buffer from this memory. */
   abstract void get(long offset, ByteBuffer target);
 }

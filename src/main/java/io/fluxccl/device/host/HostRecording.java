@@ -7,7 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
 
-/** A recording in progress. For the thread that began it. */
+/** A recording in progress. Only the thread that began it may use it. */
 final class HostRecording extends Recording {
   final HostDevice device;
   final List<List<HostGraph.Step>> steps = new ArrayList<>();

@@ -6,16 +6,16 @@ import io.fluxccl.Experimental;
 import io.fluxccl.ReduceOp;
 
 /**
- * Element-wise reduction of memory by address, with scratch arrays of its own: one instance a
+ * Element-wise reduction of memory by address, with its own scratch arrays: use one instance per
  * thread. Allocates only at the first use of a type.
  *
  * <p>Values are combined in the order of the sources, so that all ranks that reduce the same
- * sources in the same order gets the same bits. Integers wrap around. Floating-point types of 8 and
+ * sources in the same order get the same bits. Integers wrap around. Floating-point types of 8 and
  * 16 bits are combined as floats and rounded once; those of 8 bits saturate ({@link Float8}).
  * Minimum and maximum of floating-point values are NaN if one is.
  *
- * <p>Excepted are a NaN's sign and payload: of two NaNs, interpreted and compiled code pass on
- * another one's.
+ * <p>The sign and payload of a NaN are an exception: of two NaNs, interpreted and compiled code may
+ * return different ones.
  *
  * <p>Addresses need no alignment and are not checked. A target may be the same memory as a source,
  * but not overlap one otherwise.
@@ -25,11 +25,12 @@ public final class HostReduction {
   private final ReductionBlock[] blocks = new ReductionBlock[DataType.values().length];
   private final long[] oneTarget = new long[1];
 
-  /** With no scratch memory yet. */
+  /** Creates an instance without scratch memory. */
   public HostReduction() {}
 
   /**
-   * Combines two sources: {@code target = a op b}. AVG adds only; {@link #divide} when all are in.
+   * Combines two sources: {@code target = a op b}. AVG only adds; call {@link #divide} after the
+   * last source.
    *
    * @param type of the elements
    * @param op how to combine
@@ -56,11 +57,11 @@ public final class HostReduction {
    * @param type of the elements
    * @param op how to combine
    * @param sources addresses
-   * @param nSources how many of them count, 1 or more
+   * @param nSources the number of sources, 1 or more
    * @param targets addresses
-   * @param nTargets how many of them count
+   * @param nTargets the number of targets
    * @param count elements
-   * @param nRanksForAvg what AVG divides by at the end; 1 leaves the sum
+   * @param nRanksForAvg the final divisor of AVG; 1 keeps the sum
    */
   public void reduce(
       DataType type,
@@ -90,7 +91,7 @@ public final class HostReduction {
   }
 
   /**
-   * Divides elements in place: what is left of AVG after pairwise sums.
+   * Divides elements in place: the last step of AVG after pairwise sums.
    *
    * @param type of the elements
    * @param target their address

@@ -10,17 +10,14 @@ import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.Recording;
 
-/**
- * A stream of the host device: one that runs what it is given on a thread of its own, or one that
- * records it for a graph.
- */
+/** A stream of the host device. It runs its work on its own thread, or records it for a graph. */
 @Experimental
 public abstract class HostStream extends AbstractStream<HostDevice, HostStream> {
   HostStream(HostDevice device, String name, Recording recording) {
     super(device, name, recording);
   }
 
-  /** Takes one thing more; refuses when it is too late for that. */
+  /** Enqueues a task. Refuses it if the stream is closed or its recording has ended. */
   abstract void enqueue(StreamTask task);
 
   @Override
@@ -43,8 +40,8 @@ public abstract class HostStream extends AbstractStream<HostDevice, HostStream> 
   /**
    * {@inheritDoc}
    *
-   * <p>An {@link AbortFlag} among the arguments is the one that {@link KernelThread#abortAddress()}
-   * gives.
+   * <p>{@link KernelThread#abortAddress()} returns the address of the {@link AbortFlag} among the
+   * arguments.
    */
   @Override
   public HostStream launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {

@@ -34,7 +34,7 @@ final class HostStreamClock implements StreamClock {
   }
 
   private static final class Mark implements StreamTask {
-    /** Written by the stream's thread, and read behind a completion. */
+    /** Written by the stream's thread, and read after a completion. */
     private long atNs;
 
     @Override

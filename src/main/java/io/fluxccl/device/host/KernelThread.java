@@ -2,8 +2,8 @@
 package io.fluxccl.device.host;
 
 /**
- * Which of a launch's threads this is, and what it has for itself. Handed to {@link
- * HostKernel.Body}, used by that thread only, during that call only.
+ * Position and private state of one thread of a launch. {@link HostKernel.Body} receives it. Only
+ * that thread may use it, and only during the call.
  */
 public final class KernelThread {
   private final int threadIdx;
@@ -34,7 +34,7 @@ public final class KernelThread {
     return threadIdx;
   }
 
-  /** Returns how many threads the block has. */
+  /** Returns the number of threads in the block. */
   public int blockDim() {
     return blockDim;
   }
@@ -44,14 +44,14 @@ public final class KernelThread {
     return blockIdx;
   }
 
-  /** Returns how many blocks the grid has. */
+  /** Returns the number of blocks in the grid. */
   public int gridDim() {
     return gridDim;
   }
 
   /**
    * Returns the address of the {@link io.fluxccl.device.AbortFlag} among the launch's arguments, or
-   * 0 if there is none: what {@link SpinWait} wants.
+   * 0 if there is none. Pass it to {@link SpinWait}.
    */
   public long abortAddress() {
     return abortAddress;
@@ -66,11 +66,11 @@ public final class KernelThread {
   }
 
   /**
-   * Waits until every thread of the block that has not returned yet is here. What they wrote before
-   * is visible after it.
+   * Waits until all threads of the block that have not returned have called this. Their earlier
+   * writes are then visible.
    *
-   * @return false if the launch's abort flag was set, or another thread of the block failed: return
-   *     then, memory may be half done
+   * @return false if the launch's abort flag is set or another thread of the block failed; then
+   *     return, because memory may be incomplete
    */
   public boolean syncThreads() {
     return barrier == null ? !SpinWait.isAborted(abortAddress) : barrier.await(abortAddress);

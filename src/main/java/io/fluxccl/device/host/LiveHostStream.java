@@ -16,8 +16,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A queue, and a thread that starts with the first work and sleeps when there is none. Any threads
- * may enqueue, also at the same time; closing completes the futures on the thread that closes.
+ * A queue, and a thread that starts with the first work and sleeps while the queue is empty. Any
+ * threads may enqueue concurrently. Closing completes the futures on the closing thread.
  */
 final class LiveHostStream extends HostStream {
   private static final int MAX_SUPPRESSED = 8;
@@ -25,7 +25,7 @@ final class LiveHostStream extends HostStream {
   private final StreamWorker worker;
 
   /**
-   * Streams that branches of graphs launched here run on, one launch at a time. Guarded by itself.
+   * Streams for branches of graphs launched here, used by one launch at a time. Guarded by itself.
    */
   private final List<LiveHostStream> graphBranches = new ArrayList<>();
 
@@ -59,7 +59,7 @@ final class LiveHostStream extends HostStream {
   protected HostStream enqueueWait(HostStream other) {
     LiveHostStream before = (LiveHostStream) other;
     if (before.worker.hasStarted()) {
-      // The milestone before the wait: so waits only ever point to what was there before them.
+      // Enqueue the milestone before the wait, so that a wait refers only to earlier work.
       Milestone milestone = new Milestone(this);
       before.worker.enqueue(milestone);
       enqueue(new StreamTask.WaitFor(milestone));
@@ -116,15 +116,15 @@ final class LiveHostStream extends HostStream {
     return worker.isIdle();
   }
 
-  /** Enqueues something that is done even when the stream is closed before. */
+  /** Enqueues an action that runs even if the stream is closed first. */
   void runAfterEnqueuedWork(Runnable action) {
     worker.enqueue(new StreamTask.Afterwards(action));
   }
 
   /**
-   * Makes sure that there are so many streams for branches of graphs, with threads, so that
-   * enqueuing can't fail for want of one. Nothing else is ever enqueued on them, so that a launch
-   * that waits for them waits for itself only.
+   * Creates streams for branches of graphs and starts their threads, until there are {@code count}.
+   * Enqueuing a launch can then not fail to start a thread. Only graph branches are enqueued on
+   * these streams, so a launch that waits for them waits only for its own work.
    */
   void prepareGraphBranches(int count) {
     synchronized (graphBranches) {
@@ -139,7 +139,7 @@ final class LiveHostStream extends HostStream {
     }
   }
 
-  /** Returns the stream for a graph's branch of that number, which for 0 is this one. */
+  /** Returns the stream for a branch of a graph; for branch 0 this stream. */
   LiveHostStream graphBranch(int number) {
     synchronized (graphBranches) {
       return number == 0 ? this : graphBranches.get(number - 1);
@@ -163,7 +163,7 @@ final class LiveHostStream extends HostStream {
     }
   }
 
-  /** Runs a task. Called by the stream's thread, as all below. */
+  /** Runs a task. Called by the stream's thread, like all methods below. */
   void run(StreamTask task) {
     if (isClosed() && !task.survivesClose()) {
       dropped |= task.isWork();
@@ -179,7 +179,7 @@ final class LiveHostStream extends HostStream {
     }
   }
 
-  /** Returns whether another rank is to blame, which would get lost in a failure of the device. */
+  /** Returns whether the failure names a rank, which a {@link DeviceFailure} would not. */
   private static boolean namesRank(Throwable e) {
     return e instanceof FluxCclException known && known.rank() != FluxCclException.NO_RANK;
   }
@@ -188,7 +188,7 @@ final class LiveHostStream extends HostStream {
     return new DeviceFailure(0, "KERNEL_FAILED", task + " on stream " + name + " failed: " + e, e);
   }
 
-  /** Notes that work was not done because a stream was closed. */
+  /** Records that work was dropped because a stream was closed. */
   void noteDropped() {
     dropped = true;
   }
@@ -204,7 +204,7 @@ final class LiveHostStream extends HostStream {
   private void note(FluxCclException next) {
     stopped = failsFast;
     if (failure == next) {
-      return; // it comes back from a stream that was notified of it
+      return; // returned by a stream that was notified of it
     }
     if (failure == null) {
       failure = next;
@@ -264,7 +264,7 @@ final class LiveHostStream extends HostStream {
   /** Called last by the stream's thread. */
   void ended() {
     releaseTeam();
-    // Not before: a launch that has begun gets to its end, even though it drops what is left.
+    // Not earlier: a launch that has started runs to its end, even if it drops its remaining work.
     synchronized (graphBranches) {
       graphBranches.forEach(LiveHostStream::close);
     }

@@ -33,7 +33,8 @@ final class Milestone implements StreamTask {
   }
 
   /**
-   * A closed stream drops its work and still passes the milestone, so that the waiting one goes on.
+   * Returns true: a closed stream drops its work, but passes the milestone so that the waiting
+   * stream continues.
    */
   @Override
   public boolean survivesClose() {
@@ -46,14 +47,14 @@ final class Milestone implements StreamTask {
   }
 
   /**
-   * Lets the waiting stream go on. Any thread.
+   * Marks the point as passed, so that the waiting stream continues. Any thread.
    *
-   * @param because why the work before can't be relied on, or null
+   * @param because the reason why the earlier work is not reliable, or null
    */
   void pass(FluxCclException because) {
     failure = because;
-    // A full fence between this store and the loads of parked and next; park() and passOn() do it
-    // the other way round, so that one of the two sees the other.
+    // A full fence between this store and the loads of parked and next. park() and passOn() store
+    // these first and then load passed, so one of the two sees the other.
     passed = true;
     Thread thread = parked;
     if (thread != null) {
@@ -65,7 +66,7 @@ final class Milestone implements StreamTask {
     }
   }
 
-  /** Lets another one pass together with this one, instead of a stream that waits for this. */
+  /** Passes another milestone together with this one. */
   void passOn(Milestone then) {
     next = then;
     if (passed) { // pass() may have missed next; passing twice does no harm
@@ -80,10 +81,10 @@ final class Milestone implements StreamTask {
 
   /**
    * Waits on a stream's thread. The other stream may be waiting for a peer, so this polls as long
-   * as {@link SpinPolicy} lets a kernel poll, and then sleeps.
+   * as {@link SpinPolicy} permits a kernel to poll, and then sleeps.
    *
-   * @param stream whose thread it is
-   * @param evenWhenClosed whether to go on when that stream is closed meanwhile
+   * @param stream the stream whose thread waits
+   * @param evenWhenClosed whether to continue the wait if that stream is closed
    * @return whether it was passed
    */
   boolean await(LiveHostStream stream, boolean evenWhenClosed) {

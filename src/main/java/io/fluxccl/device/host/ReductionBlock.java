@@ -7,8 +7,8 @@ import org.agrona.UnsafeApi;
 
 /**
  * A block of elements that one thread reduces in arrays. Memory is copied in and out in bulk, so
- * that the JIT compiler turns the loops over arrays into vector code. It does so best if a class
- * has arrays of its own and its loops are static methods that get them as parameters.
+ * that the JIT compiler turns the loops over arrays into vector code. This works best if each class
+ * has its own arrays and passes them to loops in static methods.
  */
 abstract class ReductionBlock {
   /** The most elements of a block: results and one source stay in the first-level cache. */

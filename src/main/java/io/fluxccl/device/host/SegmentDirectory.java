@@ -18,10 +18,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Where segments' files are created: {@code FLUXCCL_SHM_DIR}, otherwise /dev/shm, otherwise the
- * directory for temporary files. A file has a name only for the moment between its creation and its
- * unlinking; what a process that was killed in that moment left behind is swept up here, once per
- * process.
+ * The directory in which files of segments are created: {@code FLUXCCL_SHM_DIR}, otherwise
+ * /dev/shm, otherwise the directory for temporary files. A file has a name only briefly, between
+ * its creation and its unlinking. Each process once deletes the files of processes that were killed
+ * at that point.
  */
 @Experimental
 public final class SegmentDirectory {
@@ -43,12 +43,12 @@ public final class SegmentDirectory {
     }
   }
 
-  /** Returns the directory; sweeps it at first use. */
+  /** Returns the directory. The first call deletes files of dead processes. */
   public static Path get() {
     return Holder.DIRECTORY;
   }
 
-  /** Returns how much can be taken in the directory. */
+  /** Returns the accounting of free space in the directory. */
   static SharedMemorySpace space() {
     return Holder.SPACE;
   }
@@ -58,8 +58,8 @@ public final class SegmentDirectory {
   }
 
   /**
-   * Counts the files of shared memory that processes have left. Sweeps nothing up: this would
-   * delete what is to be counted.
+   * Counts the files of shared memory that processes have left. Does not delete such files first,
+   * which would change the count.
    *
    * @param pids the ids of the processes
    * @throws UncheckedIOException if the directory can't be listed
@@ -122,7 +122,7 @@ public final class SegmentDirectory {
     return "fluxccl-" + pid + "-" + startTime(pid).orElse(0L) + "-" + number;
   }
 
-  /** Deletes the files of processes that are gone. */
+  /** Deletes the files of processes that have ended. */
   static void sweep(Path directory) {
     try (DirectoryStream<Path> files = Files.newDirectoryStream(directory, "fluxccl-*")) {
       for (Path file : files) {
@@ -141,7 +141,9 @@ public final class SegmentDirectory {
     return startTime(pid).filter(actual -> actual == startTime).isPresent();
   }
 
-  /** When a process started, in clock ticks since the machine did; empty when there is none. */
+  /**
+   * Returns when a process started, in clock ticks since boot; empty if there is no such process.
+   */
   static Optional<Long> startTime(long pid) {
     try {
       String status = Files.readString(Path.of("/proc/" + pid + "/stat"));

@@ -24,9 +24,9 @@ import org.agrona.BufferUtil;
 import org.agrona.CloseHelper;
 
 /**
- * The file behind a segment that this process owns: created, found among this process's
- * descriptors, and unlinked at once, so that it lives exactly as long as a process has it open or
- * mapped, however its users end.
+ * Creates the file of a segment that this process owns. The file is created, found among this
+ * process's descriptors, and unlinked at once. It exists only as long as a process has it open or
+ * mapped, however the processes end.
  */
 final class SegmentFile {
   private static final Path OWN_DESCRIPTORS = Path.of("/proc/self/fd");
@@ -37,15 +37,18 @@ final class SegmentFile {
   private static final FileAttribute<Set<PosixFilePermission>> PRIVATE =
       PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------"));
 
-  /** How many numbers are tried before all are looked through. */
+  /** Number of descriptors that are tried before all are listed. */
   private static final int GUESSES = 4;
 
-  /** The number that the next file probably gets; any thread may change it. */
+  /** The descriptor that the next file probably gets. Any thread may change it. */
   private static volatile int nextDescriptor;
 
   private SegmentFile() {}
 
-  /** Returns an open, unlinked file of zeros, mapped. Not for a thread that is interrupted. */
+  /**
+   * Returns a segment with an open, unlinked file of zeros. The calling thread must not be
+   * interrupted.
+   */
   static SharedSegment create(long size) {
     Path directory = SegmentDirectory.get();
     // Random, so that no other user of the directory can take the name first.
@@ -79,10 +82,10 @@ final class SegmentFile {
     }
   }
 
-  /** Returns the number under which this process has the path open; Java has no method for it. */
+  /** Returns the descriptor of an open file of this process. Java has no method for it. */
   private static int descriptorOf(Path path) throws IOException {
     String real = path.toRealPath().toString();
-    // The kernel gives the lowest free number: often the one behind that of the last segment.
+    // The kernel assigns the lowest free descriptor, which often follows that of the last segment.
     int guess = nextDescriptor;
     for (int i = guess; i < guess + GUESSES; i++) {
       if (isOpenAs(OWN_DESCRIPTORS.resolve(Integer.toString(i)), real)) {
@@ -105,7 +108,8 @@ final class SegmentFile {
 
   private static boolean isOpenAs(Path descriptor, String real) {
     String target = targetOf(descriptor);
-    // A janitor in another process namespace may already have unlinked it; the link then says so.
+    // A sweep in another PID namespace may have unlinked the file already; the kernel then appends
+    // a mark.
     return target.equals(real) || target.equals(real + " (deleted)");
   }
 
@@ -117,7 +121,10 @@ final class SegmentFile {
     }
   }
 
-  /** Writes zeros rather than setting a length: a full file system says so here, not by SIGBUS. */
+  /**
+   * Writes zeros instead of setting a length, so that a full file system causes an exception here,
+   * not a SIGBUS later.
+   */
   static void fill(FileChannel channel, long size, SharedMemorySpace space) {
     space
         .claim(size)

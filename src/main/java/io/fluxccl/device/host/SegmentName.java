@@ -8,7 +8,7 @@ import io.fluxccl.wire.WireWriter;
 
 /**
  * The name by which another process of this host finds a {@link SharedSegment}: the owner's
- * descriptor, and what the file behind it must be. Little-endian:
+ * descriptor, and the attributes that its file must have. Little-endian:
  *
  * <pre>
  *   int32 magic "FXSG"   int16 version (1)   int16 zero
@@ -30,7 +30,7 @@ public record SegmentName(long pid, int descriptor, long inode, long device, lon
   private static final int MAGIC = 0x47535846;
   private static final int VERSION = 1;
 
-  /** Refuses what can name no segment. */
+  /** Refuses values that cannot name a segment. */
   public SegmentName {
     check(pid > 0, "pid", pid);
     check(descriptor >= 0, "descriptor", descriptor);
@@ -52,11 +52,11 @@ public record SegmentName(long pid, int descriptor, long inode, long device, lon
   }
 
   /**
-   * Reads a name, trusting nothing.
+   * Reads a name and validates every field.
    *
-   * @param bytes what arrived
+   * @param bytes the received bytes
    * @return the name
-   * @throws InvalidUsage if the bytes are no name; the message says which field is wrong
+   * @throws InvalidUsage if the bytes are no name; the message names the invalid field
    */
   public static SegmentName decode(byte[] bytes) {
     WireReader in =

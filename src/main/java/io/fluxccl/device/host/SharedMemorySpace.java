@@ -13,12 +13,12 @@ import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * How much shared memory can still be taken. A file system in memory (tmpfs) may report more free
- * space than the machine, or the process's control group, has memory. Taking that ends with a
- * process that the kernel kills, so {@link #claim} compares both.
+ * Limits the shared memory that this process allocates. A file system in memory (tmpfs) may report
+ * more free space than the machine, or the process's control group, has memory. If that is
+ * exceeded, the kernel kills a process. {@link #claim} therefore checks both limits.
  */
 final class SharedMemorySpace {
-  /** Memory that is left to everything else, in bytes. */
+  /** Memory that is reserved for other use, in bytes. */
   static final long RESERVE = 64 << 20;
 
   private static final Set<String> IN_MEMORY = Set.of("tmpfs", "ramfs");
@@ -29,14 +29,14 @@ final class SharedMemorySpace {
   private final Path proc;
   private final boolean isInMemory;
 
-  /** Bytes that threads of this process are about to take. */
+  /** Bytes that threads of this process have claimed and not written yet. */
   private final AtomicLong claimed = new AtomicLong();
 
   /** The control groups of this process, from its own to the root's. */
   private final List<Path> groups;
 
   /**
-   * Reads which limits there are.
+   * Finds the limits that apply.
    *
    * @param directory where segments are created
    * @param proc {@code /proc}, except in tests
@@ -58,7 +58,10 @@ final class SharedMemorySpace {
     }
   }
 
-  /** Lines are {@code 0::/path} in version 2, {@code number:memory:/path} in version 1. */
+  /**
+   * Parses lines of the form {@code 0::/path} in version 2, {@code number:memory:/path} in version
+   * 1.
+   */
   private static List<Path> groups(Path file, Path cgroup) {
     List<Path> groups = new ArrayList<>();
     for (String line : lines(file)) {
@@ -75,10 +78,10 @@ final class SharedMemorySpace {
   }
 
   /**
-   * Claims memory, of which the caller will write every byte. Several threads may do that at once.
+   * Claims memory; the caller then writes every byte of it. Thread-safe.
    *
    * @param size bytes
-   * @return why so much must not be taken, and what to do; empty if it is claimed
+   * @return why there is not enough memory, and what to do; empty if it is claimed
    */
   Optional<String> claim(long size) {
     long all = claimed.addAndGet(size);
@@ -90,18 +93,18 @@ final class SharedMemorySpace {
     return shortage;
   }
 
-  /** Gives up a claim of so many bytes, which are written, or will not be. */
+  /** Reduces the claim by {@code bytes} that are written now, or that will not be written. */
   void unclaim(long bytes) {
     claimed.addAndGet(-bytes);
   }
 
   /**
-   * Returns why so much memory must not be taken.
+   * Checks whether there is enough memory.
    *
    * @param size bytes
    * @param usable bytes that the file system has free
    * @param memory bytes of memory that are available
-   * @return what is free and what to do; empty if there is enough
+   * @return the free amounts and what to do; empty if there is enough
    */
   Optional<String> shortage(long size, long usable, long memory) {
     if (size > usable) {
@@ -127,7 +130,9 @@ final class SharedMemorySpace {
     return Text.of(", and %d bytes of memory are available", memory);
   }
 
-  /** Returns the bytes of memory that this process may still take; a large number if unknown. */
+  /**
+   * Returns the bytes of memory that this process can still allocate; a large number if unknown.
+   */
   long memory() {
     long least = value(lines(proc.resolve("meminfo")), "MemAvailable:", UNKNOWN / KIB) * KIB;
     for (Path group : groups) {
@@ -136,7 +141,10 @@ final class SharedMemorySpace {
     return least;
   }
 
-  /** A group's file cache counts as used, but is given up when memory is asked for. */
+  /**
+   * Returns a group's available memory. Its file cache counts as used, but the kernel reclaims it
+   * on demand.
+   */
   private static long memory(Path group) {
     long limit = number(group, "memory.max", "memory.limit_in_bytes");
     long used = number(group, "memory.current", "memory.usage_in_bytes");

@@ -24,11 +24,11 @@ import org.agrona.IoUtil;
 
 /**
  * Memory that processes of one host share. It has no name in the file system: peers open it through
- * the owner's process, by its {@link SegmentName}, while the owner lives; a process that has mapped
- * it by then keeps it, even if the owner is killed. Nothing is left behind when all are gone.
+ * the owner's process, by its {@link SegmentName}, while the owner runs. A process that has mapped
+ * it keeps it, even if the owner is killed. After the last process has ended, no file remains.
  *
- * <p>Counts its users: made with one, mapped until the last has released it, then unmapped by that
- * call. The addresses are page-aligned. Thread-safe.
+ * <p>Counts its users. It starts with one user and stays mapped until the last user releases it,
+ * which unmaps it. The addresses are page-aligned. Thread-safe.
  */
 @Experimental
 public final class SharedSegment extends HostRange {
@@ -38,11 +38,11 @@ public final class SharedSegment extends HostRange {
    */
   public static final long MAX_SIZE = Integer.MAX_VALUE - 4095L;
 
-  /** Those that this process owns; also keeps them from being unmapped by the collector. */
+  /** Segments that this process owns; keeps the garbage collector from unmapping them. */
   private static final ConcurrentHashMap<SegmentName, SharedSegment> OWNED =
       new ConcurrentHashMap<>();
 
-  /** Those of other processes, kept from being unmapped by the collector. */
+  /** Segments of other processes; keeps the garbage collector from unmapping them. */
   private static final Set<SharedSegment> OPENED = ConcurrentHashMap.newKeySet();
 
   private final SegmentName name;
@@ -54,7 +54,8 @@ public final class SharedSegment extends HostRange {
   /**
    * Takes over a mapping.
    *
-   * @param ownersChannel open as long as others may map it; null for another process's segment
+   * @param ownersChannel stays open while other processes may map it; null for another process's
+   *     segment
    */
   SharedSegment(SegmentName name, MappedByteBuffer mapped, FileChannel ownersChannel) {
     this.name = name;
@@ -69,7 +70,8 @@ public final class SharedSegment extends HostRange {
    * @param size bytes, 1 to {@link #MAX_SIZE}
    * @return the segment, with one user
    * @throws InvalidUsage if the size is out of range
-   * @throws DeviceFailure if there is not so much shared memory; says how much there is
+   * @throws DeviceFailure if there is not enough shared memory; the message names the available
+   *     amount
    */
   public static SharedSegment create(long size) {
     if (size < 1 || size > MAX_SIZE) {
@@ -83,7 +85,10 @@ public final class SharedSegment extends HostRange {
     return segment;
   }
 
-  /** Runs what an interrupt would end, for it closes a channel, and keeps the interrupt. */
+  /**
+   * Runs an action without a pending interrupt, which would close its channel, and restores the
+   * interrupt.
+   */
   private static SharedSegment uninterrupted(Supplier<SharedSegment> open) {
     boolean interrupted = Thread.interrupted();
     try {
@@ -98,7 +103,7 @@ public final class SharedSegment extends HostRange {
   /**
    * Returns the segment of this process that has the given name, with one more user.
    *
-   * @param name what a peer sent
+   * @param name the name that a peer sent
    * @return the segment, or empty if this process owns none of that name
    */
   public static Optional<SharedSegment> retainOwned(SegmentName name) {
@@ -109,10 +114,10 @@ public final class SharedSegment extends HostRange {
   /**
    * Maps a segment of another process.
    *
-   * @param name what the owner sent
+   * @param name the name that the owner sent
    * @return the segment, with one user
-   * @throws DeviceFailure if the owner is gone or can't be looked into, or has something else open
-   *     there
+   * @throws DeviceFailure if the owner has ended or denies access, or has another file open at that
+   *     descriptor
    */
   public static SharedSegment open(SegmentName name) {
     SharedSegment segment = uninterrupted(() -> map(name));
@@ -126,7 +131,7 @@ public final class SharedSegment extends HostRange {
       verify(name, path);
       try (FileChannel channel =
           FileChannel.open(path, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
-        // Again, in case the owner closed that number and opened another file in between.
+        // Again, in case the owner closed that descriptor and opened another file in between.
         verify(name, path);
         if (channel.size() != name.size()) {
           throw refused(name, "it has " + channel.size() + " bytes", null);
@@ -138,7 +143,7 @@ public final class SharedSegment extends HostRange {
       String why =
           e instanceof NoSuchFileException
               ? " has ended or closed it, or is in another process namespace (docker --pid)"
-              : " does not let us look into it (run both as the same user, with the same"
+              : " does not permit access to it (run both as the same user, with the same"
                   + " capabilities)";
       throw refused(name, OpenFiles.explain(e, "process " + name.pid() + why), e);
     }
@@ -174,7 +179,7 @@ public final class SharedSegment extends HostRange {
   }
 
   /**
-   * Returns whether other processes may have mapped it, and may not have heard yet that it is
+   * Returns whether other processes may have mapped it, and may not have been notified that it is
    * closed.
    */
   boolean isNamed() {
@@ -191,7 +196,7 @@ public final class SharedSegment extends HostRange {
     return name.size();
   }
 
-  /** Returns whether this process made it. */
+  /** Returns whether this process created it. */
   public boolean isOwned() {
     return ownersChannel != null;
   }

@@ -7,11 +7,11 @@ import io.fluxccl.device.AbortFlagDescriptor;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * How kernels of the host device, and everything else that polls memory, wait: poll, then yield,
- * then doze, as {@link SpinPolicy} allows, and give up soon after an abort flag is set. Allocates
+ * Waits of host kernels and of other code that polls memory. A wait polls, then yields, then
+ * sleeps, as {@link SpinPolicy} permits, and ends soon after an abort flag is set. Allocates
  * nothing, has no state.
  *
- * <p>For a condition of one's own:
+ * <p>To wait for another condition:
  *
  * <pre>{@code
  * int step = 0;
@@ -25,7 +25,7 @@ import java.util.concurrent.locks.LockSupport;
  */
 @Experimental
 public final class SpinWait {
-  /** What {@link #step} returns when the abort flag is set. */
+  /** The result of {@link #step} if the abort flag is set. */
   public static final int ABORTED = -1;
 
   /** Polls between two checks of the abort flag, less one; a power of two, less one. */
@@ -38,16 +38,16 @@ public final class SpinWait {
   private SpinWait() {}
 
   /**
-   * Waits until the 64-bit word at an address has come to a value. Compared as the difference, so
-   * that counters may wrap around.
+   * Waits until the 64-bit word at an address has reached a value. Compares by difference, so
+   * counters may wrap around.
    *
    * @param address of the word, a multiple of 8
    * @param expected the least value to wait for
    * @param abortAddress {@link io.fluxccl.device.AbortFlag#deviceAddress()}, or 0 for none
    * @param peer the rank that will write it, noted with the abort flag when the wait becomes long;
    *     negative for none
-   * @return true when the value is there, and what was released with it is visible; false when the
-   *     abort flag was set first
+   * @return true if the value was reached, and the writes released with it are visible; false if
+   *     the abort flag was set first
    */
   public static boolean awaitAtLeast(long address, long expected, long abortAddress, int peer) {
     int step = 0;
@@ -64,10 +64,10 @@ public final class SpinWait {
   /**
    * Takes one step of a wait, between two checks of the condition.
    *
-   * @param step 0 at the first call of a wait, then what the call before returned
+   * @param step 0 at the first call of a wait, then the result of the previous call
    * @param abortAddress the abort flag to watch, or 0 for none
    * @param peer the rank that is waited for; negative for none
-   * @return what to give to the next call, or {@link #ABORTED}
+   * @return the step to pass to the next call, or {@link #ABORTED}
    */
   public static int step(int step, long abortAddress, int peer) {
     if (step < SpinPolicy.pollsBeforeYield()) {
@@ -94,7 +94,7 @@ public final class SpinWait {
       return next + 1;
     }
     if (Thread.currentThread().isInterrupted()) {
-      // Parking would return at once. The interrupt is not for us: the abort flag ends waits.
+      // Parking would return at once. An interrupt does not end a wait; the abort flag does.
       Thread.yield();
     } else {
       LockSupport.parkNanos(DOZE_NANOS);

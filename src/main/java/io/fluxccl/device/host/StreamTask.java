@@ -5,14 +5,14 @@ import io.fluxccl.device.KernelArgs;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * One task of a stream of the host, named in messages by its text. Immutable, but for what happens
- * once.
+ * One task of a host stream. Messages name it by its {@code toString()}. Immutable, except for
+ * tasks that run once.
  */
 interface StreamTask {
   /** Runs it; called by the stream's thread. */
   void run(LiveHostStream stream) throws Throwable;
 
-  /** Returns whether it runs even when the stream was closed before it began. */
+  /** Returns whether it runs even if the stream was closed first. */
   default boolean survivesClose() {
     return false;
   }

@@ -8,12 +8,12 @@ import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.ManyToOneConcurrentLinkedQueue;
 
 /**
- * The queue and the thread of a {@link LiveHostStream}. The thread polls for a moment when it runs
- * out of work, as {@link SpinPolicy} allows, then parks.
+ * The queue and the thread of a {@link LiveHostStream}. If the queue is empty, the thread polls
+ * briefly, as {@link SpinPolicy} permits, and then parks.
  *
- * <p>Not an {@link io.fluxccl.concurrent.AgentThread}: each launch waits for this loop, so it idles
- * by the spin policy of kernels instead of a backoff, never naps, and returns its leased block
- * threads before it parks.
+ * <p>Not an {@link io.fluxccl.concurrent.AgentThread}: each launch waits for this loop. It
+ * therefore idles by the spin policy of kernels instead of a backoff, never sleeps for a time, and
+ * returns its leased block threads before it parks.
  */
 final class StreamWorker implements Runnable {
   private static final int YIELDS_BEFORE_PARKING = 4;
@@ -24,7 +24,7 @@ final class StreamWorker implements Runnable {
   private final ManyToOneConcurrentLinkedQueue<StreamTask> queue =
       new ManyToOneConcurrentLinkedQueue<>();
 
-  /** Counted before a task is offered, so that idle never means that one was overlooked. */
+  /** Incremented before a task is added to the queue, so that an idle stream has no unseen task. */
   private final AtomicLong enqueued = new AtomicLong();
 
   /** Written by the thread that takes from the queue. */
@@ -43,8 +43,8 @@ final class StreamWorker implements Runnable {
     if (thread == null) {
       start();
     }
-    // A full fence between this count and the load of parked; the thread does both the other way
-    // round, so that one of the two sees the other.
+    // A full fence between this count and the load of parked. The thread stores parked and then
+    // loads the count, so one of the two sees the other.
     enqueued.getAndIncrement();
     queue.offer(task);
     if (parked) {
@@ -75,7 +75,10 @@ final class StreamWorker implements Runnable {
     return finished == enqueued.get();
   }
 
-  /** After the stream was marked closed: lets the thread end, or does so without one. */
+  /**
+   * Called after the stream was marked closed: ends the thread, or the stream if there is no
+   * thread.
+   */
   void wakeToEnd() {
     boolean neverStarted;
     synchronized (this) {
@@ -104,7 +107,7 @@ final class StreamWorker implements Runnable {
         done++;
         idlePolls = 0;
       } else if (enqueued.get() != done) {
-        Thread.onSpinWait(); // counted, and about to be offered
+        Thread.onSpinWait(); // counted, and about to be added
       } else if (stream.isClosed()) {
         break;
       } else if (idlePolls < idlePollsAllowed()) {
@@ -124,7 +127,10 @@ final class StreamWorker implements Runnable {
     stream.ended();
   }
 
-  /** Waiting for work is not waiting for a peer: it may last, so it soon gives the core away. */
+  /**
+   * Returns the polls before a yield. A wait for work may be long, so it yields the core earlier
+   * than a wait for a peer.
+   */
   private static int idlePollsAllowed() {
     return Math.min(SpinPolicy.pollsBeforeYield(), MAX_IDLE_POLLS);
   }
@@ -141,7 +147,7 @@ final class StreamWorker implements Runnable {
     SpinPolicy.enter();
   }
 
-  /** Ends the work that is still enqueued when the thread has ended. */
+  /** Runs the tasks that are still enqueued after the thread has ended. */
   private synchronized void drain() {
     StreamTask task = queue.poll();
     while (task != null) {

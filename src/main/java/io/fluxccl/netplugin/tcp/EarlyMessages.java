@@ -9,8 +9,8 @@ import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
 /**
- * Messages that have arrived before a receive with their tag was posted. They are kept in memory of
- * their own until it is. Used by the comm's thread.
+ * Unexpected messages: they arrived before a receive with their tag was posted. Their own memory
+ * keeps them until then. Used by the comm's thread.
  */
 final class EarlyMessages {
   /** The most bytes that are kept. */

@@ -81,7 +81,7 @@ final class PostedReceives {
       }
       int start = notices.position();
       int n = socket.write(notices);
-      // With TLS the buffer's own position means nothing.
+      // With TLS the buffer's own position is undefined.
       notices.position(start + n);
       if (notices.hasRemaining()) {
         return;

@@ -6,9 +6,9 @@ import org.agrona.collections.Int2ObjectHashMap;
 
 /**
  * Decides whether a message may be sent. At first all may. After the receiver's first notice
- * ({@link PostedReceives}) only a message may for which a receive with its tag is posted: other
- * messages would stand in the way of those that the receiver waits for. Used by the comm's thread.
- * Allocates nothing for a tag that is known.
+ * ({@link PostedReceives}), a message may be sent only if a receive with its tag is posted: other
+ * messages would block those that the receiver waits for. Used by the comm's thread. Allocates
+ * nothing for a tag that is known.
  */
 final class SendPermits {
   private static final class Count {

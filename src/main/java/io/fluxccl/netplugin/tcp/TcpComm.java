@@ -287,7 +287,8 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     return e instanceof ClosedChannelException
         ? new TransportFailure(FluxCclException.NO_RANK, message + "closed here", e)
         : new RemoteFailure(
-            FluxCclException.NO_RANK, message + "; the peer is gone, or the path to it");
+            FluxCclException.NO_RANK,
+            message + "; the peer has ended, or the path to it has failed");
   }
 
   /**

@@ -153,7 +153,8 @@ final class TcpConnect implements AutoCloseable {
                 e.getMessage()
                     + "; is its process alive, and is this interface the one that reaches it"
                     + " (FLUXCCL_NET_IFNAME)?"));
-    // Nobody listens there, or not for this token, or not the peer. Else the path may have failed.
+    // No process listens there, or not for this token, or not the peer. Else the path may have
+    // failed.
     boolean refused =
         e instanceof ConnectException || e instanceof EndOfStream || e instanceof SSLException;
     return refused

@@ -25,11 +25,11 @@ import java.util.Set;
  *
  * @param name the system's name of the interface
  * @param address the address that its listeners use
- * @param link what the options and the system say of the interface
+ * @param link the interface's properties, from the options and the system
  */
 record TcpDevice(String name, InetAddress address, Link link) {
   /**
-   * What NCCL plans by.
+   * The properties that NCCL plans by.
    *
    * @param speedMbps the speed that the options set or the interface reports, else {@link
    *     #UNKNOWN_SPEED_MBPS}; in 10^6 bits per second
@@ -39,7 +39,7 @@ record TcpDevice(String name, InetAddress address, Link link) {
    * @param pciPath the device's folder below {@code /sys}, or null for a virtual interface
    */
   record Link(int speedMbps, int port, float latencyMicros, String pciPath) {
-    /** Reads what the system says of an interface. */
+    /** Reads the system's description of an interface. */
     static Link of(String name, Path interfaces, TcpOptions options) {
       Path folder = interfaces.resolve(name);
       int speed = options.speedMbps() > 0 ? options.speedMbps() : speedOf(folder, interfaces);
@@ -113,7 +113,7 @@ record TcpDevice(String name, InetAddress address, Link link) {
       NetworkInterface found = NetworkInterface.getByInetAddress(address);
       name = found == null ? name : found.getName();
     } catch (IOException e) {
-      // Nothing is known of it, then.
+      // The interface then has no known properties.
       return new TcpDevice(name, address, Link.of("", INTERFACES, options));
     }
     return new TcpDevice(address.getHostAddress(), address, Link.of(name, INTERFACES, options));
@@ -144,7 +144,7 @@ record TcpDevice(String name, InetAddress address, Link link) {
   }
 
   /**
-   * Returns the interface's speed, or the sum of those below it. The system tells none of an
+   * Returns the interface's speed, or the sum of those below it. The system reports none for an
    * interface that is virtual or has no cable.
    */
   private static int speedOf(Path folder, Path interfaces) {
@@ -164,7 +164,7 @@ record TcpDevice(String name, InetAddress address, Link link) {
     return sum > 0 ? sum : UNKNOWN_SPEED_MBPS;
   }
 
-  /** Returns a number that the system tells of an interface, or -1. */
+  /** Returns a number that the system reports for an interface, or -1. */
   private static int number(Path folder, String file) {
     try {
       return Integer.parseInt(Files.readString(folder.resolve(file)).trim());

@@ -18,9 +18,9 @@ import java.util.List;
 
 /**
  * A listener. {@link TcpServer} accepts the sockets and passes on those whose sender knows the
- * token of the handle. Usually one sender does. Several become connections of their own, in the
- * order of their first sockets; one that has left before it was accepted is dropped. Used by one
- * thread at a time, except for {@link #joins}.
+ * token of the handle. Usually there is one sender. Several senders become connections of their
+ * own, in the order of their first sockets. A connection whose sender left before the accept is
+ * dropped. Used by one thread at a time, except for {@link #joins}.
  */
 final class TcpListenComm implements NetListenComm {
   /** The most connections that wait to be accepted. */
@@ -56,7 +56,7 @@ final class TcpListenComm implements NetListenComm {
       this.sockets = new TcpSocket[missing];
     }
 
-    /** Returns null, or why the sender of the first sockets is gone. */
+    /** Returns why the sender of these sockets has disconnected, or null if it has not. */
     String leftBecause() {
       for (TcpSocket socket : sockets) {
         try {
@@ -65,7 +65,7 @@ final class TcpListenComm implements NetListenComm {
             return Text.of("%s (%s) left", socket.remote(), first.name());
           }
         } catch (IOException e) {
-          return Text.of("%s is gone: %s", first.name(), e.getMessage());
+          return Text.of("%s disconnected: %s", first.name(), e.getMessage());
         }
       }
       return null;
@@ -116,8 +116,9 @@ final class TcpListenComm implements NetListenComm {
   }
 
   /**
-   * Removes the first connection with all its sockets and returns it, or null. Throws, and forgets
-   * the connection, if some of its sockets will not come. Called with the server's lock held.
+   * Removes the first connection with all its sockets and returns it, or null. Drops the connection
+   * and throws if sockets are missing and its sender has left or is late. Called with the server's
+   * lock held.
    */
   private Waiting firstComplete(long now) {
     for (Iterator<Waiting> all = waiting.iterator(); all.hasNext(); ) {
@@ -152,7 +153,7 @@ final class TcpListenComm implements NetListenComm {
   private Timeout incomplete(Waiting each) {
     return Timeout.of(
         FluxCclException.NO_RANK,
-        "accept: %d of %d sockets of %s did not come in %s",
+        "accept: %d of %d sockets of %s did not connect within %s",
         each.missing,
         each.sockets.length,
         each.first.name(),
@@ -171,7 +172,7 @@ final class TcpListenComm implements NetListenComm {
     if (limit > 0 && now - askedNanos > limit) {
       throw Timeout.of(
           FluxCclException.NO_RANK,
-          "accept on %s: the sender did not connect in %.1f s; does it live, and does a"
+          "accept on %s: the sender did not connect in %.1f s; is it alive, and does a"
               + " firewall let this port through?",
           text(),
           limit / 1e9);
@@ -209,7 +210,7 @@ final class TcpListenComm implements NetListenComm {
     return true;
   }
 
-  /** Drops connections whose senders have given up, so that few wait where nobody accepts. */
+  /** Drops connections whose senders have left, so that few wait while no thread accepts. */
   private void dropThoseThatLeft() {
     for (Iterator<Waiting> all = waiting.iterator(); all.hasNext(); ) {
       Waiting each = all.next();
@@ -233,7 +234,7 @@ final class TcpListenComm implements NetListenComm {
       comm = new TcpRecvComm(plugin, device, peer, all);
     } catch (IOException e) {
       throw RemoteFailure.of(
-          FluxCclException.NO_RANK, "accept: %s is gone: %s", peer, e.getMessage());
+          FluxCclException.NO_RANK, "accept: %s disconnected: %s", peer, e.getMessage());
     } finally {
       if (comm == null) {
         TcpSocket.close(all);

@@ -32,7 +32,7 @@ public final class TcpNetPlugin implements NetPlugin {
 
   private static final Logger LOG = LoggerFactory.getLogger(TcpNetPlugin.class);
 
-  /** What strangers do at the listeners of this process. */
+  /** Warns of unexpected connections at the listeners of this process. */
   static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
 
   private final TcpOptions options;

@@ -24,9 +24,9 @@ import org.agrona.UnsafeApi;
  * destination. While no receive is posted, this end reads nothing: data waits in the kernel, and
  * then at the sender.
  *
- * <p>A message gets the oldest receive with its tag. If none is posted but others are, the message
- * is kept ({@link EarlyMessages}), and the sender learns from then on which receives are posted
- * ({@link PostedReceives}): what the others wait for may be behind messages that nothing waits for.
+ * <p>A message matches the oldest receive with its tag. If none is posted but others are, the
+ * message is kept ({@link EarlyMessages}), and this end begins to notify the sender of posted
+ * receives ({@link PostedReceives}): their messages may follow unexpected ones.
  */
 final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private static final int STAGING_LENGTH = 16 * 1024;
@@ -51,7 +51,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   /** Whether a body follows the bytes that are arriving. */
   private boolean bodyDue;
 
-  /** Whether the head of {@link #current} has arrived, and its body has no place yet. */
+  /** Whether the head of {@link #current} has arrived, and its body has no address yet. */
   private boolean placing;
 
   private long currentAddress;
@@ -96,7 +96,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     if (early.isEmpty() || early.size(tag) < 0) {
       checkUsable(size);
     } else {
-      // The message came before the sender left.
+      // The message arrived before the sender left.
       checkOpen(size);
       FluxCclException known = super.failure();
       if (known != null) {
@@ -257,7 +257,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
     return true;
   }
 
-  /** Reads the rest of the message in place, and the bytes behind it into the staging buffer. */
+  /** Reads the rest of the message in place, and the bytes after it into the staging buffer. */
   private boolean readOn() throws IOException {
     staging.clear();
     used = 0;
@@ -334,7 +334,8 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       posted.begin();
       request = early.begin(tag, size);
       if (request == null) {
-        return refuse("no memory is left for " + size + " bytes that came early, tag " + tag);
+        return refuse(
+            "no memory is left for " + size + " bytes of an unexpected message, tag " + tag);
       }
     } else {
       request.arrives(size, bodySize);
@@ -382,7 +383,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
         new TransportFailure(FluxCclException.NO_RANK, operation() + " " + peer() + ": " + what));
   }
 
-  /** Fails the comm and tells the sender why; returns true. */
+  /** Fails the comm and sends the reason to the sender; returns true. */
   private boolean refuse(FluxCclException reason) {
     fail(reason);
     try {
@@ -391,7 +392,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
         socket.write(WireDescriptor.error(reason));
       }
     } catch (IOException e) {
-      // The peer is gone, and needs no reason.
+      // The peer has disconnected, and can't receive the reason.
     }
     return true;
   }

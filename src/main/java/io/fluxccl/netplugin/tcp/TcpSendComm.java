@@ -15,8 +15,8 @@ import org.agrona.UnsafeApi;
 
 /**
  * The sending end of a connection. A send is done when the kernel has all its bytes. One system
- * call sends several messages, each header in front of its bytes. Headers and short messages are
- * sent through a small staging buffer: a copy takes less time than one more range of a system call.
+ * call sends several messages, each header before its bytes. Headers and short messages are sent
+ * through a small staging buffer: a copy takes less time than one more range of a system call.
  */
 final class TcpSendComm extends TcpComm implements NetSendComm {
   private static final int RANGES = 24;
@@ -147,7 +147,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     if (failure() != null) {
       return 0;
     }
-    // The socket becomes readable when the receiver has failed or is gone, and by its notices.
+    // The socket becomes readable when the receiver sends a notice, fails or disconnects.
     boolean writes = head != tail;
     return (writes ? SelectionKey.OP_WRITE : 0)
         | (writes || refusedLast ? SelectionKey.OP_READ : 0);
@@ -272,7 +272,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     return isSpread(request) ? 0 : request.bodySize();
   }
 
-  /** Checks whether the receiver has sent an error or is gone, at most once a millisecond. */
+  /** Checks whether the receiver has sent an error or disconnected, at most once a millisecond. */
   @Override
   void look(long nowNanos) {
     if (nowNanos - lookedNanos > LOOK_NANOS) {

@@ -171,7 +171,7 @@ final class TcpServer {
       }
     } catch (IOException e) {
       String why = "accept on " + device.name() + ": " + OpenFiles.explain(e, e.getMessage());
-      // The socket was gone before it was accepted; hellos of other sockets are read later.
+      // The peer closed the socket before the accept; hellos of other sockets are read later.
       TcpNetPlugin.STRANGERS.warn(why);
       if (OpenFiles.ranOut(e) || ++failedAccepts > MAX_FAILED_ACCEPTS) {
         throw new TransportFailure(FluxCclException.NO_RANK, why, e);

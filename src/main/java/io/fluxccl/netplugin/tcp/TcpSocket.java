@@ -13,8 +13,8 @@ import javax.net.ssl.SSLEngine;
 import jdk.net.ExtendedSocketOptions;
 
 /**
- * A socket that does not block, behind TLS if the network uses it. Used by one thread at a time,
- * but for {@link #close}.
+ * A nonblocking socket, over TLS if the network uses it. Used by one thread at a time, except for
+ * {@link #close}.
  */
 final class TcpSocket {
   private static final int KEEPALIVE_IDLE_SECONDS = 10;
@@ -113,8 +113,8 @@ final class TcpSocket {
   }
 
   /**
-   * Writes a buffer's bytes. With TLS those that do not count as written must come again first; the
-   * buffer's position then means nothing.
+   * Writes a buffer's bytes. With TLS the next call must first pass the bytes that do not count as
+   * written; the buffer's position is then undefined.
    */
   int write(ByteBuffer from) throws IOException {
     if (tls == null) {

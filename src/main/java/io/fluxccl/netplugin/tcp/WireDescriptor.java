@@ -190,7 +190,7 @@ final class WireDescriptor {
     return in.getInt(offset + 4);
   }
 
-  /** Adds a notice of how many receives with a tag were posted so far, modulo 2^32. */
+  /** Adds a notice of the number of receives with a tag that were posted so far, modulo 2^32. */
   static void putPosted(ByteBuffer out, int tag, int count) {
     out.putInt(POSTED_MAGIC).putInt(tag).putInt(count);
   }

@@ -31,7 +31,7 @@ final class CallGate {
    * Creates an open gate.
    *
    * @param what the name of the object, for messages
-   * @param patience how long {@link #close} waits for a call in progress
+   * @param patience the time that {@link #close} waits for a call in progress
    */
   CallGate(String what, Duration patience) {
     this.what = what;
@@ -69,7 +69,7 @@ final class CallGate {
 
   /**
    * Waits until the call in progress has returned, then closes the gate and runs {@code end} to
-   * free the object. Concurrent closes wait for that, because the library must stay loaded as long.
+   * free the object. Concurrent closes wait until then, because the library must stay loaded.
    *
    * @param end frees the object; the first close runs it, once
    * @return whether this call closed the gate

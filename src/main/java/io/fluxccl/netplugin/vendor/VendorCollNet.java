@@ -34,7 +34,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
    * Initializes the collective network of a library.
    *
    * @param version the version of the library's network plugin: both have the same
-   * @param patience how long a close waits for a call in progress
+   * @param patience the time that a close waits for a call in progress
    * @return the collective network, or null if the library has none
    * @throws io.fluxccl.FluxCclException if the network can't be initialized, or has no device
    */

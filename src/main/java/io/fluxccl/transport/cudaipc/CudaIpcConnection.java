@@ -17,7 +17,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection that copies writes asynchronously on a stream of its own. The same stream stores
+ * A connection that copies writes asynchronously on a stream of its own. That stream also stores
  * signals and flush tickets, as words, after these copies.
  *
  * <p>A word that has arrived proves that the copies before it have arrived. Work of one stream runs

@@ -4,17 +4,17 @@ package io.fluxccl.transport.ib;
 /** The values of {@code ibv_wc_status}, by name and usual reason. */
 enum CompletionStatus {
   SUCCESS(""),
-  LOC_LEN_ERR("the device refuses so long a message; give a smaller maxMessage"),
+  LOC_LEN_ERR("the device refuses messages of this length; give a smaller maxMessage"),
   LOC_QP_OP_ERR("the device found the request malformed"),
   LOC_EEC_OP_ERR(""),
-  LOC_PROT_ERR("the source is not registered any more, or its pages are gone"),
+  LOC_PROT_ERR("the source is not registered any more, or its pages were unmapped"),
   WR_FLUSH_ERR("the link was disconnected before it could be done"),
   MW_BIND_ERR(""),
   BAD_RESP_ERR("the peer's device answered out of order"),
-  LOC_ACCESS_ERR("the source may not be accessed so"),
+  LOC_ACCESS_ERR("the source's registration does not allow this access"),
   REM_INV_REQ_ERR("the peer's device refuses such a request"),
   REM_ACCESS_ERR(
-      "the peer's memory is not registered there: closed, or of another size than it said"),
+      "the peer's memory is not registered there: closed, or smaller than the peer announced"),
   REM_OP_ERR("the peer's device could not do it"),
   RETRY_EXC_ERR("the peer does not answer: its process, its NIC or the network between is down"),
   RNR_RETRY_EXC_ERR("the peer's queue pair is not ready"),
@@ -25,7 +25,7 @@ enum CompletionStatus {
   INV_EEC_STATE_ERR(""),
   FATAL_ERR("the device has failed"),
   RESP_TIMEOUT_ERR("the peer's device did not respond in time"),
-  GENERAL_ERR("the device says no more");
+  GENERAL_ERR("the device reports no reason");
 
   private static final CompletionStatus[] ALL = values();
 

@@ -9,7 +9,7 @@ import java.util.Arrays;
  * An address of an RDMA port, in the form of an IPv6 address. A RoCE port has one for each IP
  * address of its network interface, and one made from its MAC address.
  *
- * @param index its place in the port's table
+ * @param index its index in the port's table
  * @param kind its kind; two ports reach each other by GIDs of the same kind
  * @param bytes its 16 bytes
  */
@@ -75,7 +75,7 @@ record Gid(int index, Kind kind, byte[] bytes) {
     return bytes[0] == (byte) 0xfe && (bytes[1] & 0xc0) == 0x80;
   }
 
-  /** Returns whether two GIDs are of one subnet. */
+  /** Returns whether two GIDs belong to the same subnet. */
   boolean sharesSubnetWith(Gid other) {
     return Arrays.equals(bytes, 0, PREFIX_LENGTH, other.bytes, 0, PREFIX_LENGTH);
   }

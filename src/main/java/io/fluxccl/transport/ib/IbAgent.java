@@ -12,7 +12,7 @@ import org.agrona.collections.ArrayUtil;
  * are opened and closed by tasks on this thread. A cycle allocates nothing.
  *
  * <p>While a flush is awaited the thread polls, first spinning and then with short naps. Otherwise
- * it parks, and looks for peers that have left every few milliseconds.
+ * it parks, and checks every few milliseconds for peers that have left.
  */
 final class IbAgent extends AgentThread {
   private static final long UNAWAITED_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
@@ -25,7 +25,9 @@ final class IbAgent extends AgentThread {
   /** The connections served; tasks of this thread replace the whole array. */
   private IbConnection[] connections = {};
 
-  /** Connections that were closed here and say goodbye; tasks of this thread add them. */
+  /**
+   * Connections that were closed here and send their final message; tasks of this thread add them.
+   */
   private LeavingLink[] leaving = {};
 
   private long lastChoresNs = System.nanoTime();
@@ -44,7 +46,7 @@ final class IbAgent extends AgentThread {
     connections = ArrayUtil.remove(connections, connection);
   }
 
-  /** Adds a queue pair that says goodbye. Called by a task of this thread. */
+  /** Adds a queue pair that sends its final message. Called by a task of this thread. */
   void add(LeavingLink link) {
     leaving = ArrayUtil.add(leaving, link);
   }

@@ -23,8 +23,8 @@ import java.util.function.Supplier;
  * without waiting for another thread.
  *
  * <p>Each end has the numbers of the other end's queue pair from the bootstrap, and connects its
- * own to it. When both ends are connected, each greets the other by a write. It is open when the
- * peer's device has acknowledged the greeting.
+ * own to it. When both ends are connected, each sends the other a hello by a write. It is open when
+ * the peer's device has acknowledged the hello.
  */
 final class IbConnection extends AgentConnection {
   private static final Duration GRACE = Duration.ofMillis(50);
@@ -52,7 +52,7 @@ final class IbConnection extends AgentConnection {
    *
    * @param packet the number of the first packet that it sends
    * @param link the queue pair, which this connection closes
-   * @throws IOException if memory for greetings and signals can't be registered
+   * @throws IOException if memory for hellos and signals can't be registered
    */
   IbConnection(
       IbContext context, int remoteRank, int tag, int packet, VerbsLink link, RdmaOptions options)
@@ -231,7 +231,7 @@ final class IbConnection extends AgentConnection {
     fail(Text.of("rank %s was not connected: %s", remoteRank(), reason), cause);
   }
 
-  /** Delivers the connection if the peer has acknowledged the greeting; returns the work count. */
+  /** Delivers the connection if the peer has acknowledged the hello; returns the work count. */
   private int deliver() {
     try {
       if (!queue.tryOpen()) {
@@ -252,7 +252,7 @@ final class IbConnection extends AgentConnection {
   /**
    * Fails the connection because the device has failed a request.
    *
-   * @param request the request, or null for the greeting
+   * @param request the request, or null for the hello
    * @param reason the status of its completion
    */
   void failed(String request, String reason) {
@@ -301,8 +301,8 @@ final class IbConnection extends AgentConnection {
   }
 
   /**
-   * The peer has said goodbye. An idle connection fails with the next post. Requests that the peer
-   * acknowledged before it left are done, but their completions may still be on their way.
+   * The peer has sent its final message. An idle connection fails with the next post. Requests that
+   * the peer acknowledged before it left are done, but their completions may still be on their way.
    */
   private void peerLeaves() {
     queue.takeLast();

@@ -16,7 +16,7 @@ import java.util.function.Supplier;
 record IbEndpoint(IbConnection connection, End end) implements Endpoint {
   /**
    * The description of one end, as the other end reads it: its queue pair, its port, and the word
-   * into which the other end writes greetings.
+   * into which the other end writes its hello and its final message.
    *
    * <pre>
    *   header "FXIE" version 5   int32 rank   int32 tag

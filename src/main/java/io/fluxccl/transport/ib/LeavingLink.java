@@ -7,8 +7,8 @@ import java.io.IOException;
 import java.time.Duration;
 
 /**
- * A queue pair of a connection that was closed here. It stays until the peer has acknowledged the
- * goodbye, at most half a second. Confined to the agent.
+ * A queue pair of a connection that was closed here. It stays open until the peer has acknowledged
+ * the final message, at most half a second. Confined to the agent.
  */
 final class LeavingLink implements AutoCloseable {
   private static final Duration LIMIT = Duration.ofMillis(500);
@@ -17,13 +17,13 @@ final class LeavingLink implements AutoCloseable {
   private final LinkWords words;
   private final Deadline deadline = Deadline.after(LIMIT);
 
-  /** Takes over a queue pair whose only request in flight is the goodbye. */
+  /** Takes over a queue pair whose only request in flight is the final message. */
   LeavingLink(VerbsLink link, LinkWords words) {
     this.link = link;
     this.words = words;
   }
 
-  /** Returns whether the goodbye has arrived, has failed, or is late. */
+  /** Returns whether the final message has arrived, has failed, or is late. */
   boolean isDone() {
     return deadline.expired() || hasCompletion();
   }

@@ -8,15 +8,15 @@ import java.nio.ByteBuffer;
 import org.agrona.BufferUtil;
 
 /**
- * The registered words of one end of a connection: the greeting, into which the other end writes
- * that it is connected and later that it leaves; and the values of signals in flight, one for each
- * request. Used by one thread at a time, except for methods that say otherwise.
+ * The registered words of one end of a connection: a state word and, for each request, the value of
+ * a signal in flight. The other end writes to the state word when it is connected, and later when
+ * it leaves. Used by one thread at a time, except for methods that are marked otherwise.
  */
 final class LinkWords implements AutoCloseable {
-  /** The greeting of an end that is connected. */
+  /** The state of an end that is connected. */
   static final long HELLO = 1;
 
-  /** The greeting of an end that leaves. */
+  /** The state of an end that leaves. */
   static final long GOODBYE = 2;
 
   private static final int CACHE_LINE = 64;
@@ -27,7 +27,7 @@ final class LinkWords implements AutoCloseable {
   private final long address;
   private final VerbsMemory registration;
 
-  // The peer's greeting.
+  // The peer's state word.
   private long peerAddress;
   private int peerKey;
 
@@ -38,12 +38,12 @@ final class LinkWords implements AutoCloseable {
     this.registration = port.register(address, length);
   }
 
-  /** Returns the address of the greeting. Any thread. */
+  /** Returns the address of the state word. Any thread. */
   long greeting() {
     return address;
   }
 
-  /** Returns the key by which the peer names the greeting. Any thread. */
+  /** Returns the key by which the peer names the state word. Any thread. */
   int remoteKey() {
     return registration.remoteKey();
   }
@@ -59,13 +59,13 @@ final class LinkWords implements AutoCloseable {
     return address + (1L + inFlight.nextSlot()) * Long.BYTES;
   }
 
-  /** Sets where the peer's greeting is. */
+  /** Sets the address of the peer's state word. */
   void setPeer(IbEndpoint.End peer) {
     peerAddress = peer.word();
     peerKey = peer.wordKey();
   }
 
-  /** Posts a greeting to the peer, and asks for its completion. */
+  /** Posts a write of a state to the peer, and requests its completion. */
   void greet(VerbsLink link, InFlight inFlight, long value) throws IOException {
     long word = signal(inFlight);
     HostMemory.putLong(word, value);
@@ -76,7 +76,7 @@ final class LinkWords implements AutoCloseable {
         id, VerbsLink.SIGNALED | inline, word, Long.BYTES, localKey(), peerAddress, peerKey);
   }
 
-  /** Returns whether the peer has said that it leaves. */
+  /** Returns whether the peer has announced that it leaves. */
   boolean hasPeerLeft() {
     // Pairs with the peer's write, which this device orders after the peer's earlier writes.
     return HostMemory.getLongAcquire(address) == GOODBYE;

@@ -5,7 +5,7 @@ import io.fluxccl.Text;
 import java.util.List;
 
 /**
- * How peers address a port.
+ * The address by which peers reach a port.
  *
  * @param attributes of the port
  * @param gids those by which it may be addressed

@@ -21,14 +21,14 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A signal never arrives before its data: a reliable queue pair executes its requests in the
  * order posted, and the peer's device has placed a write before it places the next. So a thread
- * that acquires the word that a signal wrote sees all that was written before.
+ * that acquires the word of a signal sees all earlier writes.
  *
  * <p>A request completes when the peer's device has acknowledged it and all requests before it, so
  * its completion also completes a flush. Three kinds of requests ask for a completion: the last
  * before a flush, the last that waits, and one in every quarter of the send queue.
  *
- * <p>Each end has a word for greetings, into which the other end writes: that it is connected, and
- * later that it leaves.
+ * <p>Each end has a state word. The other end writes to it when it is connected, and later when it
+ * leaves.
  */
 final class SendQueue {
   private static final Logger LOGGER = LoggerFactory.getLogger(SendQueue.class);
@@ -47,7 +47,7 @@ final class SendQueue {
 
   private final LinkWords words;
 
-  /** True from when the peer has acknowledged the greeting until this end is closed. */
+  /** True from when the peer has acknowledged the hello until this end is closed. */
   private boolean open;
 
   /** True once the device has refused or failed a request. */
@@ -152,7 +152,7 @@ final class SendQueue {
     link.connect(path);
   }
 
-  /** Greets the peer, whose queue pair is connected. */
+  /** Sends the hello to the peer, whose queue pair is connected. */
   void sayHello() throws IOException {
     enter();
     try {
@@ -162,7 +162,7 @@ final class SendQueue {
     }
   }
 
-  /** Opens this queue for posts if the peer has acknowledged the greeting; returns whether. */
+  /** Opens this queue for posts if the peer has acknowledged the hello; returns whether it did. */
   boolean tryOpen() throws IOException {
     enter();
     try {
@@ -207,7 +207,7 @@ final class SendQueue {
   private void fail(Throwable error) {
     broken = true;
     boolean expected = error instanceof IOException || error instanceof RuntimeException;
-    owner.fail("it can't go on: " + (expected ? error.getMessage() : error), error);
+    owner.fail("it can't continue: " + (expected ? error.getMessage() : error), error);
     if (error instanceof Error) {
       throw (Error) error;
     }
@@ -349,7 +349,7 @@ final class SendQueue {
   /**
    * Drops all posts and all requests, and closes the queue pair. Called once.
    *
-   * @return the queue pair if it was idle: it then says goodbye to the peer before it is closed
+   * @return the queue pair if it was idle: it then sends its final message before it is closed
    */
   Optional<LeavingLink> close() {
     posts.close();

@@ -9,7 +9,7 @@ package io.fluxccl.transport.ib;
  * @param receivePacket the number of the first packet that the peer sends
  * @param mtu the lesser MTU of both ports, as verbs encode it
  * @param lid the local identifier of the peer's port; 0 on Ethernet
- * @param ownGidIndex the index of this port's GID, from which packets come; -1 to send by LID
+ * @param ownGidIndex the index of this port's GID, the source of packets; -1 to send by LID
  * @param peerGid the 16 bytes of the peer's GID; empty to send by LID
  */
 public record VerbsPath(

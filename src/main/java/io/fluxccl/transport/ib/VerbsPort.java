@@ -34,7 +34,7 @@ public interface VerbsPort extends AutoCloseable {
   /**
    * Registers a part of a dma-buf, by which the device reads and writes memory of another device.
    *
-   * @param descriptor the dma-buf's; stays the caller's, who may close it after the call
+   * @param descriptor the dma-buf's; the caller owns it and may close it after the call
    * @param offset bytes from the dma-buf's start
    * @param address the address by which requests name the first byte
    * @param length bytes, 1 or more

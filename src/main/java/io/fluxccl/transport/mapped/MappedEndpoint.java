@@ -116,8 +116,8 @@ final class MappedEndpoint implements Endpoint {
   /**
    * {@inheritDoc}
    *
-   * <p>Between ranks of the host device there is nothing to connect: the memories that they
-   * exchange tell whether they share a host.
+   * <p>Ranks of the host device need no connect: the memories that they exchange show whether they
+   * share a host.
    */
   @Override
   public Optional<Connection> onDemand(Runnable demand) {

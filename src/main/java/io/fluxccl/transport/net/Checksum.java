@@ -9,7 +9,7 @@ final class Checksum {
   private final CRC32C crc = new CRC32C();
   private final RawView view = new RawView();
 
-  /** Returns the checksum of so many bytes, at most {@link RawView#MAX_LENGTH}, at an address. */
+  /** Returns the checksum of bytes at an address, at most {@link RawView#MAX_LENGTH} of them. */
   int of(long address, long length) {
     crc.reset();
     crc.update(view.point(address, length));

@@ -57,7 +57,7 @@ final class ControlReceiver {
   /**
    * Receives on from another link, as the first one is lost.
    *
-   * @param arrived the number of messages that have arrived; the next one comes over the new link
+   * @param arrived the number of messages that have arrived; the next one arrives over the new link
    */
   void resume(NetRecvComm link, long arrived) {
     use(link);

@@ -28,7 +28,7 @@ final class ControlSender {
   /** The length in bytes of a ring of messages that the peer confirms. */
   private static final int CONFIRMED_BYTES = 512 << 10;
 
-  /** A confirmation is asked for when so many parts of what the ring holds have been sent. */
+  /** The number of confirmations to request while one ring's capacity of messages is sent. */
   private static final int CONFIRMATIONS = 4;
 
   private static final int ALIGNMENT = 64;
@@ -53,7 +53,7 @@ final class ControlSender {
   /** The bytes of the ring that each message occupies. */
   private final int[] occupied;
 
-  /** The offset in the ring for the next message; a whole message has room behind it. */
+  /** The offset in the ring for the next message; a message of any length fits there. */
   private int next;
 
   /** The bytes of the ring that are occupied. */
@@ -91,10 +91,10 @@ final class ControlSender {
   /** True if the peer needs a confirmation that no message has brought it yet. */
   private boolean confirmationDue;
 
-  /** The confirmation in flight, which lies behind the ring; or null. */
+  /** The confirmation in flight, in the slot after the ring; or null. */
   private NetRequest confirmation;
 
-  /** What the last message posted has confirmed. */
+  /** The number of the peer's messages that the last message posted has confirmed. */
   private long told;
 
   /**
@@ -208,7 +208,7 @@ final class ControlSender {
    * Takes a confirmation.
    *
    * @param count the number of messages that the peer has received in full
-   * @throws ProtocolViolation if so many were never sent
+   * @throws ProtocolViolation if fewer were sent
    */
   void confirmed(long count) {
     if (count > posted) {
@@ -219,10 +219,10 @@ final class ControlSender {
   }
 
   /**
-   * Sends on over another link: everything that the peer has not received in full, once more.
+   * Continues on another link, and resends all messages that the peer has not received in full.
    *
    * @param received the number of messages that the peer has received in full
-   * @throws ProtocolViolation if the peer has never had so many, or has confirmed more
+   * @throws ProtocolViolation if fewer were sent, or the peer has confirmed more
    */
   void resume(NetSendComm link, long received) {
     if (received < confirmed) {
@@ -324,8 +324,8 @@ final class ControlSender {
   }
 
   /**
-   * Stores what a header says of the moment at which it is sent, and its checksums. That of the
-   * header covers the message's number, so that one that is lost, repeated or overtaken is noticed.
+   * Stores the header fields that are known only at the time of sending, and the checksums. The
+   * header checksum covers the message number, which detects loss, duplication and reordering.
    */
   private void seal(int at, int length, short flags, long received, long body, int bodyLength) {
     buffer.putShort(at + ControlMessage.FLAGS, flags);

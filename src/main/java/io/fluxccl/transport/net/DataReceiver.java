@@ -167,8 +167,8 @@ final class DataReceiver {
     if (size != lengths[slot]) {
       throw new ProtocolViolation(
           Text.of(
-              "a write of %s bytes was announced, and %s bytes came, or the network plugin"
-                  + " does not tell sizes",
+              "write announced with %s bytes, but %s bytes arrived (or the network plugin does"
+                  + " not report sizes)",
               lengths[slot], size));
     }
     return true;

@@ -14,7 +14,7 @@ import org.agrona.BufferUtil;
 
 /**
  * The first message on a link. It contains the token of the receiving end, because the plugin
- * itself admits anyone who knows a handle. Confined to the agent. Little-endian:
+ * itself admits any process that knows a handle. Confined to the agent. Little-endian:
  *
  * <pre>
  *   32 bytes token
@@ -83,7 +83,7 @@ final class Greeting implements AutoCloseable {
     byte[] said = new byte[EndpointWire.TOKEN_LENGTH];
     buffer.get(0, said);
     if (request.size(0) != BYTES || !MessageDigest.isEqual(said, token)) {
-      throw new ProtocolViolation("somebody else connected to this end, without its token");
+      throw new ProtocolViolation("another process connected to this end, without its token");
     }
   }
 

@@ -108,7 +108,7 @@ final class Inbound {
   }
 
   /**
-   * Returns whether messages are read as they come; false while earlier ones must be done first.
+   * Returns whether messages are read as they arrive; false while earlier ones must be done first.
    */
   boolean isReading() {
     return !bodyWaits && arrived - done < capacity;
@@ -123,7 +123,10 @@ final class Inbound {
     bodyWaits = false;
   }
 
-  /** Receives on from another link, on which the peer sends what has not arrived in full. */
+  /**
+   * Continues on another link, on which the peer resends the messages that have not arrived in
+   * full.
+   */
   void resume(NetRecvComm link) {
     control.resume(link, arrived);
   }
@@ -179,7 +182,7 @@ final class Inbound {
     return work;
   }
 
-  /** Returns the address for a body, or NOT_YET while earlier messages must come first. */
+  /** Returns the address for a body, or NOT_YET while earlier messages must be done first. */
   private long placeBody(long head, long headSize, long bodySize) {
     if (head != control.address(arrived)) {
       bodyWaits = true;

@@ -4,18 +4,18 @@ package io.fluxccl.transport.net;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Confirms what the peer has sent, and notices a peer that confirms nothing. A peer that only can't
- * read on shows from time to time that it lives, so that its link is not taken for lost. Confined
- * to the agent, which calls it periodically.
+ * Confirms the peer's messages, and detects a peer that confirms nothing. A peer that only can't
+ * continue to read sends confirmations from time to time, so that its link does not count as lost.
+ * Confined to the agent, which calls it periodically.
  */
 final class LinkLiveness {
   /** The time after which a message is confirmed, if no other message does so. */
   private static final long CONFIRM_NS = TimeUnit.MILLISECONDS.toNanos(5);
 
-  /** The time between two signs of an end that can't read on. */
+  /** The time between two confirmations of an end that can't continue to read. */
   private static final long SIGN_NS = TimeUnit.SECONDS.toNanos(1);
 
-  /** The silence after which the link is taken for lost. */
+  /** The silence after which the link counts as lost. */
   private static final long SILENCE_NS = TimeUnit.SECONDS.toNanos(5);
 
   /**
@@ -35,9 +35,9 @@ final class LinkLiveness {
   }
 
   /**
-   * Sends confirmations and signs that are due.
+   * Sends confirmations that are due.
    *
-   * @return whether the link is to be taken for lost
+   * @return whether the link counts as lost
    */
   boolean isLost(Inbound inbound, ControlSender outbound, long nowNs) {
     long step = Math.min(nowNs - checkedNs, LONGEST_STEP_NS);

@@ -16,18 +16,18 @@ import org.agrona.CloseHelper;
 
 /**
  * Replaces the link of a connection that carries bodies. Each end connects to the other again and
- * says how many messages it has received in full. So that both count on the same pair of new
- * sockets, attempts have rounds: an end stops receiving before it sends the greeting of a round,
- * and the link is replaced when an end has sent and received a greeting of one round. An end that
- * hears of a later round joins it. What belongs to an earlier round is closed. Confined to the
- * agent.
+ * sends the number of messages that it has received in full. Attempts have rounds, so that both
+ * ends agree on one pair of new sockets: an end stops receiving before it sends the greeting of a
+ * round. An end has replaced the link when it has sent and received a greeting of one round. An end
+ * that receives the greeting of a later round joins that round. Links of earlier rounds are closed.
+ * Confined to the agent.
  */
 final class LinkResume {
   private static final long RETRY_NS = TimeUnit.MILLISECONDS.toNanos(100);
 
   /**
-   * The refusals in a row after which the peer's end is gone. A listener also drops a connect that
-   * an earlier one has overtaken.
+   * The number of refusals in a row that prove that the peer's end is closed. Fewer do not: a
+   * listener also drops a connect that an earlier one has overtaken.
    */
   private static final int MOST_REFUSALS = 3;
 
@@ -61,7 +61,7 @@ final class LinkResume {
 
   private int refusals;
 
-  /** What hindered the last attempt, or null. */
+  /** The failure of the last attempt, or null. */
   private FluxCclException hindrance;
 
   /**
@@ -117,7 +117,7 @@ final class LinkResume {
    * Advances the replacement.
    *
    * @return whether the links are replaced
-   * @throws RemoteFailure if the peer's end is gone
+   * @throws RemoteFailure if the peer's end is closed
    */
   boolean poll(long nowNs) {
     if (nowNs - steppedNs > ROUND_NS) {
@@ -148,7 +148,7 @@ final class LinkResume {
     return peersCount;
   }
 
-  /** Returns what hindered the last attempt, or null. */
+  /** Returns the failure of the last attempt, or null. */
   FluxCclException hindrance() {
     return hindrance;
   }
@@ -199,7 +199,7 @@ final class LinkResume {
         return;
       }
     } catch (RemoteFailure | TransportFailure | Timeout | ProtocolViolation e) {
-      // The peer has given up this attempt, or it was not the peer's.
+      // The peer has given up this attempt, or another process made it.
       dropReceiver();
       return;
     }

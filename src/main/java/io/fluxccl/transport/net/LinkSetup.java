@@ -131,7 +131,7 @@ final class LinkSetup {
   /** Returns a description of the missing step, for an error message. */
   String missing() {
     if (links == null) {
-      return "it was not told of its peer";
+      return "it has not received its peer's address";
     }
     for (int i = 0; i < handles.length; i++) {
       if (links.senders[i] == null) {

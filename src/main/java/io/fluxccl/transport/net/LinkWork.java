@@ -134,8 +134,8 @@ final class LinkWork implements Inbound.Events {
   }
 
   /**
-   * Confirms what has arrived, and notices a link that is lost although it reports no error. The
-   * agent calls it periodically.
+   * Confirms arrived messages, and detects a lost link that reports no error. The agent calls it
+   * periodically.
    */
   void checkLink() {
     if (state != State.OPEN || resumption == null || connection.failure() != null) {

@@ -39,7 +39,7 @@ final class MessageCheck {
     control.checkHead(message, number, bytes, bodySize);
     if (bytes < ControlMessage.HEADER_BYTES) {
       throw new ProtocolViolation(
-          "a message of " + bytes + " bytes came, or the network plugin does not tell sizes");
+          "a message of " + bytes + " bytes arrived, or the network plugin does not report sizes");
     }
     int type = control.type(message);
     long value = control.value(message);

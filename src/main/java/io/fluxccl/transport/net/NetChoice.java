@@ -48,7 +48,7 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
    * Opens the network, or shares it if it is open already.
    *
    * @param address at which the other ranks reach this one, where TCP listens unless devices are
-   *     chosen; null to open it for a look only
+   *     chosen; null if no TCP connections are needed
    * @throws FluxCclException if there is no such network; the message lists what was tried
    */
   OpenPlugins.Lease open(InetAddress address) {

@@ -124,7 +124,7 @@ final class Outbound {
     return put;
   }
 
-  /** Returns whether the oldest post found room. If it did not, posts behind it wait as well. */
+  /** Returns whether the queue takes the oldest post. If not, later posts wait as well. */
   boolean takesPosts() {
     return !full;
   }

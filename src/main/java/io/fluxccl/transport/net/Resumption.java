@@ -11,9 +11,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Goes on after the link of a connection was lost: gets another link, and resends on it what the
- * peer has not received in full. Gives up when the peer's end is gone, or when the time limit
- * passes. Confined to the agent.
+ * Resumes a connection after its link was lost: gets another link, and resends on it the messages
+ * that the peer has not received in full. Gives up when the peer's end is closed, or when the time
+ * limit passes. Confined to the agent.
  */
 final class Resumption implements AutoCloseable {
   private static final Logger LOGGER = LoggerFactory.getLogger(Resumption.class);
@@ -65,7 +65,7 @@ final class Resumption implements AutoCloseable {
   }
 
   /**
-   * Looks after a link in use.
+   * Checks a link in use.
    *
    * @return why the link is lost, or null if it is not
    */
@@ -83,7 +83,7 @@ final class Resumption implements AutoCloseable {
   }
 
   /**
-   * Begins to replace the link, if its loss can be mended.
+   * Begins to replace the link, if the connection can resume after this loss.
    *
    * @param error the exception with which the link was lost
    * @return whether it begins; otherwise the connection is to fail

@@ -34,7 +34,7 @@ final class Staging {
   /**
    * Checks the health of the device, without waiting.
    *
-   * @param told receives null if the device works, else the error; called on any thread
+   * @param told callback that receives null if the device works, else the error; runs on any thread
    */
   void ask(Consumer<Throwable> told) {
     CompletableFuture.allOf(outbound.completion(), inbound.completion())

@@ -27,11 +27,11 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Every collective between hosts, on the host device, against what HostReduction makes of it. */
+/** Every collective between hosts on the host device, compared with HostReduction. */
 class ChannelCollectivesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
-  /** Elements of several slots of a pipe. */
+  /** An element count that fills several slots of a pipe. */
   private static final int MANY = Rounds.of(100_003, 300_007);
 
   private static final int[] COUNTS =
@@ -76,8 +76,7 @@ class ChannelCollectivesTest {
 
   private static Stream<Arguments> reductions() {
     return Stream.of(DataType.values())
-        // Every type and every operation, not each with each: kernels on one host are tested with
-        // all.
+        // Every type and every operation, but not all pairs, which tests on one host cover.
         .flatMap(
             type ->
                 Stream.of(ReduceOp.values())
@@ -140,7 +139,7 @@ class ChannelCollectivesTest {
         });
   }
 
-  /** Those that have an algorithm of several levels. */
+  /** Collectives that have a hierarchical algorithm. */
   private static final List<Collective> BY_HOSTS =
       List.of(
           Collective.ALL_REDUCE,
@@ -180,7 +179,7 @@ class ChannelCollectivesTest {
   }
 
   @Test
-  void shouldDoCollectivesByHostsWhoseRanksAreMixed() {
+  void shouldRunCollectivesByHostsIfRanksOfHostsAreInterleaved() {
     for (List<Long> hosts : List.of(List.of(0L, 1L, 1L, 0L), List.of(0L, 1L, 2L, 2L, 1L, 0L))) {
       try (LocalRanks ranks = LocalRanks.onHosts(hosts)) {
         ranks.run(
@@ -239,12 +238,12 @@ class ChannelCollectivesTest {
     }
   }
 
-  /** Ranks that come late, and overwrite at once: nobody's memory is touched before or after. */
+  /** Ranks that call late and overwrite at once: peers access memory only during the call. */
   @ParameterizedTest
   @EnumSource(
       value = Collective.class,
       names = {"ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "BROADCAST", "REDUCE"})
-  void shouldLetRanksComeWhenTheyLikeAndOverwriteWhenDone(Collective kind) {
+  void shouldAllowLateRanksAndOverwritingAfterCompletion(Collective kind) {
     int most = 120_000;
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(

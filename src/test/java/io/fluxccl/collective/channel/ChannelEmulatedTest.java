@@ -3,6 +3,6 @@ package io.fluxccl.collective.channel;
 
 import io.fluxccl.testing.EmulatedGpus;
 
-/** The contract on GPUs that the CPU plays. */
+/** The contract on emulated GPUs. */
 @EmulatedGpus
 class ChannelEmulatedTest extends ChannelGpuContract {}

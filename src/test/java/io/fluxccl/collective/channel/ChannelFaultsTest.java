@@ -30,7 +30,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.test.StepVerifier;
 
-/** What must not happen between hosts when ranks close, overwrite, or don't come. */
+/** Collectives between hosts when ranks close, overwrite buffers, or do not call. */
 class ChannelFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(180);
 
@@ -40,7 +40,7 @@ class ChannelFaultsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"all-pairs", "ring", "hierarchical"})
-  void shouldEndOnAllRanksWhenOneDoesNotCome(String algorithm) {
+  void shouldTimeOutOnAllRanksIfOneDoesNotCall(String algorithm) {
     CollectivesOptions options =
         CollectivesOptions.DEFAULT.withAlgorithm(Collective.ALL_REDUCE, algorithm);
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
@@ -83,7 +83,7 @@ class ChannelFaultsTest {
   @EnumSource(
       value = Collective.class,
       names = {"ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "BROADCAST", "REDUCE"})
-  void shouldEndByHostsWhenARankDoesNotCome(Collective kind) {
+  void shouldTimeOutByHostsIfARankDoesNotCall(Collective kind) {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(
           LONG,
@@ -100,7 +100,7 @@ class ChannelFaultsTest {
             if (rank.rank() == 3) {
               assertThat(rank.communicator().failed()).succeedsWithin(LONG);
             } else {
-              // Somebody at least waits for what never comes; who needs nothing of it may be done.
+              // At least one rank waits for rank 3; ranks that need no data of it may complete.
               collectives.run(call(kind, x, y, 4 << 20)).onErrorComplete().block(LONG);
               assertThat(rank.communicator().failed()).succeedsWithin(LONG);
             }
@@ -143,7 +143,7 @@ class ChannelFaultsTest {
   }
 
   @Test
-  void shouldRefuseByHostsWhatRanksDoNotAgreeOn() {
+  void shouldRefuseByHostsIfRanksDisagree() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(
           LONG,
@@ -192,13 +192,13 @@ class ChannelFaultsTest {
   }
 
   @Test
-  void shouldLetEveryRankCloseAsSoonAsItIsDone() {
+  void shouldAllowEveryRankToCloseAsSoonAsItIsDone() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(
           LONG,
           rank -> {
             for (int round = 0; round < Rounds.of(4, 10); round++) {
-              // An odd number of pieces each way, so that credits are on their way at the end.
+              // An odd number of messages in each direction leaves credits in flight at the end.
               try (Collectives collectives = open(rank, CollectivesOptions.DEFAULT)) {
                 Trial trial = new Trial(collectives);
                 for (int i = 0; i <= round; i++) {
@@ -212,7 +212,7 @@ class ChannelFaultsTest {
   }
 
   @Test
-  void shouldLetTheInputBeOverwrittenWhenDone() {
+  void shouldAllowOverwritingTheInputAfterCompletion() {
     int count = 40_000;
     try (LocalRanks ranks = LocalRanks.ofHosts(3, 1)) {
       ranks.run(
@@ -270,7 +270,7 @@ class ChannelFaultsTest {
   }
 
   @Test
-  void shouldTakeTheHierarchyForMuchBetweenHostsOfSeveralRanks() {
+  void shouldUseTheHierarchyForLargeCallsBetweenHostsOfSeveralRanks() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(
           LONG,
@@ -280,7 +280,7 @@ class ChannelFaultsTest {
               CollectiveCall call =
                   CollectiveCall.allReduce(x, x, 1 << 20, DataType.FLOAT32, ReduceOp.SUM);
               assertThat(collectives.algorithmFor(call)).isEqualTo("hierarchical");
-              // Rounded once instead.
+              // All-pairs rounds small floats only once.
               CollectiveCall small =
                   CollectiveCall.allReduce(x, x, 1 << 20, DataType.FLOAT8_E5M2, ReduceOp.SUM);
               assertThat(collectives.algorithmFor(small)).isEqualTo("all-pairs");
@@ -290,7 +290,7 @@ class ChannelFaultsTest {
   }
 
   @Test
-  void shouldTakeTheHierarchyWhereItSendsLess() {
+  void shouldUseTheHierarchyIfItSendsLess() {
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
       ranks.run(
           LONG,
@@ -308,7 +308,7 @@ class ChannelFaultsTest {
                     .as(kind.label())
                     .isEqualTo("hierarchical");
               }
-              // As many bytes go between hosts, and some more inside.
+              // The hierarchy sends as many bytes between hosts, and more inside hosts.
               assertThat(collectives.algorithmFor(call(Collective.ALL_TO_ALL, x, y, 1 << 20)))
                   .isEqualTo("all-pairs");
               collectives.prefer(Collective.ALL_TO_ALL, Optional.of("hierarchical"));

@@ -15,11 +15,11 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What GPUs of several hosts must do, by whatever GPUs there are. */
+/** Collectives between GPUs of several hosts, on real or emulated GPUs. */
 abstract class ChannelGpuContract {
   private static final Duration LONG = Duration.ofSeconds(180);
 
-  /** So many hosts of so many ranks. */
+  /** Returns the ranks of {@code hosts} hosts with {@code ranksPerHost} ranks each. */
   LocalRanks hosts(int hosts, int ranksPerHost) {
     return LocalRanks.ofHostsOnGpus(hosts, ranksPerHost);
   }
@@ -79,7 +79,7 @@ abstract class ChannelGpuContract {
 
   @ParameterizedTest
   @ValueSource(strings = {"ring", "hierarchical", "all-pairs"})
-  void shouldAllReduceInEveryWay(String algorithm) {
+  void shouldAllReduceByEveryAlgorithm(String algorithm) {
     CollectivesOptions options =
         CollectivesOptions.DEFAULT.withAlgorithm(Collective.ALL_REDUCE, algorithm);
     onHosts(

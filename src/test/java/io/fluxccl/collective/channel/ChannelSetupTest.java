@@ -20,12 +20,12 @@ import org.junit.jupiter.api.RepeatedTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** How pipes are set up. */
+/** Set-up of pipes. */
 @Timeout(120)
 class ChannelSetupTest {
   private final Set<String> allocating = ConcurrentHashMap.newKeySet();
 
-  /** A device of the host that notes who allocates. */
+  /** Returns a host device that records the names of the threads that allocate. */
   private Device watched(int rank) {
     return device(size -> allocating.add(Thread.currentThread().getName()));
   }

@@ -28,7 +28,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** All-reduce by a network that reduces itself: the test's plug-in sums floats of one process. */
+/** All-reduce inside the network: the test's plug-in sums floats of one process. */
 @RequiresNativeLibrary
 @Timeout(240)
 class CollNetAllReduceTest {
@@ -91,7 +91,7 @@ class CollNetAllReduceTest {
               trial.run(shape, count % 5);
               trial.run(shape.made(true), 0);
             }
-            // The network has not these; other algorithms do them between.
+            // The network does not support these calls, so other algorithms run them.
             trial.run(
                 Shape.of(Collective.ALL_REDUCE, count).with(DataType.FLOAT32, ReduceOp.MAX), 0);
             trial.run(
@@ -106,7 +106,7 @@ class CollNetAllReduceTest {
   }
 
   @Test
-  void shouldBeChosenWhereTheNetworkReducesThatType() throws Exception {
+  void shouldBeChosenIfTheNetworkReducesTheType() throws Exception {
     allow(TestNet.collectiveLibrary(folder, 11));
     onHosts(
         2,
@@ -126,7 +126,7 @@ class CollNetAllReduceTest {
   }
 
   @Test
-  void shouldDoWithoutWhereTheLibraryHasNone() throws Exception {
+  void shouldUseOtherAlgorithmsIfTheLibraryHasNoCollectives() throws Exception {
     allow(TestNet.library(folder, 11));
     onHosts(
         2,
@@ -140,7 +140,7 @@ class CollNetAllReduceTest {
   }
 
   @Test
-  void shouldNotBeThereUnlessItIsAllowed() throws Exception {
+  void shouldRefuseCollnetUnlessItIsAllowed() throws Exception {
     System.setProperty(
         NetTransport.LIBRARY_PROPERTY, TestNet.collectiveLibrary(folder, 11).toString());
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {

@@ -37,7 +37,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.test.StepVerifier;
 
-/** What collectives by hosts must do on GPUs, by whatever GPUs there are. */
+/** Collectives by hosts on GPUs, real or emulated. */
 abstract class HierarchyGpuContract {
   private static final Duration LONG = Duration.ofSeconds(180);
 
@@ -98,7 +98,7 @@ abstract class HierarchyGpuContract {
 
   @ParameterizedTest
   @ValueSource(strings = {"0110", "012210"})
-  void shouldServeEveryRootOnMixedHosts(String hostOf) {
+  void shouldSupportEveryRootIfRanksOfHostsAreInterleaved(String hostOf) {
     List<Long> hosts = hostOf.chars().mapToObj(digit -> (long) digit - '0').toList();
     try (LocalRanks ranks = LocalRanks.onHostsOnGpus(hosts)) {
       onEachRank(
@@ -114,9 +114,9 @@ abstract class HierarchyGpuContract {
     }
   }
 
-  /** Random values, which round: the same bits as on the host device. */
+  /** Random values whose sums round; expects bits identical to the host device. */
   @Test
-  void shouldMakeTheSameBitsAsTheHostDevice() {
+  void shouldProduceBitsIdenticalToTheHostDevice() {
     try (LocalRanks gpus = LocalRanks.ofHostsOnGpus(2, 2);
         LocalRanks host = LocalRanks.ofHosts(2, 2)) {
       List<List<byte[]>> onGpus = results(gpus);
@@ -157,7 +157,7 @@ abstract class HierarchyGpuContract {
     return byRank;
   }
 
-  /** Every operation comes with some type, and not with each; an average rounds most. */
+  /** Returns an operation per type, so that all occur; AVG for floats, as it rounds most. */
   private static ReduceOp other(DataType type) {
     ReduceOp[] others = {ReduceOp.AVG, ReduceOp.PROD, ReduceOp.MIN, ReduceOp.MAX};
     return type.isFloatingPoint() ? ReduceOp.AVG : others[type.ordinal() % others.length];
@@ -171,7 +171,7 @@ abstract class HierarchyGpuContract {
     byte[] values = new byte[nRanks * length];
     new Random(31 * type.ordinal() + collectives.topology().rank()).nextBytes(values);
     if (type.isFloatingPoint()) {
-      // Less than 2, and no NaN: their bits may differ.
+      // Values below 2 and no NaNs, whose bits may differ.
       for (int i = type.size() - 1; i < values.length; i += type.size()) {
         values[i] &= (byte) 0xbf;
       }
@@ -240,7 +240,7 @@ abstract class HierarchyGpuContract {
                 int first = round;
                 one.upload(0, ints(count, i -> first + 10 * rank + i));
                 ParkingVerifier.create(captured.run(), LONG).expectComplete().verify(LONG);
-                // Each rank gets the sum of what all had, once from each.
+                // Each rank receives the sum of all ranks' values from every rank.
                 assertThat(bytes(one, 4 * count))
                     .isEqualTo(ints(count, i -> 4 * (4 * (first + i) + 60)).array());
               }
@@ -269,7 +269,7 @@ abstract class HierarchyGpuContract {
     };
   }
 
-  /** In the loop emulated GPUs end a few only; the host device ends all. */
+  /** Without -Plong, emulated GPUs test only two collectives; the host device tests all. */
   static List<Collective> ended() {
     return EmulatedGpus.HERE && !Rounds.LONG
         ? List.of(Collective.ALL_REDUCE, Collective.ALL_TO_ALL)
@@ -278,7 +278,7 @@ abstract class HierarchyGpuContract {
 
   @ParameterizedTest
   @MethodSource("ended")
-  void shouldEndByHostsWhenARankDoesNotCome(Collective kind) {
+  void shouldTimeOutByHostsIfARankDoesNotCall(Collective kind) {
     CountDownLatch over = new CountDownLatch(4);
     try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(2, 2)) {
       ranks.run(
@@ -288,7 +288,7 @@ abstract class HierarchyGpuContract {
             DeviceBuffer x = rank.device().allocate(8 << 20);
             DeviceBuffer y = rank.device().allocate(8 << 20);
             if (rank.rank() != 3) {
-              // Somebody at least waits for what never comes; who needs nothing of it may be done.
+              // At least one rank waits for rank 3; ranks that need no data of it may complete.
               collectives
                   .run(call(kind, x, y, 2 << 20), Duration.ofMillis(500))
                   .onErrorComplete()
@@ -330,7 +330,7 @@ abstract class HierarchyGpuContract {
   }
 
   @Test
-  void shouldTakeTheHierarchyWhereItSendsLess() {
+  void shouldUseTheHierarchyIfItSendsLess() {
     try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(2, 2)) {
       ranks.run(
           LONG,
@@ -339,7 +339,7 @@ abstract class HierarchyGpuContract {
                 DeviceBuffer x = rank.device().allocate(4 << 20);
                 DeviceBuffer y = rank.device().allocate(4 << 20)) {
               for (Collective kind : BY_HOSTS) {
-                // To all as many bytes go between hosts, and some more inside.
+                // For all-to-all the hierarchy sends as many bytes between hosts, and more inside.
                 String expected = kind == Collective.ALL_TO_ALL ? "all-pairs" : "hierarchical";
                 CollectiveCall call = call(kind, x, y, 1 << 20);
                 assertThat(collectives.algorithmFor(call)).as(kind.label()).isEqualTo(expected);

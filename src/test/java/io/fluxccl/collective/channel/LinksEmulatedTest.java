@@ -34,7 +34,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Algorithms on links that deliver a line of 128 bytes in two halves, as PCIe may. Each test runs
- * in a process of its own, whose driver is told which links it has.
+ * in a process of its own, whose fake driver is configured with its links.
  */
 @EmulatedGpus
 class LinksEmulatedTest {
@@ -51,7 +51,7 @@ class LinksEmulatedTest {
         .startRank(0);
   }
 
-  /** All-reduces by a named algorithm, until a result is wrong or there were enough. */
+  /** Runs all-reduces by a named algorithm until a result is wrong or all rounds are done. */
   static final class Named {
     public static void main(String[] args) {
       CollectivesOptions options =
@@ -105,7 +105,7 @@ class LinksEmulatedTest {
     }
   }
 
-  /** Every collective, by what is chosen for it, on three ranks; prints the names, then the end. */
+  /** Runs every collective by its default algorithm on three ranks and prints the names. */
   static final class Chosen {
     private static final List<Collective> EVEN =
         List.of(
@@ -130,7 +130,7 @@ class LinksEmulatedTest {
       try (Collectives collectives = Collectives.create(rank.communicator(), options).join()) {
         for (boolean registered : new boolean[] {false, true}) {
           Trial trial = new Trial(collectives, registered);
-          // What only some ranks have can't be registered by all.
+          // Collectives with buffers on some ranks only can't register these on all ranks.
           for (Collective kind : registered ? EVEN : Collective.plain()) {
             for (int count : new int[] {1, 33, 130, 1001, 4099, 40_003}) {
               for (DataType type : List.of(DataType.FLOAT16, DataType.INT32, DataType.FLOAT64)) {
@@ -235,7 +235,7 @@ class LinksEmulatedTest {
   }
 
   @Test
-  void shouldRefuseANamedAlgorithmThatNeedsNvlinkAndSayWhichGpusHaveNone() {
+  void shouldRefuseANamedAlgorithmAndNameTheGpusIfTheyLackNvlink() {
     try (ProcessRank process = start(Refused.class, "pcie", "0")) {
       assertThat(process.readLine())
           .startsWith("INVALID_USAGE")

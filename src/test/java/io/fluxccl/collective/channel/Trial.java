@@ -23,8 +23,8 @@ import java.util.Arrays;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Runs a collective on values that any rank can compute, and compares the output, bit by bit, with
- * what HostReduction makes of them. Values are small integers, so no order of adding rounds.
+ * Runs a collective on values that any rank can compute, and compares the output bit by bit with
+ * HostReduction. Values are small integers, so sums are exact in any order.
  */
 final class Trial {
   private static final Duration LONG = Duration.ofSeconds(120);
@@ -32,7 +32,7 @@ final class Trial {
   private static final int GUARD_BYTES = 64;
   private static final int STEP = 1024;
 
-  /** Of every type, the values that take turns in inputs: 0, 1, 2 and again. */
+  /** The input values of every type: 0, 1, 2, repeated. */
   private static final byte[][] TURNS =
       Arrays.stream(DataType.values()).map(Trial::turns).toArray(byte[][]::new);
 
@@ -43,8 +43,8 @@ final class Trial {
   private final boolean registered;
 
   /**
-   * In the loop only the first call and every fifth is made, the same on every rank, or every sixth
-   * on emulated GPUs, which are slow; on real GPUs all.
+   * Interval of the calls that run; all ranks skip the same calls. Without -Plong it is 5 on the
+   * host device and 6 on emulated GPUs, which are slow. On real GPUs all calls run.
    */
   private final int every;
 
@@ -54,7 +54,7 @@ final class Trial {
     this(collectives, false);
   }
 
-  /** One that registers its buffers, which must be as long on every rank, or doesn't. */
+  /** Creates a trial. If it registers its buffers, their sizes must be equal on all ranks. */
   Trial(Collectives collectives, boolean registered) {
     this.registered = registered;
     this.collectives = collectives;
@@ -65,7 +65,7 @@ final class Trial {
     this.nRanks = collectives.topology().nRanks();
   }
 
-  /** What to call, on what. */
+  /** A collective, its element count and type, and its other arguments. */
   record Shape(Collective kind, int count, DataType type, ReduceOp op, int root, boolean inPlace) {
     static Shape of(Collective kind, int count) {
       return new Shape(kind, count, DataType.INT32, ReduceOp.SUM, 0, false);
@@ -84,7 +84,7 @@ final class Trial {
     }
   }
 
-  /** Runs it, on memory that begins so many elements behind a line. */
+  /** Runs the call on memory that starts {@code shift} elements after a cache line. */
   void run(Shape shape, int shift) {
     int seed = round++;
     if (seed > 0
@@ -177,7 +177,7 @@ final class Trial {
     };
   }
 
-  /** Of an all-to-all-v: anything between nothing and the shape's count. */
+  /** Returns a count of an all-to-all-v, between 0 and the shape's count. */
   private long countOf(Shape shape, int from, int to) {
     long mixed = (from * 0x9e3779b97f4a7c15L + to * 0xc2b2ae3d27d4eb4fL + shape.count()) >>> 20;
     return mixed % 4 == 0 ? 0 : mixed % (shape.count() + 1L);

@@ -18,16 +18,16 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What a rank whose kernel was aborted leaves to its peers, if they only come later. */
+/** Peers that launch after the kernel of another rank was aborted. */
 @EmulatedGpus
 class AbortedLaunchesEmulatedTest {
   private static final int COUNT = 1000;
 
-  /** Who launches: the second launch of rank 0 stands behind its first, which was aborted. */
+  /** Ranks in launch order: rank 0 launches again after its first launch was aborted. */
   private static final int[] ABORTED_TWICE = {0, 0, 1};
 
   @Test
-  void shouldNotTellPeersOfOutputsThatItHasNotWritten() throws Exception {
+  void shouldNotSignalPeersIfAbortedBeforeWritingOutputs() throws Exception {
     PacketArea slots =
         PacketArea.of(PacketArea.Kind.SENTINEL, 0, 1, LaunchedRanks.RANKS, COUNT * 4);
     try (LaunchedRanks ranks = new LaunchedRanks(MappedPeers.AREAS_OFFSET, COUNT * 4)) {
@@ -36,8 +36,8 @@ class AbortedLaunchesEmulatedTest {
           List.of(ranks.allocate(sentinels, -1), ranks.allocate(sentinels, -1));
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
         BoundCall call = ranks.bind(rank, allReduce(ranks, rank), 0);
-        // The second rank looks at the flag when it has waited for a while; if it need not wait, it
-        // takes what is in its output for the result.
+        // The second rank polls the flag only after it has waited. If it did not have to wait, it
+        // would take the old content of its output for the result.
         ranks.abort(rank);
         ranks
             .launch(
@@ -56,7 +56,7 @@ class AbortedLaunchesEmulatedTest {
 
   @ParameterizedTest
   @CsvSource({"one_shot, LL8, 1", "one_shot, LL128, 1", "two_shots, LL8, 2", "two_shots, LL128, 2"})
-  void shouldNotBeTakenForTheReductionBefore(String kernel, PacketArea.Kind kind, int phases)
+  void shouldNotMixAnAbortedReductionIntoTheNext(String kernel, PacketArea.Kind kind, int phases)
       throws Exception {
     PacketArea slots =
         PacketArea.of(kind, MappedPeers.AREAS_OFFSET, phases, LaunchedRanks.RANKS, COUNT * 4);
@@ -80,7 +80,7 @@ class AbortedLaunchesEmulatedTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"ll8", "ll128"})
-  void shouldNotBeTakenForTheExchangeBefore(String kernel) throws Exception {
+  void shouldNotMixAnAbortedExchangeIntoTheNext(String kernel) throws Exception {
     ExchangeRing ring =
         kernel.equals("ll8")
             ? ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS)

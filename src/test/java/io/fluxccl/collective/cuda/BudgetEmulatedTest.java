@@ -36,15 +36,13 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/**
- * What a lane leaves of a GPU to others: the limit of blocks, and copy engines where they exist.
- */
+/** Limits of the blocks that a lane launches, and its use of copy engines. */
 @EmulatedGpus
 class BudgetEmulatedTest {
   private static final Duration LONG = Duration.ofSeconds(100);
   private static final int COUNT = 60_000;
 
-  /** The algorithms of a family, which also find the largest grid that they launch. */
+  /** Wraps the algorithms of a family and records the largest grid that they launch. */
   private record Measured(AlgorithmFamily family, AtomicInteger blocks) implements AlgorithmFamily {
     @Override
     public String name() {

@@ -38,33 +38,33 @@ import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
 
 /**
- * Collectives that only move bytes, against a model of all ranks' memory: each rank has one piece
- * of memory, every byte of which is compared, so that nothing may be written where it should not.
+ * Collectives that only move bytes, checked against a model of all ranks' memory. Every byte of a
+ * rank's buffer is compared, which also detects writes outside the output.
  */
 abstract class ExchangeContract {
   static final Duration LONG = Duration.ofSeconds(100);
   private static final int GAP = 40;
 
-  /** Emulated GPUs are slow: in the loop they do fewer numbers of ranks, sizes and places. */
+  /** Emulated GPUs are slow: without -Plong they test fewer rank counts, sizes and offsets. */
   private static final boolean THIN = EmulatedGpus.HERE && !Rounds.LONG;
 
-  /** The first contents of the last shapes' memories. One rank makes them for all ranks. */
+  /** Initial memory contents of the latest shapes; one rank creates them for all ranks. */
   private final Map<List<Integer>, byte[][]> made = new ConcurrentHashMap<>();
 
-  /** The most ranks. */
+  /** Returns the largest number of ranks. */
   abstract int most();
 
   LocalRanks ranks(int n) {
     return LocalRanks.onGpus(n);
   }
 
-  /** What a rank calls; buffers are null where only the shape is asked for. */
+  /** A call of a rank; the buffers are null if only its shape is needed. */
   interface Shape {
     CollectiveCall on(int rank, DeviceBuffer input, DeviceBuffer output);
   }
 
   /**
-   * Where input and output lie in a rank's memory.
+   * The offsets of input and output in each rank's memory.
    *
    * @param shape of the call
    * @param input offset
@@ -118,7 +118,7 @@ abstract class ExchangeContract {
       return size == 0 ? null : memory.slice(offset, size);
     }
 
-    /** What all ranks' memories become. */
+    /** Computes the expected content of all ranks' memories. */
     void apply(byte[][] memories) {
       byte[][] before = new byte[nRanks][];
       for (int rank = 0; rank < nRanks; rank++) {
@@ -241,7 +241,7 @@ abstract class ExchangeContract {
             try (Collectives collectives = create(rank, what, algorithm)) {
               for (int count : counts) {
                 Shape shape = shape(what, count, count % nRanks);
-                // Whole words, half words, odd bytes; both alike and not.
+                // Offsets of whole, half and odd words; equal and different for input and output.
                 int[][] places = {{0, 0}, {1, 6}, {4, 0}};
                 for (int[] at : THIN ? Arrays.copyOf(places, 2) : places) {
                   check(
@@ -302,7 +302,7 @@ abstract class ExchangeContract {
 
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
-  void shouldSpreadABroadcast(boolean registered) {
+  void shouldBroadcastBySpreadingParts(boolean registered) {
     checkAll(
         most(), Collective.BROADCAST, "exchange-spread", registered, new int[] {1, 300, 100_003});
   }
@@ -384,7 +384,7 @@ abstract class ExchangeContract {
             try (Collectives collectives =
                 NearWrap.of(Collectives.create(rank.communicator(), options()).join())) {
               long[] sizes = new long[nRanks];
-              // Where these are few, the last is just around the size of large messages.
+              // If tests are thinned out, the last size is close to the limit of large messages.
               long[] around = {1, 1000, 70_000, (4 << 20) - 13, 5 << 20};
               for (long size : THIN ? Arrays.copyOf(around, 4) : around) {
                 for (int i = 0; i < nRanks; i++) {
@@ -403,7 +403,7 @@ abstract class ExchangeContract {
   }
 
   @Test
-  void shouldSendLargeMessagesIntoOutputsThatAreRegisteredAndIntoOthers() {
+  void shouldSendLargeMessagesIntoRegisteredAndUnregisteredOutputs() {
     int nRanks = most();
     int size = (4 << 20) + 5;
     try (LocalRanks ranks = ranks(nRanks)) {
@@ -422,7 +422,7 @@ abstract class ExchangeContract {
               upload(input, inputs[me]);
               collectives.register(registered).join();
               for (int round = 0; round < 4; round++) {
-                // In two rounds of four every rank in another way than its neighbour.
+                // In two of four rounds neighbours use different kinds of output.
                 boolean intoRegistered = (round / 2 + me * (round % 2)) % 2 == 0;
                 DeviceBuffer output = intoRegistered ? registered.slice(8, size) : other;
                 upload(output, new byte[size]);
@@ -437,7 +437,7 @@ abstract class ExchangeContract {
   }
 
   @Test
-  void shouldNotLetASendHoldUpTheReceiveBesideIt() {
+  void shouldNotDelayAReceiveByAConcurrentSend() {
     int nRanks = most();
     int size = (THIN ? 8 : 20) << 20;
     try (LocalRanks ranks = ranks(nRanks)) {
@@ -450,8 +450,8 @@ abstract class ExchangeContract {
                 DeviceBuffer input = rank.device().allocate(size);
                 DeviceBuffer output = rank.device().allocate(size)) {
               if (me == 0) {
-                // More than a ring holds, to a rank that takes it only when it has heard of this
-                // one.
+                // More than a ring holds. Rank 1 receives it only after the last rank has sent to
+                // this rank.
                 collectives
                     .sendReceive(input, size, 1, output, size, nRanks - 1, DataType.UINT8)
                     .block(LONG);
@@ -472,7 +472,7 @@ abstract class ExchangeContract {
   }
 
   @Test
-  void shouldSendAndReceiveApartFromOthers() {
+  void shouldSendAndReceiveWhileOtherRanksCallACollective() {
     int nRanks = most();
     try (LocalRanks ranks = ranks(nRanks)) {
       ranks.run(
@@ -486,7 +486,7 @@ abstract class ExchangeContract {
                     NearWrap.of(Collectives.create(rank.communicator(), options()).join());
                 DeviceBuffer memory = rank.device().allocate(most)) {
               for (int size : new int[] {1, 4096, 100_001, most}) {
-                // Between the first and the last only; the others come to the all-gather meanwhile.
+                // Only the first and last rank exchange; the others already call the all-gather.
                 if (me == 0) {
                   upload(memory, sent);
                   collectives.send(memory, size, DataType.UINT8, last).block(LONG);
@@ -508,7 +508,7 @@ abstract class ExchangeContract {
   }
 
   @Test
-  void shouldNotLetABarrierEndBeforeAllHaveBegun() {
+  void shouldNotCompleteABarrierBeforeAllRanksHaveStartedIt() {
     int nRanks = most();
     CompletableFuture<Void> lastIsThere = new CompletableFuture<>();
     try (LocalRanks ranks = ranks(nRanks)) {
@@ -540,7 +540,7 @@ abstract class ExchangeContract {
     "BROADCAST,exchange-spread",
     "ALL_GATHER,exchange-copy"
   })
-  void shouldReplayAsAGraph(Collective what, String algorithm) {
+  void shouldProduceEqualOutputsIfReplayedAsAGraph(Collective what, String algorithm) {
     int nRanks = most();
     int times = 3;
     CollectivesOptions options =
@@ -554,7 +554,7 @@ abstract class ExchangeContract {
             try (Collectives collectives =
                 Collectives.create(rank.communicator(), options).join()) {
               for (int count : new int[] {1000, 7003}) {
-                // The outputs don't depend on how often it is done.
+                // Repeated calls write equal outputs.
                 check(
                     rank, collectives, Placed.apart(shape(what, count, 0), nRanks, 0, 0), true, 3);
               }
@@ -580,7 +580,7 @@ abstract class ExchangeContract {
               upload(input, inputs[rank.rank()]);
               List<CompletableFuture<Void>> runs = new ArrayList<>();
               for (int i = 0; i < 20; i++) {
-                // Half of the ranks the other way round: the lanes don't wait for each other.
+                // Half of the ranks use the other order, because lanes don't wait for each other.
                 boolean first = rank.rank() % 2 == 0;
                 runs.add(
                     (first ? one : other)
@@ -615,11 +615,10 @@ abstract class ExchangeContract {
     "BARRIER,exchange-ll8,0",
     "SEND_RECEIVE,exchange-ll128,20000000"
   })
-  void shouldEndOnAllRanksWhenOneCancelsAndThatAborts(
+  void shouldAbortOnAllRanksIfOneCancelsAndCancelAborts(
       Collective what, String algorithm, int count) {
     int nRanks = most();
-    // Not a barrier of the ranks, which the first of them could leave and end while others are in
-    // it.
+    // Not a barrier of the ranks: the first rank to leave it could abort while others still wait.
     CountDownLatch allReady = new CountDownLatch(nRanks);
     try (LocalRanks ranks = ranks(nRanks)) {
       ranks.run(
@@ -635,7 +634,7 @@ abstract class ExchangeContract {
               allReady.countDown();
               assertThat(allReady.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
               if (me == nRanks - 1) {
-                // Never comes, and hears of the end.
+                // Never calls, and receives the abort.
                 Throwable reason =
                     assertThatFailure(rank.communicator().inFlight(new CompletableFuture<>()));
                 assertThat(reason).isInstanceOf(Aborted.class).hasMessageContaining("cancelled");
@@ -657,10 +656,10 @@ abstract class ExchangeContract {
               } else if (what != Collective.SEND_RECEIVE || ahead == nRanks - 1) {
                 assertThat(assertThatFailure(run.toFuture())).isInstanceOf(Aborted.class);
               } else {
-                // Those it sends to and receives from have come; it may be done before the end.
+                // Both of its peers have called, so its run may complete before the abort.
                 run.onErrorComplete(Aborted.class).block(LONG);
               }
-              // The kernels leave.
+              // Wait until all kernels have ended.
               CompletableFuture<Void> idle = new CompletableFuture<>();
               rank.device().whenEnqueuedWorkIsDone(() -> idle.complete(null));
               idle.get(LONG.toSeconds(), TimeUnit.SECONDS);

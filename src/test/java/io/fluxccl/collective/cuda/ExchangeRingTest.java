@@ -13,7 +13,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 class ExchangeRingTest {
   @ParameterizedTest
   @ValueSource(ints = {2, 3, 4, 5, 8, 9, 16})
-  void shouldHoldWhatItPromises(int nRanks) {
+  void shouldDivideMessagesIntoUnitsThatFitTheRing(int nRanks) {
     for (ExchangeRing ring :
         new ExchangeRing[] {ExchangeRing.ll8(128, nRanks), ExchangeRing.ll128(128, nRanks)}) {
       assertThat(Integer.bitCount(ring.slots())).isOne();

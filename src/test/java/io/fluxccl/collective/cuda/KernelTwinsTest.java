@@ -17,7 +17,7 @@ import java.util.Collections;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 
-/** Numbers and names that kernels and Java each have for themselves. */
+/** Constants and names that are defined both in kernels and in Java. */
 class KernelTwinsTest {
   private static final Path KERNELS = Path.of("src/main/cuda/collectives");
 
@@ -26,14 +26,14 @@ class KernelTwinsTest {
   }
 
   @Test
-  void shouldAgreeOnWhatLaunchesAreGiven() throws IOException {
+  void shouldUseEqualLaunchLimitsInJavaAndCuda() throws IOException {
     assertThat(source("mapped_peers.cuh"))
         .contains("kMaxRanks = " + MappedPeers.MAX_RANKS + ";")
         .contains("kMaxBlocks = " + MappedPeers.MAX_BLOCKS + ";");
   }
 
   @Test
-  void shouldAgreeOnTheLimitsOfExpertsAndOnFaults() throws IOException {
+  void shouldUseEqualExpertLimitsAndFaultsInJavaAndCuda() throws IOException {
     assertThat(source("experts.cuh"))
         .contains("kMaxTokens = " + ExpertShape.MOST_TOKENS + ";")
         .contains("kMaxExperts = " + ExpertShape.MOST_EXPERTS + ";");
@@ -50,7 +50,7 @@ class KernelTwinsTest {
   }
 
   @Test
-  void shouldLeaveNoNumberOfGpusWithoutAnAlgorithm() {
+  void shouldOfferAnAlgorithmForAnyNumberOfGpus() {
     for (int ranks = 2; ranks < 40; ranks++) {
       RankTopology topology =
           new RankTopology(
@@ -63,7 +63,7 @@ class KernelTwinsTest {
   }
 
   @Test
-  void shouldAgreeOnOperationsAndTypes() throws IOException {
+  void shouldUseEqualOperationsAndTypesInJavaAndCuda() throws IOException {
     assertThat(source("accumulator.cuh"))
         .contains(
             Arrays.stream(ReduceOp.values())

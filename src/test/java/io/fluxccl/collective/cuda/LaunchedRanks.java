@@ -27,10 +27,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
-/**
- * Two ranks on one GPU whose kernels a test launches by itself, in an order that lanes never leave
- * to chance.
- */
+/** Two ranks on one GPU whose kernels a test launches directly, in an order that it chooses. */
 final class LaunchedRanks implements AutoCloseable {
   static final int RANKS = 2;
 
@@ -43,11 +40,11 @@ final class LaunchedRanks implements AutoCloseable {
   private final List<DeviceStream> streams = new ArrayList<>();
   private final List<MappedPeers> peers = new ArrayList<>();
 
-  /** By rank and number. */
+  /** Registrations by rank and number. */
   private final Map<List<Integer>, Registration> registrations = new HashMap<>();
 
   /**
-   * Ranks that have done nothing yet; outputs are zeros.
+   * Creates ranks without launches; outputs are zeros.
    *
    * @param stateBytes of each rank's state
    * @param bytes of each rank's input and output
@@ -75,7 +72,7 @@ final class LaunchedRanks implements AutoCloseable {
         .toArray(RegisteredMemory[]::new);
   }
 
-  /** More memory of the GPU, filled with a byte. */
+  /** Allocates memory of the GPU and fills it with a byte. */
   DeviceBuffer allocate(int bytes, int value) {
     DeviceBuffer buffer = gpu.allocate(bytes);
     others.add(buffer);
@@ -112,7 +109,7 @@ final class LaunchedRanks implements AutoCloseable {
     return new RankTopology(rank, RANKS, DeviceKind.CUDA, List.of(0, 0), true, 4, 0, 90, RANKS);
   }
 
-  /** The argument of the kernels for short exchanges. */
+  /** Returns the argument of the kernels for short exchanges. */
   ShortExchange shortExchange(int rank) {
     return new ShortExchange(memories(states), rank, aborts.get(rank));
   }

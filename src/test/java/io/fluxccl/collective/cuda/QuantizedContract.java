@@ -52,7 +52,7 @@ abstract class QuantizedContract {
     "quantized-f8e4m3, 8, FLOAT32, 3333",
     "quantized-f8e4m3, 3, FLOAT16, 448"
   })
-  void shouldKeepTheErrorThatIsPromised(String algorithm, int nRanks, DataType type, int count) {
+  void shouldStayWithinTheErrorBound(String algorithm, int nRanks, DataType type, int count) {
     Map<Integer, byte[]> results = new ConcurrentHashMap<>();
     float[][] inputs = new float[nRanks][];
     for (int rank = 0; rank < nRanks; rank++) {
@@ -71,8 +71,8 @@ abstract class QuantizedContract {
 
   @Test
   @Tag("long")
-  void shouldKeepTheErrorOfALargeSum() {
-    shouldKeepTheErrorThatIsPromised("quantized-int8", 2, DataType.FLOAT32, 2_000_003);
+  void shouldStayWithinTheErrorBoundForLargeSums() {
+    shouldStayWithinTheErrorBound("quantized-int8", 2, DataType.FLOAT32, 2_000_003);
   }
 
   private static void checkSums(
@@ -134,8 +134,8 @@ abstract class QuantizedContract {
   }
 
   /**
-   * The largest magnitude in a group's place and in those beside it: where groups really begin
-   * depends on the parts. The bound of docs/reference/algorithms.md rests on it.
+   * Returns the largest magnitude in each group and its neighbours, because the real group borders
+   * depend on the shares. The bound in docs/reference/algorithms.md uses it.
    */
   private static double[] mostAround(double[] values) {
     double[] most = new double[(values.length + GROUP - 1) / GROUP];
@@ -157,7 +157,7 @@ abstract class QuantizedContract {
     };
   }
 
-  /** The error of one value as a code. */
+  /** Returns the error of one value as a code. */
   private static double step(String algorithm, double magnitude, double most) {
     return algorithm.equals("quantized-int8")
         ? most / 254
@@ -165,7 +165,7 @@ abstract class QuantizedContract {
   }
 
   @Test
-  void shouldMakeAGroupWithInfinityNotANumberAndNoOther() {
+  void shouldReturnNaNsOnlyForGroupsThatContainInfinity() {
     Map<Integer, float[]> results = new ConcurrentHashMap<>();
     int count = 4 * GROUP;
     try (LocalRanks ranks = ranks(2)) {
@@ -191,7 +191,7 @@ abstract class QuantizedContract {
   }
 
   @Test
-  void shouldNeverBeChosenByItself() {
+  void shouldNotChooseQuantizedAlgorithmsByDefault() {
     try (LocalRanks ranks = ranks(2)) {
       ranks.run(
           LONG,
@@ -208,7 +208,7 @@ abstract class QuantizedContract {
                     .noneMatch(name -> name.contains("quantized"));
               }
             }
-            // Nor for what it can't do, if it was asked for.
+            // It is not chosen for operations that it doesn't support, even if the options name it.
             try (Collectives collectives =
                     Collectives.create(rank.communicator(), options("quantized-int8").withTag(7))
                         .join();
@@ -224,7 +224,7 @@ abstract class QuantizedContract {
     }
   }
 
-  /** Values of very different magnitudes, that the type has exactly. */
+  /** Returns values of very different magnitudes that the type represents exactly. */
   private static float[] values(int rank, int count, DataType type) {
     Random random = new Random(rank * 31L + count);
     float[] values = new float[count];

@@ -16,7 +16,7 @@ import java.time.Duration;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Which algorithm is chosen where nobody says. */
+/** The algorithms that are chosen by default. */
 @EmulatedGpus
 class ReduceChoiceEmulatedTest {
   private static final int MOST = 4 << 20;

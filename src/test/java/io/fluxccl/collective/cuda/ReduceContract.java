@@ -28,26 +28,26 @@ import org.agrona.concurrent.UnsafeBuffer;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
-/** What every algorithm of the family must do, on however many ranks. */
+/** Checks an algorithm of the family on any number of ranks. */
 final class ReduceContract {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final byte UNTOUCHED = 0x55;
   private static final int MARGIN = 64;
 
   /**
-   * Emulated GPUs are slow: in the loop they do a ninth of the cases, spread over types and counts,
-   * and fewer among many ranks.
+   * Emulated GPUs are slow: without -Plong they run a ninth of the cases, spread over types and
+   * counts, and fewer with many ranks.
    */
   private static final boolean THIN = EmulatedGpus.HERE && !Rounds.LONG;
 
-  /** In how many bytes from a line's start inputs and outputs begin. */
+  /** Offsets of input and output from the start of a cache line, in bytes. */
   private static final int[][] SHIFTS = {{0, 0}, {16, 32}, {8, 0}, {4, 8}, {2, 4}, {1, 1}};
 
   private final String algorithm;
   private final boolean registered;
   private final AtomicInteger done = new AtomicInteger();
 
-  /** Results of the last calls, by seed. The first rank that compares makes them for all. */
+  /** Expected results of the latest calls, by seed; the first rank computes them for all. */
   private final Map<Long, ByteBuffer> expected = new ConcurrentHashMap<>();
 
   ReduceContract(String algorithm, boolean registered) {
@@ -55,7 +55,7 @@ final class ReduceContract {
     this.registered = registered;
   }
 
-  /** One call and what it must give. */
+  /** One call. */
   private record Case(
       Collective collective,
       DataType type,
@@ -65,7 +65,7 @@ final class ReduceContract {
       int shift,
       boolean inPlace) {}
 
-  /** Checks that the algorithm does at least so many calls, all of them right. */
+  /** Checks that the algorithm supports at least {@code least} calls with correct results. */
   void check(LocalRanks ranks, List<Integer> counts, int least) {
     ranks.run(LONG, rank -> check(rank, counts));
     assertThat(done.get()).isGreaterThan(THIN ? least / 20 : least);
@@ -159,7 +159,7 @@ final class ReduceContract {
     if (!canDo(collectives, call)) {
       return;
     }
-    // Twice where that does no harm, one behind the other: sets take turns.
+    // Three times if not in place: consecutive calls alternate between buffer sets.
     Mono<Void> once = collectives.run(call);
     (what.inPlace() ? once : Flux.concat(once, once, once).then()).block(LONG);
     if (hasOutput) {

@@ -37,10 +37,10 @@ class ReduceEmulatedTest {
     }
   }
 
-  /** To the only peer goes more in one shot than to several. */
+  /** With a single peer, one-shot algorithms send larger messages than with several. */
   @ParameterizedTest
   @ValueSource(strings = {"one-shot-ll128", "one-shot-sentinel"})
-  void shouldReduceMuchInOneShotBetweenTwo(String algorithm) {
+  void shouldReduceLargerMessagesInOneShotBetweenTwoRanks(String algorithm) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       new ReduceContract(algorithm, false).check(ranks, List.of(130_003), 20);
     }

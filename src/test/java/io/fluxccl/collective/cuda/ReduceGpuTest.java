@@ -49,7 +49,7 @@ class ReduceGpuTest {
     check(algorithm, 4);
   }
 
-  /** Eight ranks, which share the GPUs where there are fewer. */
+  /** Eight ranks, which share GPUs if there are fewer than eight. */
   @RequiresGpus(2)
   @ParameterizedTest(name = "{0}")
   @MethodSource("algorithms")

@@ -19,13 +19,13 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** That all ranks get the same bits, also of NaNs. */
+/** All ranks compute identical bits, also of NaNs. */
 @EmulatedGpus
 class ReduceNansEmulatedTest {
   private static final Duration LONG = Duration.ofSeconds(300);
   private static final int WORDS = 300;
 
-  /** Ones are what empty slots hold, and so the only NaNs that are not sent as they are. */
+  /** Words of ones mark empty slots, so they are the only NaNs that are not sent unchanged. */
   @ParameterizedTest(name = "{0} of {1} on {2} ranks")
   @CsvSource({
     "MAX, FLOAT32, 2",
@@ -35,7 +35,7 @@ class ReduceNansEmulatedTest {
     "MIN, FLOAT16, 2",
     "MIN, BFLOAT16, 3"
   })
-  void shouldGiveAllRanksTheSameNans(ReduceOp op, DataType type, int nRanks) {
+  void shouldProduceIdenticalNansOnAllRanks(ReduceOp op, DataType type, int nRanks) {
     Map<Integer, ByteBuffer> results = new ConcurrentHashMap<>();
     CollectivesOptions options =
         CollectivesOptions.DEFAULT.withAlgorithm(Collective.ALL_REDUCE, "one-shot-sentinel");
@@ -56,7 +56,7 @@ class ReduceNansEmulatedTest {
     assertThat(results.values()).allSatisfy(r -> assertThat(r).isEqualTo(results.get(0)));
   }
 
-  /** Words of ones, of ones and a number, and of numbers, other ones on each rank. */
+  /** Returns words of ones, of ones and a number, and of numbers that differ per rank. */
   private static ByteBuffer ones(int rank) {
     int[] words = {-1, 0x3c00ffff, 0xffff3c00, 0x3c003c00};
     ByteBuffer input = ByteBuffer.allocateDirect(WORDS * 4).order(ByteOrder.LITTLE_ENDIAN);

@@ -31,14 +31,14 @@ import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
-/** Reductions in turn on one state, and what ends them. */
+/** Consecutive reductions on one state, and their failures. */
 @EmulatedGpus
 class ReduceSequencesEmulatedTest {
   private static final Duration LONG = Duration.ofSeconds(300);
   private static final int CALLS = Rounds.of(25, 60);
   private static final int MOST = 60_000;
 
-  /** What all ranks do in turn: of all sizes, so that algorithms and grids change all the time. */
+  /** Element counts of consecutive calls, so that algorithms and grids change between calls. */
   private static List<Integer> counts() {
     SplittableRandom random = new SplittableRandom(4);
     List<Integer> counts = new ArrayList<>();
@@ -118,7 +118,8 @@ class ReduceSequencesEmulatedTest {
     "staggered-staged, 3",
     "copy-engines-reduce, 3"
   })
-  void shouldEndWhenAPeerNeverComes(String algorithm, int nRanks) throws InterruptedException {
+  void shouldFailWaitingRanksIfAPeerAborts(String algorithm, int nRanks)
+      throws InterruptedException {
     int count = algorithm.startsWith("one-shot") ? 500 : 20_000;
     int last = nRanks - 1;
     CountDownLatch waiting = new CountDownLatch(last);

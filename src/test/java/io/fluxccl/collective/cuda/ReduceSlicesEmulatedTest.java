@@ -9,8 +9,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * Reductions of several times what fits into scratch. Also with blocks that take turns at random:
- * in step they would not get in each other's way, whatever the kernel did.
+ * Reductions of several times the scratch size. They also run with blocks in random order, because
+ * blocks in lockstep would hide races between slices.
  */
 @EmulatedGpus
 @Tag("any-order")

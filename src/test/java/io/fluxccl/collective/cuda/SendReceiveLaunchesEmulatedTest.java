@@ -21,7 +21,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 class SendReceiveLaunchesEmulatedTest {
   private static final int MESSAGES = 4;
 
-  /** Every other message goes where the receiver offers, the rest through the ring. */
+  /** Every other message is written directly to the receiver, the rest through the ring. */
   @ParameterizedTest(name = "{0} bytes from {1} blocks of {2} warps, {3} units at once")
   @CsvSource({
     "1, 1, 4, 0",

@@ -35,7 +35,7 @@ import jcuda.driver.JCudaDriver;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** That sets give back what they took, also when their set-up fails or comes too late. */
+/** Algorithm sets free their memory, also if set-up fails or completes after close. */
 @FakeCuda
 @Timeout(120)
 class SetupLeaksTest {
@@ -77,7 +77,7 @@ class SetupLeaksTest {
     public void close() {}
   }
 
-  /** On two ranks, each on a GPU of its own. */
+  /** Runs the test on two ranks, each on its own GPU. */
   private static void onAMesh(Function<PeerConnections, CompletableFuture<Void>> test) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(
@@ -103,7 +103,7 @@ class SetupLeaksTest {
   }
 
   @Test
-  void shouldFreeScratchThatComesAfterClosing() {
+  void shouldFreeScratchIfItIsReservedAfterClose() {
     onAMesh(SetupLeaksTest::nothing);
     long before = FakeMemory.settled();
     onAMesh(
@@ -136,14 +136,14 @@ class SetupLeaksTest {
                 BLOCKING));
   }
 
-  /** With no memory at first, and then with ever more until it is enough. */
+  /** Sets up with no free memory at first, then with more until it succeeds. */
   private static void shouldFailWithoutLeaks(PeerConnections peers) {
     CudaDevice gpu = gpu(peers);
     Deque<DeviceBuffer> all = new ArrayDeque<>();
     Deque<DeviceBuffer> small = new ArrayDeque<>();
     try {
       takeAll(gpu, GRANULE, all);
-      // What is left of the block that small buffers share.
+      // Fill the rest of the block that small buffers share.
       for (long size = 64 << 10; size >= 128; size /= 2) {
         takeAll(gpu, size, small);
       }
@@ -175,7 +175,7 @@ class SetupLeaksTest {
     }
   }
 
-  /** In a process of its own, because it leaves no direct memory to others. */
+  /** A separate process, because it uses up all direct memory. */
   static final class WithoutDirectMemory {
     static final String FREED = "all was freed";
 

@@ -34,7 +34,7 @@ class ShortExchangesEmulatedTest {
         : ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS);
   }
 
-  /** Messages of half a ring: they go round it several times, and senders wait for room. */
+  /** Messages of half a ring: they wrap around several times, and senders wait for space. */
   @ParameterizedTest
   @CsvSource({"ll8, 8", "ll8, 16384", "ll8, 10004", "ll128, 8", "ll128, 488", "ll128, 20000"})
   void shouldExchangeWithAnyKernelOfThePeer(String kind, int bytes) throws Exception {
@@ -96,7 +96,7 @@ class ShortExchangesEmulatedTest {
   }
 
   @Test
-  void shouldLeaveOtherKernelsWhatIsLongOrMisalignedOrOfManyPeers() {
+  void shouldDeclineExchangesThatAreLongMisalignedOrWithManyPeers() {
     ExchangeRing ring = ring("ll128");
     try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), 8)) {
       ShortExchange exchange = ranks.shortExchange(0);
@@ -118,7 +118,7 @@ class ShortExchangesEmulatedTest {
     }
   }
 
-  /** Each rank sends to the next and receives from the one before: two parts of two peers. */
+  /** Each rank sends to its successor and receives from its predecessor: parts of two peers. */
   @ParameterizedTest
   @ValueSource(ints = {8, 4096, 65536})
   void shouldSendAroundARing(int bytes) {
@@ -151,12 +151,12 @@ class ShortExchangesEmulatedTest {
   /** As what AbortedLaunchesEmulatedTest checks of other kernels. */
   @ParameterizedTest
   @ValueSource(strings = {"ll8", "ll128"})
-  void shouldNotBeTakenForTheExchangeBefore(String kind) throws Exception {
+  void shouldNotMixAnAbortedExchangeIntoTheNext(String kind) throws Exception {
     int bytes = 2000;
     ExchangeRing ring = ring(kind);
     try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), bytes)) {
       byte launch = 0;
-      // The second launch of rank 0 stands behind its first, which was aborted.
+      // Rank 0 launches again after its first launch was aborted.
       for (int rank : new int[] {0, 0, 1}) {
         DeviceBuffer input = ranks.inputs.get(rank);
         DeviceBuffer output = ranks.outputs.get(rank);

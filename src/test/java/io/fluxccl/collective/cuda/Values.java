@@ -13,13 +13,13 @@ import java.util.stream.IntStream;
 import org.agrona.BufferUtil;
 
 /**
- * Inputs that every rank can compute of every other, and what the host makes of them. Any bits:
- * NaNs and infinities, words of ones, integers that overflow.
+ * Inputs that every rank can compute for all ranks, and their reduction on the host. They contain
+ * any bits: NaNs and infinities, words of ones, integers that overflow.
  */
 final class Values {
   private Values() {}
 
-  /** A rank's input. */
+  /** Returns a rank's input. */
   static ByteBuffer input(DataType type, int rank, long seed, int count) {
     SplittableRandom random = new SplittableRandom(seed * 31 + rank);
     ByteBuffer bytes = allocate(count * type.size());
@@ -59,12 +59,12 @@ final class Values {
     return BufferUtil.allocateDirectAligned(Math.max(bytes, 16), 16).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** All ranks' inputs. */
+  /** Returns all ranks' inputs. */
   static List<ByteBuffer> inputs(DataType type, int nRanks, long seed, int count) {
     return IntStream.range(0, nRanks).mapToObj(rank -> input(type, rank, seed, count)).toList();
   }
 
-  /** The reduction of the first elements of all ranks' inputs. */
+  /** Returns the reduction of the first elements of all ranks' inputs. */
   static ByteBuffer reduced(DataType type, ReduceOp op, List<ByteBuffer> inputs, int count) {
     int nRanks = inputs.size();
     long[] sources = inputs.stream().mapToLong(BufferUtil::address).toArray();
@@ -72,7 +72,7 @@ final class Values {
     new HostReduction()
         .reduce(
             type, op, sources, nRanks, new long[] {BufferUtil.address(result)}, 1, count, nRanks);
-    // Nobody may free them before.
+    // The inputs must stay reachable until here.
     java.lang.ref.Reference.reachabilityFence(inputs);
     return result;
   }
@@ -95,7 +95,7 @@ final class Values {
     return bytes;
   }
 
-  /** The first element that differs, or -1; any NaN is like any other. */
+  /** Returns the first element that differs, or -1; all NaNs are equal. */
   static int mismatch(DataType type, ByteBuffer expected, int from, ByteBuffer actual, int count) {
     for (int i = 0; i < count; i++) {
       int at = i * type.size();

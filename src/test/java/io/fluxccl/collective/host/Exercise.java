@@ -16,8 +16,7 @@ import java.util.List;
 import java.util.Random;
 
 /**
- * One collective with data of which every rank knows what must come out; drawn from a seed, so that
- * all ranks draw the same.
+ * One random collective whose result every rank can compute. All ranks draw it from an equal seed.
  */
 final class Exercise {
   private static final int GUARD = 64;
@@ -57,7 +56,7 @@ final class Exercise {
     this.offset = 8 * random.nextInt(20);
   }
 
-  /** Mostly small ones, and odd ones, and some of the largest. */
+  /** Draws a count: mostly small or odd ones, and some of the largest. */
   private static int draw(Random random, int max) {
     return switch (random.nextInt(4)) {
       case 0 -> 1 + random.nextInt(9);
@@ -76,12 +75,12 @@ final class Exercise {
     return new Exercise(random, nRanks, collective, maxBytes);
   }
 
-  /** Bytes of memory that any rank needs for an exercise of that size. */
+  /** Returns the bytes of memory that a rank needs for an exercise of that size. */
   static long memory(int nRanks, int maxBytes) {
     return 2L * (maxBytes + 8) * nRanks + 4 * GUARD + 8 * 20 + 64;
   }
 
-  /** Bound to a rank's memory. */
+  /** An exercise bound to a rank's memory. */
   final class Run {
     final CollectiveCall call;
     private final int rank;
@@ -187,7 +186,7 @@ final class Exercise {
       };
     }
 
-    /** Everything in the rank's memory must be what it should, guards included. */
+    /** Checks all bytes of the rank's memory, guards included. */
     void verify() {
       byte[] expected = new byte[(int) memory.size()];
       Arrays.fill(expected, UNTOUCHED);

@@ -21,7 +21,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import reactor.core.publisher.Mono;
 
-/** Every collective in every shape, against what must come out. */
+/** Every collective in every shape, compared with expected results. */
 class HostCollectivesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
@@ -64,9 +64,9 @@ class HostCollectivesTest {
                 int choice = random.nextInt(5);
                 boolean registered = choice < 2 || choice == 4 && (rank.rank() & 1) == 0;
                 Exercise.Run run = exercise.on(rank.rank(), registered ? known : unknown);
-                Mono<Void> pause = collectives.barrier(); // all have filled their memory
+                Mono<Void> pause = collectives.barrier(); // all ranks have filled their memory
                 pause.then(collectives.run(run.call)).block(LONG);
-                collectives.barrier().block(LONG); // nobody fills it again yet
+                collectives.barrier().block(LONG); // before any rank refills its memory
                 run.verify();
               }
               assertThat(registration.buffer()).isSameAs(known);
@@ -75,7 +75,7 @@ class HostCollectivesTest {
     }
   }
 
-  /** Several operations under way at a time, ranks at different places, nobody waiting for one. */
+  /** Several operations in flight at a time; ranks do not wait between them. */
   @ParameterizedTest
   @CsvSource({"2,1,9000", "3,1,40000", "4,2,3000"})
   void shouldKeepManyCallsApartWhenRanksRunAhead(int nRanks, int threads, int maxBytes) {
@@ -155,7 +155,7 @@ class HostCollectivesTest {
               for (int i = 0; i < Rounds.of(40, 200); i++) {
                 Exercise.Run a = Exercise.draw(random, nRanks, maxBytes).on(rank.rank(), mine);
                 Exercise.Run b = Exercise.draw(random, nRanks, maxBytes).on(rank.rank(), other);
-                // Some ranks begin with the one, some with the other.
+                // Ranks call the two in different orders.
                 Mono<Void> one = Mono.defer(() -> first.run(a.call));
                 Mono<Void> two = Mono.defer(() -> second.run(b.call));
                 (rank.rank() == 1 ? Mono.when(one, two) : Mono.when(two, one)).block(LONG);

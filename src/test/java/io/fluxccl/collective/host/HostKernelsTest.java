@@ -39,11 +39,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What the kernels promise besides right results. */
+/** Properties of the host kernels besides correct results. */
 class HostKernelsTest {
-  /** Those of experts have tests of their own. */
   private static final Duration LONG = Duration.ofSeconds(120);
-
   private static final int BYTES = 1 << 20;
 
   private static Collectives create(LocalRank rank, Duration timeout, int threads) {
@@ -56,7 +54,7 @@ class HostKernelsTest {
         .join();
   }
 
-  /** A call of any kind on the first bytes of two buffers that are large enough. */
+  /** Returns a call of any kind on the first bytes of two buffers. */
   private static CollectiveCall call(
       Collective which, DeviceBuffer x, DeviceBuffer y, int bytes, int rank, int nRanks) {
     DataType type = DataType.INT32;
@@ -123,8 +121,7 @@ class HostKernelsTest {
               measured = measured.launch(look, 1, 1, KernelArgs.of(1));
               all.run().block(LONG);
               long least = Long.MAX_VALUE;
-              // What is first used, and the bean itself, allocate once; a thread that waits long
-              // may, too.
+              // The first use and the bean itself allocate once; a long wait may allocate, too.
               for (int i = 0; i < 5 || i < 50 && least >= 1000; i++) {
                 measured.run().block(LONG);
                 least = Math.min(least, allocated[1] - allocated[0]);
@@ -139,7 +136,7 @@ class HostKernelsTest {
 
   @ParameterizedTest
   @CsvSource({"FLOAT32,true", "FLOAT32,false", "BFLOAT16,true", "FLOAT8_E5M2,false"})
-  void shouldGiveTheSameBitsOnEveryRankAndEveryTime(DataType type, boolean registered) {
+  void shouldProduceIdenticalBitsOnEveryRankAndRun(DataType type, boolean registered) {
     try (LocalRanks ranks = LocalRanks.of(3)) {
       ranks.run(
           LONG,
@@ -176,12 +173,12 @@ class HostKernelsTest {
     }
   }
 
-  /** Large ones on registered memory, several threads: every wait that there is must end. */
+  /** Large calls on registered memory with several threads: every wait must end. */
   @ParameterizedTest
   @EnumSource(
       mode = EnumSource.Mode.EXCLUDE,
       names = {"FUSED_ALL_REDUCE", "DISPATCH", "COMBINE"})
-  void shouldNameTheRankThatNeverComes(Collective which) {
+  void shouldNameTheMissingRankIfACallTimesOut(Collective which) {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           LONG,
@@ -262,7 +259,7 @@ class HostKernelsTest {
     }
   }
 
-  /** Nothing that changes from run to run is decided when a call is enqueued. */
+  /** Enqueueing must not fix any state that changes between runs. */
   @Test
   void shouldRunOnePipelineAgainAndAgain() {
     try (LocalRanks ranks = LocalRanks.of(3)) {

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Ranks of which one sends another number of bytes than the other one expects. */
+/** A rank sends a different number of bytes than its peer expects. */
 class MismatchedSizesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final DataType TYPE = DataType.INT8;
@@ -31,7 +31,7 @@ class MismatchedSizesTest {
   private static final byte UNTOUCHED = 0x5a;
   private static final int NONE = CollectiveCall.NO_PEER;
 
-  /** What a rank's peers can know of its memory. */
+  /** The peers' knowledge of a rank's memory. */
   enum Known {
     NOTHING,
     REGISTERED,
@@ -52,14 +52,12 @@ class MismatchedSizesTest {
     return collectives;
   }
 
-  /** What a rank calls, with input and output large enough for anything. */
+  /** A call of a rank; input and output are large enough for all calls. */
   private interface Calls {
     CollectiveCall of(int rank, DeviceBuffer input, DeviceBuffer output);
   }
 
-  /**
-   * All ranks end with a message that says all of that, and behind the output nothing is written.
-   */
+  /** Expects that all ranks fail with these messages and that no byte after the output changes. */
   private static void shouldEnd(
       String algorithm,
       Known known,
@@ -94,12 +92,12 @@ class MismatchedSizesTest {
                 .isInstanceOf(InvalidUsage.class)
                 .hasMessageContaining(call.collective().label())
                 .hasMessageContainingAll(messages);
-            // Who only sends may have done its part before the other one refuses it.
+            // A rank that only sends may complete before the receiver refuses the message.
             Optional<Throwable> mine =
                 done.handle((nothing, failure) -> Optional.ofNullable(failure)).get();
             mine.ifPresent(failure -> assertThat(failure).isInstanceOf(InvalidUsage.class));
             assertThat(collectives.barrier().toFuture()).failsWithin(LONG);
-            // No kernel runs any more, and no peer's.
+            // No kernel of any rank runs any more.
             collectives.stream().completion().handle((nothing, failure) -> null).get();
             rank.meet();
             byte[] untouched = new byte[HALF - expected.apply(me)];
@@ -134,7 +132,7 @@ class MismatchedSizesTest {
     "2000000, 1000000, REGISTERED",
     "1000000, 2000000, USED_BEFORE",
   })
-  void shouldEndAllRanksOfASendThatIsNotExpected(int sent, int expected, Known known) {
+  void shouldFailAllRanksIfASendHasAnUnexpectedSize(int sent, int expected, Known known) {
     for (String way : new String[] {"host-direct", "host-staged", "host-one-shot"}) {
       shouldEnd(
           way,
@@ -149,7 +147,7 @@ class MismatchedSizesTest {
     }
   }
 
-  /** One way they agree, or one of them is small: the other way must not be done either. */
+  /** If the sizes of one direction differ, neither direction may be transferred. */
   @ParameterizedTest
   @CsvSource({
     "10000, 10000, 200, 100, REGISTERED",
@@ -161,7 +159,7 @@ class MismatchedSizesTest {
     "100, 100, 200, 10000, REGISTERED",
     "100, 100, 200, 10000, NOTHING",
   })
-  void shouldEndAllRanksOfAnExchangeInWhichOneWayDiffers(
+  void shouldFailAllRanksIfOneDirectionOfAnExchangeDiffers(
       int there, int expectedThere, int back, int expectedBack, Known known) {
     Calls calls =
         (rank, input, output) ->
@@ -179,7 +177,7 @@ class MismatchedSizesTest {
   }
 
   @Test
-  void shouldEndAllRanksOfABroadcastOfDifferentCounts() {
+  void shouldFailAllRanksIfBroadcastCountsDiffer() {
     shouldEnd(
         "host-direct",
         Known.NOTHING,

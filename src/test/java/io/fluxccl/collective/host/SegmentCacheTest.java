@@ -14,7 +14,7 @@ import java.util.List;
 import java.util.Objects;
 import org.junit.jupiter.api.Test;
 
-/** Mapping of segments that a peer refers to. */
+/** Mapping of segments that a peer references. */
 class SegmentCacheTest {
   private static final int PEER = 3;
   private static final int SIZE = 1 << 16;
@@ -30,7 +30,7 @@ class SegmentCacheTest {
   }
 
   @Test
-  void shouldUseMemoryOfThisProcessWithoutKeepingIt() {
+  void shouldUseMemoryOfThisProcessWithoutRetainingIt() {
     SharedSegment segment = SharedSegment.create(SIZE);
     SegmentCache segments = new SegmentCache(PEER, true);
     SegmentReference reference = reference(segment.name(), 128);
@@ -68,7 +68,7 @@ class SegmentCacheTest {
   }
 
   @Test
-  void shouldKeepThoseUsedLast() {
+  void shouldEvictTheLeastRecentlyUsedSegment() {
     SegmentCache segments = new SegmentCache(PEER, false);
     List<SharedSegment> owned = new ArrayList<>();
     List<SharedSegment> mapped = new ArrayList<>();
@@ -88,7 +88,7 @@ class SegmentCacheTest {
   }
 
   @Test
-  void shouldUnmapWhatItsOwnerHasClosedOnceAnotherIsReferredTo() {
+  void shouldUnmapAClosedSegmentWhenAnotherIsUsed() {
     SegmentCache segments = new SegmentCache(PEER, false);
     SharedSegment closed = SharedSegment.create(SIZE);
     SharedSegment mapped = segments.use(reference(closed.name(), 0), SIZE);
@@ -123,7 +123,7 @@ class SegmentCacheTest {
   }
 
   @Test
-  void shouldSayWhatCanNotBeMapped() {
+  void shouldNameTheOwnersRankIfASegmentCannotBeMapped() {
     SharedSegment segment = SharedSegment.create(SIZE);
     SegmentName name = segment.name();
     segment.release();

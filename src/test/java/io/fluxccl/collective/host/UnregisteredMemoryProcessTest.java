@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Processes that map each other's buffers as they use them again, and let go of them. */
+/** Processes that map each other's reused buffers and unmap closed ones. */
 @Tag("multiprocess")
 @Timeout(180)
 class UnregisteredMemoryProcessTest {
@@ -30,7 +30,7 @@ class UnregisteredMemoryProcessTest {
   private static final int ROUNDS = Rounds.of(2, 30);
   private static final int MAX_BYTES = 200_000;
 
-  /** A rank that does all kinds of calls on buffers that live for a few of them. */
+  /** A rank that runs all kinds of calls on short-lived buffers. */
   static final class Rank {
     private static final Duration LONG = Duration.ofSeconds(100);
 
@@ -63,7 +63,7 @@ class UnregisteredMemoryProcessTest {
         }
         System.out.println("mapped " + most);
       }
-      // Not sockets that the JDK keeps from the first one on.
+      // Ignore sockets that the JDK keeps open after the first use.
       Awaitility.await()
           .untilAsserted(() -> assertThat(leaks.since()).noneMatch(e -> e.contains("fluxccl-")));
       System.out.println("left nothing");
@@ -72,13 +72,13 @@ class UnregisteredMemoryProcessTest {
   }
 
   @Test
-  void shouldMapWhatIsUsedAgainAndLetGoOfIt() {
+  void shouldMapReusedBuffersAndUnmapClosedOnes() {
     Map<String, String> host = Map.of("FLUXCCL_DEVICE", "host");
     try (ProcessRanks ranks = TestJvms.of(RANKS, Rank.class).variables(host).start()) {
       for (ProcessRank rank : ranks.all()) {
         String mapped = rank.readLine();
         assertThat(mapped).startsWith("mapped ");
-        // One at least was; and those of buffers that are closed by now don't pile up.
+        // At least one was mapped, and mappings of closed buffers don't accumulate.
         assertThat(Long.parseLong(mapped.substring("mapped ".length())))
             .isBetween(1L, 4L * (RANKS - 1) * THREADS);
         assertThat(rank.readLine()).isEqualTo("left nothing");

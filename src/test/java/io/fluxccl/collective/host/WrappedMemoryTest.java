@@ -27,7 +27,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** The host device on memory that the program has. */
+/** The host device on wrapped memory of the program. */
 @Timeout(120)
 @Tag("jdk")
 class WrappedMemoryTest {
@@ -40,7 +40,7 @@ class WrappedMemoryTest {
   }
 
   @Test
-  void shouldBeWhatTheProgramSees() {
+  void shouldAccessTheMemoryOfTheWrappedByteBuffer() {
     try (HostDevice device = HostDevice.create()) {
       ByteBuffer bytes = direct(64);
       bytes.position(8).limit(40);
@@ -70,7 +70,7 @@ class WrappedMemoryTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNotMemoryOfItsOrder() {
+  void shouldRefuseHeapReadOnlyEmptyOrWronglyOrderedBuffers() {
     try (HostDevice device = HostDevice.create()) {
       assertThatThrownBy(() -> device.wrap(ByteBuffer.allocate(8).order(ByteOrder.nativeOrder())))
           .isInstanceOf(InvalidUsage.class)
@@ -99,7 +99,7 @@ class WrappedMemoryTest {
 
   private static void exercise(LocalRank rank, boolean registered) {
     HostDevice device = (HostDevice) rank.device();
-    // One rank's memory is the library's own: all agree on what is staged.
+    // Rank 0 allocates its memory, the others wrap theirs: all agree on staging.
     long size = Exercise.memory(RANKS, MAX_BYTES);
     DeviceBuffer memory =
         rank.rank() == 0 ? device.allocate(size) : device.wrap(direct((int) size));
@@ -151,7 +151,7 @@ class WrappedMemoryTest {
               rank.stream().writeValue(x, 0, rank.rank() + 1);
               lane.allReduce(x, INT64, SUM).block(LONG);
               lane.close();
-              // It stays the program's.
+              // The stream stays usable after the lane is closed.
               rank.stream().writeValue(x, 8, 77);
               assertThat(rank.stream().completion()).succeedsWithin(LONG);
             }

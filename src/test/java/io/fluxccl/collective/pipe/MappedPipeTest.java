@@ -46,7 +46,7 @@ class MappedPipeTest {
     assertThat(left.hasRoom()).isFalse();
     assertThat(right.hasRoom()).isFalse();
 
-    // The messages with the reports of what was taken are all sent: only the word of its own tells.
+    // No message that could report the takes is left to send, only the separate counter.
     for (int i = 0; i < SlotRing.SLOTS / 2; i++) {
       left.take();
       left.release();
@@ -97,7 +97,7 @@ class MappedPipeTest {
     assertThat(mine).isEqualTo(other.get(LIMIT.toSeconds(), TimeUnit.SECONDS));
   }
 
-  /** Sends in bursts of more than the slots, and takes when there is no room or a message. */
+  /** Sends bursts that exceed the slots; takes if no slot is free or a message is present. */
   private static long exchange(MappedPipe pipe) {
     int messages = 100_000;
     long sum = 0;

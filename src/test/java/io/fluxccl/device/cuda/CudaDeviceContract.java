@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What a device does, on a GPU and on the fake driver. */
+/** Devices, on a GPU and on the fake driver. */
 @Timeout(120)
 abstract class CudaDeviceContract {
   private static List<String> threads() {
@@ -70,10 +70,10 @@ abstract class CudaDeviceContract {
   }
 
   @Test
-  void shouldLeaveNothingBehindWhenUsedAndClosedManyTimes() {
+  void shouldNotLeakIfUsedAndClosedManyTimes() {
     CudaDevice watcher = CudaDevice.open(0);
     int users = watcher.context().users();
-    useAndClose(10); // the driver keeps what it needs for the first streams
+    useAndClose(10); // the driver caches resources of the first streams
     Awaitility.await().untilAsserted(() -> assertThat(watcher.context().users()).isEqualTo(users));
     long before = CudaMemoryContract.free(watcher);
     useAndClose(100);

@@ -18,7 +18,7 @@ class CudaDriverTest {
   @ParameterizedTest
   @NullSource
   @ValueSource(strings = {"", "8", "12", "32", "0", "x"})
-  void shouldNotWarnOfOtherNumbers(String connections) {
+  void shouldNotWarnIfHardwareQueuesAreEnoughOrUnset(String connections) {
     assertThat(CudaDriver.warningAbout(connections)).isEmpty();
   }
 }

@@ -15,7 +15,7 @@ import io.fluxccl.testing.AllocatedBytes;
 import jcuda.driver.JCudaDriver;
 import org.junit.jupiter.api.Test;
 
-/** What graphs on GPUs do beyond those of any device. */
+/** Graphs on GPUs, beyond the contract of all devices. */
 abstract class CudaGraphContract extends GraphContract {
   CudaGraphContract() {
     super(new CudaTestDevice());
@@ -76,7 +76,7 @@ abstract class CudaGraphContract extends GraphContract {
   }
 
   @Test
-  void shouldFailWhenTheDriverCannotCaptureAndGoOnAfterwards() throws Exception {
+  void shouldFailTheRecordingIfTheDriverCannotCaptureAndStayUsable() throws Exception {
     assertThatThrownBy(
             () ->
                 device.record(
@@ -95,7 +95,7 @@ abstract class CudaGraphContract extends GraphContract {
   }
 
   @Test
-  void shouldRunNextToWorkOfTheSameGpuThatIsNotInTheGraph() throws Exception {
+  void shouldRunConcurrentlyWithOtherWorkOfTheGpu() throws Exception {
     PinnedBuffer gate = hold(second);
     DeviceGraph graph = device.record("free", stream -> stream.writeValue(words, 0, 1));
     await(first.launch(graph).completion()); // neither recording nor launching waits for a kernel

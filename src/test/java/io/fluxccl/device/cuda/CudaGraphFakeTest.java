@@ -23,7 +23,7 @@ class CudaGraphFakeTest extends CudaGraphContract {
 
   /** The fake driver takes memory for events and graphs. */
   @Test
-  void shouldLeaveNeitherEventsNorGraphsBehind() throws Exception {
+  void shouldReleaseEventsAndGraphs() throws Exception {
     long before = freeMemory();
     for (int i = 0; i < 20; i++) {
       try (DeviceStream stream = device.createStream("s");

@@ -26,7 +26,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What memory does, on a GPU and on the fake driver. */
+/** Device memory, on a GPU and on the fake driver. */
 @Timeout(120)
 abstract class CudaMemoryContract {
   private final CudaDeviceOptions options;
@@ -69,7 +69,7 @@ abstract class CudaMemoryContract {
   }
 
   @Test
-  void shouldGiveZeroedMemoryOfAnySize() {
+  void shouldAllocateZeroedMemoryOfAnySize() {
     for (int round = 0; round < 3; round++) {
       for (int size : new int[] {1, 127, 4096, (1 << 20) - 1, 1 << 20, (4 << 20) + 5}) {
         try (CudaBuffer buffer = device.allocate(size)) {
@@ -99,7 +99,7 @@ abstract class CudaMemoryContract {
   }
 
   @Test
-  void shouldCopyWhatTheCallerGivesAndWantsBack() {
+  void shouldUploadAndDownloadRangesOfByteBuffers() {
     byte[] bytes = pattern((5 << 20) + 3);
     try (CudaBuffer buffer = device.allocate(bytes.length + 100)) {
       ByteBuffer direct = ByteBuffer.allocateDirect(bytes.length).put(bytes).flip();
@@ -143,7 +143,7 @@ abstract class CudaMemoryContract {
   }
 
   @Test
-  void shouldGiveEverythingBack() {
+  void shouldFreeAllBuffers() {
     long before = free(device);
     List<CudaBuffer> buffers = new ArrayList<>();
     for (int i = 1; i < 10; i++) {
@@ -159,7 +159,7 @@ abstract class CudaMemoryContract {
   }
 
   @Test
-  void shouldSayWhenThereIsNotSoMuch() {
+  void shouldReportOutOfMemoryIfTheSizeIsTooLarge() {
     assertThatThrownBy(() -> device.allocate(1L << 50))
         .isInstanceOf(DeviceFailure.class)
         .hasMessageContaining("CUDA_ERROR_OUT_OF_MEMORY")
@@ -261,7 +261,7 @@ abstract class CudaMemoryContract {
   }
 
   @Test
-  void shouldKeepWhatIsMappedWhenItsOwnerIsKilled() throws Exception {
+  void shouldKeepAMappingUsableIfItsOwnerIsKilled() throws Exception {
     try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, options.memory().name());
         CudaBuffer copy = device.allocate(1 << 20)) {
       CudaMapping mapping =
@@ -295,9 +295,9 @@ abstract class CudaMemoryContract {
       mapping.release();
       assertThat(device.context().mappings.open).isEmpty();
       assertThatThrownBy(mapping::release).isInstanceOf(InvalidUsage.class);
-      device.map(name).release(); // again, from the start
+      device.map(name).release(); // maps the memory again
     }
-    // As long as it is not unmapped here, the driver knows it.
+    // Until this process unmaps it, the driver still accepts the name.
     Awaitility.await()
         .untilAsserted(
             () ->
@@ -312,7 +312,7 @@ abstract class CudaMemoryContract {
       CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
       CudaStream stream = device.createStream("again");
       for (int round = 0; round < 500; round++) {
-        CudaMapping mapping = device.map(name); // the reaper unmaps the one of the round before
+        CudaMapping mapping = device.map(name); // while the reaper unmaps the previous one
         if (round % 100 == 0) {
           stream.copyAsync(copy.address(), mapping.address(), 8);
           assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);

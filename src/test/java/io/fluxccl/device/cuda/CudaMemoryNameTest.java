@@ -88,7 +88,7 @@ class CudaMemoryNameTest {
   }
 
   @Test
-  void shouldRefuseWhatNamesNothing() {
+  void shouldRefuseInvalidNames() {
     for (String gpu : new String[] {"", "0", "0000:3B:00.0", "../../etc/passwd", "0000:3b:00.8"}) {
       assertThatThrownBy(() -> CudaMemoryName.plain(ID, 1, gpu, PLAIN.secret()))
           .isInstanceOf(InvalidUsage.class);
@@ -104,7 +104,7 @@ class CudaMemoryNameTest {
   }
 
   @Test
-  void shouldNotPrintWhatOpensTheMemory() {
+  void shouldNotPrintTheToken() {
     byte[] token = new byte[CudaMemoryName.TOKEN_LENGTH];
     Arrays.fill(token, (byte) 0xab);
     assertThat(CudaMemoryName.vmm(ID, 1, GPU, "the-socket", token).toString())

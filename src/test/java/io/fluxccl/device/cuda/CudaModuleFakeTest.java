@@ -19,9 +19,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/**
- * Which modules are loaded when; "kernels" are the fake driver's, found by their names in a text.
- */
+/** When modules are loaded. The fake driver finds its kernels by their names in a text. */
 @FakeCuda
 @Timeout(60)
 class CudaModuleFakeTest {
@@ -119,7 +117,7 @@ class CudaModuleFakeTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNoImage() {
+  void shouldRefuseInvalidImages() {
     assertThatThrownBy(() -> CudaModule.fromCubin(new byte[] {1, 2, 3}))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("3 bytes");
@@ -129,7 +127,7 @@ class CudaModuleFakeTest {
   }
 
   @Test
-  void shouldTryWhatElseThereIsWhenTheDriverRefusesAnImage() {
+  void shouldTryTheFallbackIfTheDriverRefusesAnImage() {
     AtomicInteger tried = new AtomicInteger();
     CudaModule.Images images =
         new CudaModule.Images() {

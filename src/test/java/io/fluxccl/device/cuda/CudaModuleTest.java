@@ -81,7 +81,7 @@ class CudaModuleTest {
   @EnumSource(
       value = CudaCompileOptions.Compiler.class,
       names = {"NVRTC", "NVCC"})
-  void shouldRunWhatEachCompilerMakesFromSourceCubinAndPtx(CudaCompileOptions.Compiler compiler)
+  void shouldRunKernelsOfEachCompilerFromSourceCubinAndPtx(CudaCompileOptions.Compiler compiler)
       throws Exception {
     CudaCompileOptions options = CudaCompileOptions.DEFAULT.withCompiler(compiler);
     KernelImage cubin = compiled(options);
@@ -154,13 +154,13 @@ class CudaModuleTest {
                   stream.launch(kernel, 1, 1, KernelArgs.of(out, new byte[12], 7, new byte[] {2})))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("argument 1 of kernel measure takes 16 bytes, was given 12");
-      measure(module); // nothing was broken
+      measure(module); // the context is still usable
     }
   }
 
   @Test
   @RequiresNativeLibrary
-  void shouldSayWhatTheDriverThinksOfWrongPtx() {
+  void shouldReportTheDriversErrorIfPtxIsInvalid() {
     String ptx =
         ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry f() { nonsense; }\n";
     try (CudaModule module = CudaModule.fromPtx(ptx.getBytes(StandardCharsets.US_ASCII))) {

@@ -12,7 +12,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.stream.Stream;
 
-/** Where the CUDA sources lie, and compilers for them. */
+/** Paths of the CUDA sources, and compilers for them. */
 final class CudaSources {
   /** The folder of the device API, as kernels include it. */
   static final Path INCLUDE = Path.of("src/main/cuda/include").toAbsolutePath();
@@ -22,7 +22,7 @@ final class CudaSources {
 
   private CudaSources() {}
 
-  /** The device API's headers, by file name. */
+  /** Returns the device API's headers, by file name. */
   static List<String> headers() {
     return filesIn(INCLUDE.resolve("fluxccl"), ".cuh").stream()
         .map(file -> file.getFileName().toString())
@@ -50,7 +50,7 @@ final class CudaSources {
     }
   }
 
-  /** Whether a program is on the path. */
+  /** Returns whether a program is on the path. */
   static boolean isInstalled(String program) {
     return Arrays.stream(System.getenv().getOrDefault("PATH", "").split(File.pathSeparator))
         .anyMatch(folder -> Files.isExecutable(Path.of(folder, program)));
@@ -59,7 +59,7 @@ final class CudaSources {
   /**
    * Runs a program.
    *
-   * @return what it said; when it fails, also that it did
+   * @return its output, and its exit code if it failed
    */
   static String run(String... command) throws IOException, InterruptedException {
     Process process = new ProcessBuilder(command).redirectErrorStream(true).start();

@@ -33,7 +33,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What a stream does, on a GPU and on the fake driver. */
+/** Streams, on a GPU and on the fake driver. */
 @Timeout(60)
 abstract class CudaStreamContract {
   private final CudaDevice device = CudaDevice.open(0);
@@ -59,7 +59,7 @@ abstract class CudaStreamContract {
     future.get(60, TimeUnit.SECONDS);
   }
 
-  /** Holds up what is enqueued on the stream next. */
+  /** Enqueues a kernel that blocks later work of the stream until the gate is opened. */
   private CudaPinnedBuffer hold(CudaStream which) {
     CudaPinnedBuffer gate = device.allocatePinned(8);
     held.add(gate);
@@ -114,7 +114,7 @@ abstract class CudaStreamContract {
   }
 
   @Test
-  void shouldSeeThatWorkIsNotDoneWhereTheApplicationLetsJCudaThrow() throws Exception {
+  void shouldDetectPendingWorkIfTheApplicationEnablesJCudaExceptions() throws Exception {
     EventRing ring = new EventRing(device.context());
     CudaPinnedBuffer gate = hold(stream);
     device.context().makeCurrent();
@@ -135,9 +135,9 @@ abstract class CudaStreamContract {
     }
   }
 
-  /** Each waits for the other, and its completion waits behind it: {@link EnqueueLock}. */
+  /** Each kernel waits for the other, followed by a completion: see {@link EnqueueLock}. */
   @Test
-  void shouldStartKernelsThatTwoThreadsLaunchAtTheSameTime() throws Exception {
+  void shouldStartKernelsThatTwoThreadsLaunchConcurrently() throws Exception {
     int rounds = 300;
     CudaPinnedBuffer[] words = {device.allocatePinned(8), device.allocatePinned(8)};
     AtomicInteger arrived = new AtomicInteger();
@@ -207,7 +207,7 @@ abstract class CudaStreamContract {
     }
   }
 
-  /** More completions than there are events for those behind which there is more to do. */
+  /** More completions than events for completions that are followed by more work. */
   @Test
   void shouldCompleteInOrderHoweverManyAreOutstanding() throws Exception {
     List<Integer> order = Collections.synchronizedList(new ArrayList<>());
@@ -237,7 +237,7 @@ abstract class CudaStreamContract {
   }
 
   @Test
-  void shouldStartWhatARunningKernelWaitsForWhileMemoryIsReleased() throws Exception {
+  void shouldStartAnAwaitedKernelWhileMemoryIsReleased() throws Exception {
     CudaDevice ofAnotherRank = CudaDevice.open(0);
     CudaStream other = ofAnotherRank.createStream("other");
     int users = device.context().users();
@@ -266,7 +266,7 @@ abstract class CudaStreamContract {
     while (device.context().users() > users) {
       HangLimit.check(began, "the memory is freed");
       stream.launch(StreamKernels.FILL, 8, 128, fill(used, 2));
-      await(before); // so that there is always one more
+      await(before); // so that the stream is never empty
       before = stream.completion();
     }
     await(before);
@@ -277,7 +277,7 @@ abstract class CudaStreamContract {
   @Test
   void shouldCompleteFuturesInTheOrderOfTheWork() throws Exception {
     CudaPinnedBuffer gate = hold(stream);
-    List<Integer> order = new ArrayList<>(); // by one thread only, as is to be shown
+    List<Integer> order = new ArrayList<>(); // unsynchronized: completed by one thread
     CompletableFuture<?> last = null;
     for (int i = 0; i < 200; i++) {
       int number = i;
@@ -310,7 +310,7 @@ abstract class CudaStreamContract {
   }
 
   @Test
-  void shouldStoreValuesBehindWhatWasEnqueued() throws Exception {
+  void shouldStoreValuesAfterEarlierWork() throws Exception {
     try (CudaBuffer flags = device.allocate(256)) {
       CudaPinnedBuffer gate = hold(stream);
       stream.writeValue(flags, 128, 0x0102030405060708L).writeValue(word, 8, 9);
@@ -368,7 +368,7 @@ abstract class CudaStreamContract {
   }
 
   @Test
-  void shouldRunActionsBehindTheWorkOfAllStreams() throws Exception {
+  void shouldRunActionsAfterTheWorkOfAllStreams() throws Exception {
     AtomicInteger runs = new AtomicInteger();
     device.whenEnqueuedWorkIsDone(runs::incrementAndGet);
     assertThat(runs).hasValue(1); // there was none
@@ -422,7 +422,7 @@ abstract class CudaStreamContract {
   }
 
   @Test
-  void shouldRefuseWhatItCannotDo() {
+  void shouldRefuseInvalidArguments() {
     HostDevice host = HostDevice.create();
     try (CudaBuffer buffer = device.allocate(64);
         HostBuffer foreign = host.allocate(64)) {

@@ -8,7 +8,7 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.AllocatedBytes;
 import org.junit.jupiter.api.Test;
 
-/** How streams of GPUs wait for each other. */
+/** Waits of GPU streams for each other. */
 abstract class CudaStreamOrderContract extends StreamOrderContract {
   CudaStreamOrderContract() {
     super(new CudaTestDevice());

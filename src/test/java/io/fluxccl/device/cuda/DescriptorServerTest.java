@@ -70,7 +70,7 @@ class DescriptorServerTest {
   }
 
   @Test
-  void shouldHandOverTheDescriptorBehindAToken() {
+  void shouldSendTheDescriptorOfTheRequestedToken() {
     int first = DescriptorCalls.newEvent();
     int second = DescriptorCalls.newEvent();
     try (DescriptorServer.Offer firstOffer = server.offer(first);
@@ -87,7 +87,7 @@ class DescriptorServerTest {
 
   @Test
   @Tag("multiprocess")
-  void shouldHandItToAnotherProcess() throws Exception {
+  void shouldSendADescriptorToAnotherProcess() throws Exception {
     int event = DescriptorCalls.newEvent();
     try (DescriptorServer.Offer offer = server.offer(event);
         ProcessRank client =
@@ -100,7 +100,7 @@ class DescriptorServerTest {
 
   @Test
   @Tag("multiprocess")
-  void shouldSayThatAKilledOwnerIsGone() throws Exception {
+  void shouldReportThatNoProcessListensIfTheOwnerWasKilled() throws Exception {
     try (ProcessRank owner = TestJvms.start(Owner.class)) {
       String socketName = owner.readLine();
       byte[] token = HexFormat.of().parseHex(owner.readLine());
@@ -119,7 +119,7 @@ class DescriptorServerTest {
   @Test
   void shouldRefuseAWrongToken() {
     try (DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent())) {
-      byte[] wrong = offer.token().clone(); // by its own the offer is taken back
+      byte[] wrong = offer.token().clone(); // a copy, because closing the offer needs the original
       wrong[15] ^= 1;
       assertThatThrownBy(() -> DescriptorClient.request(offer.socketName(), wrong, within(10_000)))
           .isInstanceOf(DeviceFailure.class)
@@ -128,7 +128,7 @@ class DescriptorServerTest {
   }
 
   @Test
-  void shouldRefuseWhatWasTakenBackWhileOthersAreOffered() {
+  void shouldRefuseAClosedOfferWhileOthersRemain() {
     try (DescriptorServer.Offer kept = server.offer(DescriptorCalls.newEvent())) {
       DescriptorServer.Offer closed = server.offer(DescriptorCalls.newEvent());
       closed.close();
@@ -148,7 +148,7 @@ class DescriptorServerTest {
       }
       DescriptorCalls.close(request(offer));
       assertThat(silent).allMatch(socket -> socket >= 0);
-      // The server has closed none of them.
+      // The server has disconnected none of them.
       assertThat(silent).noneMatch(socket -> isReadable(socket, 0));
       silent.forEach(DescriptorCalls::close);
     }
@@ -162,7 +162,7 @@ class DescriptorServerTest {
         silent.add(DescriptorCalls.connect(name(offer), 10_000));
       }
       DescriptorCalls.close(request(offer));
-      // A hang-up is what the first can read now.
+      // The server has disconnected the first client.
       assertThat(isReadable(silent.get(0), 10_000)).isTrue();
       int[] status = new int[1];
       assertThat(DescriptorCalls.receiveDescriptor(silent.get(0), 0, status)).isNegative();
@@ -171,7 +171,7 @@ class DescriptorServerTest {
   }
 
   @Test
-  void shouldDropWhoSaysSomethingElse() {
+  void shouldDisconnectAClientIfItsRequestIsInvalid() {
     try (DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent())) {
       int client = DescriptorCalls.connect(name(offer), 10_000);
       DescriptorCalls.answer(client, 0, -1);

@@ -18,7 +18,7 @@ abstract class DmaBufContract {
   private final String kind;
 
   /**
-   * What all of them do.
+   * Creates the tests for one kind of file.
    *
    * @param kind a part of what the kernel calls the file
    */
@@ -32,8 +32,7 @@ abstract class DmaBufContract {
 
   @ParameterizedTest
   @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "POOL")
-  void shouldExportTheAllocationOfABufferAndWhereTheBufferIs(CudaMemoryKind memory)
-      throws IOException {
+  void shouldExportTheAllocationAndTheOffsetOfABuffer(CudaMemoryKind memory) throws IOException {
     try (CudaDevice device = CudaDevice.open(0, CudaDeviceOptions.DEFAULT.withMemory(memory));
         CudaBuffer large = device.allocate(3 << 20);
         CudaBuffer small = device.allocate(64);
@@ -54,7 +53,7 @@ abstract class DmaBufContract {
 
   @ParameterizedTest
   @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "POOL")
-  void shouldLeaveNoDescriptorBehind(CudaMemoryKind memory) throws IOException {
+  void shouldNotLeakDescriptors(CudaMemoryKind memory) throws IOException {
     try (CudaDevice device = CudaDevice.open(0, CudaDeviceOptions.DEFAULT.withMemory(memory));
         CudaBuffer buffer = device.allocate(2 << 20)) {
       assumeTrue(device.exportsDmaBufs(), "this GPU's driver exports no dma-bufs");

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** What a kernel does wrong ends it with an error; a real GPU would hang for some of it. */
+/** Errors in kernels end these with an error; on a real GPU some of them would hang. */
 @EmulatedGpus
 @Timeout(60)
 class EmulatedKernelTest {
@@ -30,7 +30,7 @@ class EmulatedKernelTest {
     device.close();
   }
 
-  /** In a process of its own: the error would stay for all tests of this one. */
+  /** Runs in a separate process, because the error breaks the context of its process. */
   static final class Mistake {
     public static void main(String[] args) throws Exception {
       CudaDevice device = CudaDevice.open(0);
@@ -65,7 +65,7 @@ class EmulatedKernelTest {
     "forgetsTheLaunchBefore, LAUNCH_FAILED",
     "touchesNothing, ILLEGAL_ADDRESS"
   })
-  void shouldEndWithAnError(String kernel, String error) throws Exception {
+  void shouldReportAnErrorIfTheKernelIsWrong(String kernel, String error) throws Exception {
     try (ProcessRank child = TestJvms.start(Mistake.class, kernel)) {
       assertThat(child.readLine()).contains(error);
     }

@@ -11,7 +11,7 @@ import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** That FAKE_CUDA_RACES finds what no fence, release or barrier orders, and nothing else. */
+/** FAKE_CUDA_RACES reports only accesses that no fence, release or barrier orders. */
 @EmulatedGpus
 @EnabledIfEnvironmentVariable(
     named = "FAKE_CUDA_RACES",
@@ -27,13 +27,13 @@ class EmulatedRacesTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"forgetsToRelease", "forgetsTheBarrier", "forgetsTheSecondBarrier"})
-  void shouldFindWhatIsNotOrdered(String kernel) throws Exception {
+  void shouldDetectUnorderedMemoryAccesses(String kernel) throws Exception {
     assertThat(endOf(kernel)).contains("LAUNCH_FAILED");
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"releasesWhatItSends", "fencesWhatItSends", "passesBothBarriers"})
-  void shouldFindNothingWhereAllIsOrdered(String kernel) throws Exception {
+  void shouldReportNoRaceIfAccessesAreOrdered(String kernel) throws Exception {
     assertThat(endOf(kernel)).isEqualTo("no error");
   }
 }

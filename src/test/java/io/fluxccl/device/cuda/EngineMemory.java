@@ -15,11 +15,11 @@ import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
 /**
- * Memory of a GPU as engines allocate it, by the driver and past this library: a caching allocator
- * that cuts tensors from blocks, as PyTorch's does. Freed when it is closed.
+ * GPU memory that engines allocate with the driver, without this library. Like PyTorch's caching
+ * allocator, it cuts tensors from blocks. Closing it frees the memory.
  */
 public final class EngineMemory implements AutoCloseable {
-  /** Where tensors come from. */
+  /** Kinds of memory from which tensors are allocated. */
   public enum Kind {
     /** {@code cudaMalloc} of 2 MiB, for small tensors. */
     SMALL_BLOCK(true),
@@ -29,10 +29,10 @@ public final class EngineMemory implements AutoCloseable {
     POOL(false),
     /** {@code cudaMallocAsync}, from a pool that was made to be shared. */
     SHAREABLE_POOL(true),
-    /** Pieces of 2 MiB, mapped one behind the other. */
+    /** Ranges of 2 MiB, mapped at consecutive addresses. */
     EXPANDABLE_SEGMENT(true);
 
-    /** Whether ranks map it. */
+    /** Whether ranks can map memory of this kind. */
     public final boolean isShareable;
 
     Kind(boolean isShareable) {
@@ -61,7 +61,7 @@ public final class EngineMemory implements AutoCloseable {
     }
   }
 
-  /** Whether the driver and JCuda can do it here. */
+  /** Returns whether the driver and JCuda support this kind. */
   public boolean has(Kind kind) {
     try {
       tensor(kind, 512);
@@ -71,12 +71,12 @@ public final class EngineMemory implements AutoCloseable {
     }
   }
 
-  /** A tensor, wrapped. */
+  /** Returns a wrapped tensor. */
   public CudaBuffer allocate(Kind kind, long bytes) {
     return device.wrap(tensor(kind, bytes), bytes);
   }
 
-  /** The address of a tensor. */
+  /** Returns the address of a tensor. */
   public long tensor(Kind kind, long bytes) {
     device.makeCurrent();
     long[] block = blocks.get(kind); // next free address, end
@@ -104,7 +104,7 @@ public final class EngineMemory implements AutoCloseable {
           case SHAREABLE_POOL -> mallocAsync(size, shareablePool());
           case EXPANDABLE_SEGMENT -> segment(size);
         };
-    // A tensor of a segment begins in its first piece, and most cross into the next.
+    // A tensor of a segment starts in its first range, and most tensors cross into the next.
     return new long[] {
       kind == Kind.EXPANDABLE_SEGMENT && bytes > 1024 ? start + 2 * MIB - 1024 : start, start + size
     };
@@ -157,14 +157,14 @@ public final class EngineMemory implements AutoCloseable {
   private long segment(long size) {
     long piece = 2 * MIB;
     long[] result = new long[1];
-    // More than is mapped: a segment grows into it.
+    // Reserves more than it maps, as a segment grows.
     check(VmmCalls.reserve(4 * size, 0, result), "cuMemAddressReserve");
     long start = result[0];
     frees.push(() -> VmmCalls.free(start, 4 * size));
     for (long at = start; at < start + size; at += piece) {
       check(VmmCalls.create(device.index(), piece, result), "cuMemCreate");
       check(VmmCalls.map(at, piece, result[0]), "cuMemMap");
-      check(VmmCalls.release(result[0]), "cuMemRelease"); // what is mapped stays
+      check(VmmCalls.release(result[0]), "cuMemRelease"); // the mapping stays valid
       check(VmmCalls.setAccess(at, piece, new int[] {device.index()}), "cuMemSetAccess");
       long mapped = at;
       frees.push(() -> VmmCalls.unmap(mapped, piece));

@@ -3,10 +3,7 @@ package io.fluxccl.device.cuda;
 
 import java.util.HexFormat;
 
-/**
- * Owns memory of an engine and says by which name it can be mapped, and where in it the tensor
- * begins: for tests that map it.
- */
+/** Owns memory of an engine and prints its name and the tensor's offset, for tests that map it. */
 final class EngineOwnerProcess {
   static final int SIZE = 3 << 20;
 

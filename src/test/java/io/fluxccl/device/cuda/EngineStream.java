@@ -16,8 +16,8 @@ import jcuda.driver.CUstreamWaitValue_flags;
 import jcuda.driver.JCudaDriver;
 
 /**
- * A stream as an engine has it, with the engine's own kernel, copies and graph: all by the driver,
- * past this library.
+ * A stream of an engine with its own kernel, copies and graph, all enqueued with the driver,
+ * without this library.
  */
 public final class EngineStream implements AutoCloseable {
   public static final int GLOBAL = 0;
@@ -41,7 +41,7 @@ public final class EngineStream implements AutoCloseable {
   private static byte[] kernels() {
     try (InputStream in = EngineStream.class.getResourceAsStream("/cuda/stream_kernels.ptx")) {
       byte[] text = in.readAllBytes();
-      return Arrays.copyOf(text, text.length + 1); // with its zero
+      return Arrays.copyOf(text, text.length + 1); // with its terminating zero
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
@@ -57,7 +57,7 @@ public final class EngineStream implements AutoCloseable {
     return stream;
   }
 
-  /** What the driver's C functions take. */
+  /** Returns the stream handle for the driver's C functions. */
   public long address() {
     return CudaPointer.valueOf(stream);
   }
@@ -81,7 +81,7 @@ public final class EngineStream implements AutoCloseable {
         "cuMemcpyDtoDAsync");
   }
 
-  /** Holds up what is enqueued behind until a word of 64 bits is at least the given value. */
+  /** Makes later work wait until a 64-bit word is at least the given value. */
   public void waitFor(long address, long value) {
     device.makeCurrent();
     check(
@@ -103,7 +103,7 @@ public final class EngineStream implements AutoCloseable {
     check(JCudaDriver.cuStreamBeginCapture(stream, mode), "cuStreamBeginCapture");
   }
 
-  /** Ends the capture; fails if anything has spoilt it. */
+  /** Ends the capture; fails if it was invalidated. */
   public void endCapture() {
     device.makeCurrent();
     CUgraph captured = new CUgraph();

@@ -18,7 +18,7 @@ class EnqueueLockTest {
   private int sum;
 
   @Test
-  void shouldLetOneThreadInAtATime() throws Exception {
+  void shouldExcludeOtherThreads() throws Exception {
     CompletableFuture<?>[] threads = new CompletableFuture<?>[3];
     for (int i = 0; i < threads.length; i++) {
       threads[i] = CompletableFuture.runAsync(() -> addOnes(20_000));
@@ -40,7 +40,7 @@ class EnqueueLockTest {
   }
 
   @Test
-  void shouldNotWaitForEverForOneWhoIsHeldUp() {
+  void shouldStopWaitingIfTheHolderDoesNotRelease() {
     assertThat(lock.tryLock()).isSameAs(lock);
     long began = System.nanoTime();
     assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isNull();

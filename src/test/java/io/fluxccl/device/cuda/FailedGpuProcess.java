@@ -6,7 +6,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import org.awaitility.Awaitility;
 
-/** Lets a kernel fail on GPU 0, whose stream stays open, and prints whether GPU 1 still frees. */
+/** Runs a failing kernel on GPU 0 and prints whether GPU 1 can still free memory. */
 final class FailedGpuProcess {
   static final String FREED = "GPU 1 has freed";
 
@@ -20,7 +20,7 @@ final class FailedGpuProcess {
     CudaBuffer buffer = healthy.allocate(2 << 20);
     CudaPinnedBuffer gate = broken.allocatePinned(8);
     CudaStream failing = broken.createStream("failing");
-    // The kernel must not fail before the stream has been told to store its number.
+    // The kernel must not fail before the completion below has been enqueued.
     failing.launch(StreamKernels.SPIN, 1, 1, KernelArgs.of(gate, 1L));
     failing.launch(StreamKernels.TRAP, 1, 1, KernelArgs.NONE);
     CompletableFuture<Void> done = failing.completion();

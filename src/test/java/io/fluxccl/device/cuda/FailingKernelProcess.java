@@ -9,9 +9,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/**
- * Lets a kernel fail, which is the end of the GPU for this process, and prints what comes of it.
- */
+/** Runs a failing kernel, which breaks the process's context of the GPU, and prints the effects. */
 final class FailingKernelProcess {
   static final List<String> LINES =
       List.of(

@@ -41,7 +41,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** That the fake driver is as strict and as asynchronous as the tests on it believe. */
+/** The fake driver is as strict and asynchronous as its tests assume. */
 @FakeCuda
 @Timeout(60)
 class FakeDriverTest {
@@ -122,7 +122,7 @@ class FakeDriverTest {
   }
 
   @Test
-  void shouldRefuseWhatARealDriverRefuses() throws Exception {
+  void shouldReturnTheErrorsOfARealDriver() throws Exception {
     CUdeviceptr memory = new CUdeviceptr();
     ok(cuMemAlloc(memory, 4096));
     assertThat(cuMemsetD8Async(memory, (byte) 0, 4097, stream)).isEqualTo(CUDA_ERROR_INVALID_VALUE);
@@ -154,7 +154,7 @@ class FakeDriverTest {
   }
 
   @Test
-  void shouldRunWhatWasCapturedAtEachLaunch() {
+  void shouldExecuteACapturedGraphAtEachLaunch() {
     CUstream other = new CUstream();
     CUevent event = new CUevent();
     CUgraph graph = new CUgraph();
@@ -193,7 +193,7 @@ class FakeDriverTest {
   }
 
   @Test
-  void shouldInvalidateCapturesByWhatARealDriverForbids() {
+  void shouldInvalidateACaptureIfAForbiddenCallIsMade() {
     CUstream other = new CUstream();
     CUevent outside = new CUevent();
     CUevent inside = new CUevent();

@@ -71,7 +71,7 @@ abstract class ForeignMemoryContract {
   }
 
   @Test
-  void shouldSayWhyMemoryCanNotBeShared() {
+  void shouldGiveTheReasonIfMemoryCannotBeShared() {
     try (CudaBuffer pool = engine.allocate(EngineMemory.Kind.POOL, 4096)) {
       assertThat(pool.unshareableBecause())
           .hasValueSatisfying(
@@ -91,7 +91,7 @@ abstract class ForeignMemoryContract {
   }
 
   @Test
-  void shouldRefuseWhatIsNotMemoryOfThisGpu() {
+  void shouldRefuseToWrapAddressesOutsideGpuMemory() {
     long address = engine.malloc(2 << 20);
     assertThatThrownBy(() -> device.wrap(address + 4096, 2 << 20))
         .isInstanceOf(InvalidUsage.class)
@@ -143,7 +143,7 @@ abstract class ForeignMemoryContract {
   }
 
   @Test
-  void shouldWorkWhereTheApplicationLetsJcudaThrow() {
+  void shouldWorkIfTheApplicationEnablesJcudaExceptions() {
     JCudaDriver.setExceptionsEnabled(true);
     try (CudaBuffer segment = engine.allocate(EngineMemory.Kind.LARGE_BLOCK, 3 << 20)) {
       assertThat(segment.unshareableBecause()).isEmpty();
@@ -166,7 +166,7 @@ abstract class ForeignMemoryContract {
     assertThatThrownBy(buffer::unshareableBecause)
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("freed by its owner");
-    CUdeviceptr next = new CUdeviceptr(); // may well be at the same address
+    CUdeviceptr next = new CUdeviceptr(); // may have the same address
     device.context().check(JCudaDriver.cuMemAlloc(next, 4 << 20), "cuMemAlloc");
     assertThatThrownBy(() -> buffer.allocation().name()).isInstanceOf(InvalidUsage.class);
     buffer.close();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
-/** Enqueues, without a launch, what holds a stream up as a waiting kernel does. */
+/** Enqueues waits that, like a waiting kernel, block a stream without a launch. */
 public final class GatedEnqueue {
   private GatedEnqueue() {}
 
   /**
-   * Runs it while no memory is freed. Otherwise a free that has just begun would wait for what is
-   * held up, the driver would keep other calls waiting for the free, and so the one that lets go.
+   * Runs the action while no memory is freed. Otherwise a concurrent free would wait for the
+   * blocked stream, and the driver would block all other calls, including the one that releases the
+   * stream.
    *
    * @param enqueue calls the driver
    */

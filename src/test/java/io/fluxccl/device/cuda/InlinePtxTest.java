@@ -12,12 +12,12 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
-/** Inline PTX has names, so that there is one place to read it and another to emulate it. */
+/** Inline PTX is wrapped in named functions, which the emulation replaces. */
 class InlinePtxTest {
   private static final Pattern ASM = Pattern.compile("\\basm\\b");
 
   @Test
-  void shouldStandInThreeHeadersOnly() throws IOException {
+  void shouldUseInlinePtxInThreeHeadersOnly() throws IOException {
     assertThat(sources("src/main/cuda", "src/test/resources/cuda"))
         .filteredOn(path -> ASM.matcher(text(path)).find())
         .extracting(path -> path.getFileName().toString())

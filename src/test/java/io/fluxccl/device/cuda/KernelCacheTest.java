@@ -32,7 +32,7 @@ class KernelCacheTest {
   }
 
   @Test
-  void shouldGiveWhatWasPut() {
+  void shouldReturnStoredEntries() {
     KernelCache cache = new KernelCache(folder.resolve("a/b"));
     assertThat(cache.get("key")).isEmpty();
     cache.put("key", CONTENT);
@@ -42,7 +42,7 @@ class KernelCacheTest {
   }
 
   @Test
-  void shouldKeepItsFolderForTheUserAlone() throws Exception {
+  void shouldRestrictItsFolderToTheUser() throws Exception {
     Path own = folder.resolve("own");
     new KernelCache(own).put("key", CONTENT);
     assertThat(PosixFilePermissions.toString(Files.getPosixFilePermissions(own)))
@@ -50,7 +50,7 @@ class KernelCacheTest {
   }
 
   @Test
-  void shouldTakeADamagedEntryForNoneAndReplaceIt() throws Exception {
+  void shouldIgnoreAndReplaceADamagedEntry() throws Exception {
     KernelCache cache = new KernelCache(folder);
     cache.put("key", CONTENT);
     Path entry = files().get(0);
@@ -70,7 +70,7 @@ class KernelCacheTest {
   }
 
   @Test
-  void shouldDoWithoutAFolderThatCannotBe() throws Exception {
+  void shouldWorkWithoutACacheIfItsFolderCannotBeCreated() throws Exception {
     Path file = Files.writeString(folder.resolve("file"), "in the way");
     KernelCache cache = new KernelCache(file.resolve("cache"));
     cache.put("key", CONTENT);
@@ -108,12 +108,12 @@ class KernelCacheTest {
   }
 
   @Test
-  void shouldRemoveWhatNobodyUsedForLong() throws Exception {
+  void shouldRemoveEntriesUnusedForAMonth() throws Exception {
     KernelCache cache = new KernelCache(folder);
     cache.put("old", CONTENT);
     Path old = files().get(0);
     Files.setLastModifiedTime(old, FileTime.from(Instant.now().minus(Duration.ofDays(40))));
-    assertThat(cache.get("old")).contains(CONTENT); // which makes it young
+    assertThat(cache.get("old")).contains(CONTENT); // a read updates its time
     new KernelCache(folder).put("new", CONTENT);
     assertThat(files()).hasSize(2);
     Files.setLastModifiedTime(old, FileTime.from(Instant.now().minus(Duration.ofDays(40))));
@@ -122,7 +122,7 @@ class KernelCacheTest {
   }
 
   @Test
-  void shouldLieWhereTheEnvironmentSays() {
+  void shouldUseTheDirectoryOfTheEnvironment() {
     Path given = folder.resolve("given");
     KernelCache.of(Map.of("FLUXCCL_CACHE_DIR", given.toString(), "XDG_CACHE_HOME", "/proc/nowhere"))
         .put("key", CONTENT);
@@ -159,7 +159,7 @@ class KernelCacheTest {
   }
 
   @Test
-  void shouldKeepPartsOfAKeyApart() {
+  void shouldDistinguishKeysOfDifferentParts() {
     assertThat(KernelCache.key(List.of("ab", "c")))
         .isNotEqualTo(KernelCache.key(List.of("a", "bc")));
     assertThat(KernelCache.key(List.of("a"))).isNotEqualTo(KernelCache.key(List.of("a", "")));

@@ -49,7 +49,7 @@ class KernelCompilerTest {
     return new String(image.bytes(), StandardCharsets.UTF_8);
   }
 
-  /** A PATH that has this nvcc and what the real ones need. */
+  /** Returns a PATH with this nvcc and the tools of the system. */
   private Map<String, String> nvccThat(String does) throws Exception {
     Path home = folder.resolve("toolkit");
     NativePrograms.script(
@@ -120,7 +120,7 @@ class KernelCompilerTest {
 
   @Test
   @RequiresNativeLibrary
-  void shouldTellWhatTheCompilerSays() throws Exception {
+  void shouldReportTheMessagesOfNvrtc() throws Exception {
     KernelCompiler echo = echo();
     assertThatThrownBy(() -> echo.compile(source("#error"), CudaCompileOptions.DEFAULT, 90))
         .isInstanceOf(InvalidUsage.class)
@@ -153,7 +153,7 @@ class KernelCompilerTest {
   }
 
   @Test
-  void shouldSayWhereItLookedForTheCompilersThatAreMissing() {
+  void shouldListTheSearchedPathsIfCompilersAreMissing() {
     KernelCompiler none =
         compiler(
             Map.of(
@@ -186,7 +186,7 @@ class KernelCompilerTest {
   }
 
   @Test
-  void shouldTellWhatNvccSays() throws Exception {
+  void shouldReportTheMessagesOfNvcc() throws Exception {
     KernelCompiler broken = compiler(nvccThat("echo 'wrong.cu(1): error: no'; exit 2"));
     assertThatThrownBy(() -> broken.compile(source("x"), NVCC, 90))
         .isInstanceOf(InvalidUsage.class)

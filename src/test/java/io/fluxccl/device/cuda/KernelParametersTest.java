@@ -41,7 +41,7 @@ class KernelParametersTest {
   }
 
   @Test
-  void shouldMakeRoomForLargeStructuresBehindSmallValues() {
+  void shouldPackLargeStructuresAfterSmallValues() {
     byte[] structure = new byte[20_000];
     Arrays.fill(structure, (byte) 9);
     for (int round = 0; round < 2; round++) {

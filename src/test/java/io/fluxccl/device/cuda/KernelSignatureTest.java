@@ -23,7 +23,7 @@ class KernelSignatureTest {
   }
 
   @Test
-  void shouldRefuseAnArgumentOfAnotherSizeAndSayWhatToGive() {
+  void shouldNameTheExpectedTypeIfAnArgumentHasAnotherSize() {
     KernelArgs args = KernelArgs.of(1, 2, new byte[16]);
     assertThatThrownBy(() -> signature.checkLength("k", args, 0, 4))
         .isInstanceOf(InvalidUsage.class)
@@ -35,7 +35,7 @@ class KernelSignatureTest {
   }
 
   @Test
-  void shouldBelieveEverythingWhereNothingIsKnown() {
+  void shouldAcceptAllArgumentsIfTheSignatureIsUnknown() {
     assertThatCode(
             () -> {
               KernelSignature.UNKNOWN.checkCount("k", KernelArgs.of(1));

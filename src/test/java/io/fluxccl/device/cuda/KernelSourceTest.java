@@ -24,7 +24,7 @@ class KernelSourceTest {
       List<String> names =
           headers
               .map(header -> "fluxccl/" + header.getFileName())
-              .filter(header -> !header.equals("fluxccl/epilogue.cuh")) // for who defines one
+              .filter(header -> !header.equals("fluxccl/epilogue.cuh")) // for epilogues
               .sorted()
               .toList();
       assertThat(source.packed().keySet()).containsExactlyElementsOf(names);

@@ -18,7 +18,7 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What the device's compiler makes of the structures, seen by a kernel. */
+/** The layout of structures that the device compiler chooses, measured by a kernel. */
 @RequiresGpus
 class LayoutGpuTest {
   private static final int TIMEOUT_SECONDS = 60;

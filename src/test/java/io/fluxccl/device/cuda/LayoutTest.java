@@ -19,7 +19,7 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Holds the device API's structures to the descriptors of the host. */
+/** Compares the device API's structures with the descriptors of the host. */
 class LayoutTest {
   private static final int RING = 16;
 
@@ -49,11 +49,11 @@ class LayoutTest {
 
     Map<String, Long> expected = layouts();
     expected.putAll(packedWords());
-    // In the same order, on which the kernel that writes them relies.
+    // The kernel that writes them relies on the order.
     assertThat(printed.entrySet()).containsExactlyElementsOf(expected.entrySet());
   }
 
-  /** What layout.cuh lists, in its order. */
+  /** Returns the values that layout.cuh lists, in its order. */
   static Map<String, Long> layouts() {
     Map<String, Long> values = new LinkedHashMap<>();
     put(values, "AbortFlag", AbortFlagDescriptor.LENGTH);
@@ -101,7 +101,7 @@ class LayoutTest {
     return values;
   }
 
-  /** What layout.cpp packs, and the commit bit along three laps of a ring of 16. */
+  /** Returns the words that layout.cpp packs, and commit bits of three laps of a 16-slot ring. */
   private static Map<String, Long> packedWords() {
     Map<String, Long> values = new LinkedHashMap<>();
     int type = ChannelTrigger.DATA | ChannelTrigger.FLUSH;

@@ -25,7 +25,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Products by cuBLASLt, or where kernels are emulated by what stands for it. */
+/** Products by cuBLASLt, or by its emulation if kernels are emulated. */
 @EmulatedGpus
 @RequiresGpus(1)
 @Timeout(120)
@@ -41,7 +41,7 @@ class MatrixProductTest {
   private DeviceStream stream;
   private MatrixProducts products;
 
-  /** Numbers that a bfloat16 holds. */
+  /** Returns numbers that a bfloat16 represents exactly. */
   private float[] numbers(int count) {
     float[] numbers = new float[count];
     for (int i = 0; i < count; i++) {
@@ -101,7 +101,7 @@ class MatrixProductTest {
 
   @ParameterizedTest
   @CsvSource({"FLOAT32, FLOAT32, 1e-4", "BFLOAT16, FLOAT32, 1e-4", "BFLOAT16, BFLOAT16, 0.3"})
-  void shouldMultiplyAnyNumberOfRowsAlikeEach(DataType type, DataType outType, float tolerance)
+  void shouldProduceIdenticalRowsForAnyRowCount(DataType type, DataType outType, float tolerance)
       throws Exception {
     MatrixProduct product = products.plan(OUTPUTS, INPUTS, type, outType, ROWS);
     CudaBuffer left = upload(type, in);
@@ -125,9 +125,9 @@ class MatrixProductTest {
     assertThat(download(outType, one)).containsExactly(Arrays.copyOf(found, OUTPUTS));
   }
 
-  /** cuBLASLt 13.1 proposes nothing usable for that shape and so many rows. */
+  /** cuBLASLt 13.1 proposes no usable algorithm for this shape with 16 rows. */
   @Test
-  void shouldFindAWayThatIsProposedForOtherNumbersOfRows() throws Exception {
+  void shouldUseAlgorithmsProposedForOtherRowCounts() throws Exception {
     int outputs = 512;
     int rows = 16;
     MatrixProduct product =
@@ -144,7 +144,7 @@ class MatrixProductTest {
   }
 
   @Test
-  void shouldBeRecorded() throws Exception {
+  void shouldRunInARecordedGraph() throws Exception {
     MatrixProduct product = products.plan(OUTPUTS, INPUTS, DataType.BFLOAT16, DataType.FLOAT32, 1);
     CudaBuffer left = upload(DataType.BFLOAT16, in);
     CudaBuffer right = upload(DataType.BFLOAT16, weights);
@@ -165,7 +165,7 @@ class MatrixProductTest {
   }
 
   @Test
-  void shouldRefuseWhatItCanNotMultiply() {
+  void shouldRefuseUnsupportedTypesSizesAndBuffers() {
     assertThatThrownBy(() -> products.plan(8, 8, DataType.INT32, DataType.INT32, 1))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("INT32");
@@ -189,7 +189,7 @@ class MatrixProductTest {
   }
 
   @Test
-  void shouldSayWhatToInstallWhereTheLibraryIsMissing() {
+  void shouldNameThePackageToInstallIfCublasLtIsMissing() {
     CudaToolkit toolkit =
         new CudaToolkit(Map.of(CudaToolkit.CUBLASLT_VARIABLE, "/proc/nowhere/libcublasLt.so"));
     assertThatThrownBy(() -> CublasLt.find(toolkit))

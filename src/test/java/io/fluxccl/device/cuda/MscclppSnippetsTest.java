@@ -24,7 +24,7 @@ class MscclppSnippetsTest {
   private static final Path EMULATION = Path.of("src/test/native/fakecuda/emulation");
   private static final Path EMULATED = Path.of("target/fakecuda/emulation/include");
 
-  /** What the pages' functions use and do not show. */
+  /** Declarations that the functions of the pages use but do not show. */
   private static final String AROUND =
       """
       #include <fluxccl/fluxccl.cuh>
@@ -66,7 +66,7 @@ class MscclppSnippetsTest {
         function = new StringBuilder();
       }
       if (function != null && !line.strip().equals("...")) {
-        // One call in them lacks its semicolon.
+        // One call in the pages lacks its semicolon.
         String code = line.replace("mscclpp::", "fluxccl::").replaceAll("\\(\\)$", "();");
         function.append(code).append('\n');
         if (line.startsWith("}")) {
@@ -79,7 +79,7 @@ class MscclppSnippetsTest {
   }
 
   @Test
-  void shouldCompileTheSameCallsForGpus() throws Exception {
+  void shouldCompileMscclppCallsForGpus() throws Exception {
     assertThat(nvcc(CudaSources.TESTS.resolve("mscclpp.cu"))).isEmpty();
   }
 

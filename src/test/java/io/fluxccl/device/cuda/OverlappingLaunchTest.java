@@ -18,7 +18,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Launches that may begin early do what they do in order all the same. */
+/** Launches that may start early still execute their work in order. */
 @EmulatedGpus
 @RequiresGpus(1)
 @Timeout(60)
@@ -65,7 +65,7 @@ class OverlappingLaunchTest {
   }
 
   @Test
-  void shouldBeTheSameKernel() {
+  void shouldShareOneKernelWithItsOverlappingVariant() {
     assertThat(plain.overlapping()).isSameAs(overlapping);
     assertThat(overlapping.overlapping()).isSameAs(overlapping);
     assertThat(overlapping.name()).isEqualTo(plain.name());

@@ -38,7 +38,7 @@ class PackedProductsTest {
   private static final int INPUTS = 512;
   private static final DataType TYPE = DataType.BFLOAT16;
 
-  /** A column of 256 rows and a part of one; the emulation is slow. */
+  /** More than one block of 256 rows, or few rows on emulated GPUs, which are slow. */
   private static final int ROWS = EmulatedGpus.HERE ? 20 : 300;
 
   private final float[] in = numbers(1, ROWS * INPUTS);
@@ -47,7 +47,7 @@ class PackedProductsTest {
   private DeviceStream stream;
   private PackedProducts products;
 
-  /** Numbers that a bfloat16 holds, small enough that a sum of 512 products is exact. */
+  /** Returns bfloat16 numbers so small that a sum of 512 products is exact. */
   private static float[] numbers(int seed, int count) {
     Random random = new Random(seed);
     float[] numbers = new float[count];
@@ -139,7 +139,7 @@ class PackedProductsTest {
   @EnumSource(
       value = Result.class,
       names = {"ELEMENTS", "FLOATS"})
-  void shouldMultiplyAnyNumberOfRowsAlikeEach(Result result) throws Exception {
+  void shouldProduceIdenticalRowsForAnyRowCount(Result result) throws Exception {
     HostMatrix whole = matrix(weights, OUTPUTS, INPUTS);
     PackedMatrix matrix = products.pack(result, whole.rows(0, 2), whole.rows(1, 2));
     DataType outType = result == Result.FLOATS ? DataType.FLOAT32 : TYPE;
@@ -181,7 +181,7 @@ class PackedProductsTest {
   }
 
   @Test
-  void shouldGateWhereThereAreTiles() throws Exception {
+  void shouldApplyTheGateIfProductsAreTiled() throws Exception {
     PackedMatrix matrix = products.pack(Result.GATED, matrix(weights, OUTPUTS, INPUTS));
     int width = OUTPUTS / 2;
     boolean inTiles = products.tileRows() > 0;
@@ -220,7 +220,7 @@ class PackedProductsTest {
   }
 
   @Test
-  void shouldRefuseWhatDoesNotFit() {
+  void shouldRefuseRowsOrBuffersThatDoNotFit() {
     HostMatrix whole = matrix(weights, OUTPUTS, INPUTS);
     PackedMatrix matrix = products.pack(Result.FLOATS, whole);
     CudaBuffer left = upload(0, 1);

@@ -26,7 +26,7 @@ final class StreamKernels {
     }
   }
 
-  /** So that nothing is loaded while a kernel spins. */
+  /** Loads all kernels, so that none is loaded while a kernel spins. */
   static void load(CudaDevice device) {
     for (CudaKernel kernel : new CudaKernel[] {FILL, STORE, ADD, SPIN, TRAP, STORE_ARGUMENTS}) {
       kernel.prepare(device);

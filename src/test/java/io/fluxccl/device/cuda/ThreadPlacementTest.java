@@ -36,7 +36,7 @@ class ThreadPlacementTest {
   }
 
   @Test
-  void shouldLeaveTheThreadAloneAndSayWhyWhereTheyAreOfNoUse() {
+  void shouldNotBindTheThreadIfTheProcessorsAreUnusable() {
     BitSet before = ThreadPlacement.current();
     assertThat(ThreadPlacement.bindTo(processors()).orElseThrow()).contains("unknown");
     assertThat(ThreadPlacement.bindTo(processors(8191)).orElseThrow()).contains("may use none");

@@ -25,14 +25,14 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
     super(CudaMemoryKind.VMM);
   }
 
-  /** Which of the first 16 bins of a ConcurrentHashMap a key is in. */
+  /** Returns the bin of a key in a ConcurrentHashMap with 16 bins. */
   private static int bin(Object key) {
     int hash = key.hashCode();
     return (hash ^ hash >>> 16) & 15;
   }
 
   @Test
-  void shouldLetGoOfAMappingWhileAnotherOwnerDoesNotAnswer() throws Exception {
+  void shouldReleaseAMappingWhileAnotherOwnerIsSuspended() throws Exception {
     CudaDevice device = device();
     try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, CudaMemoryKind.VMM.name())) {
       CudaMemoryName silent = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
@@ -73,7 +73,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
   }
 
   @Test
-  void shouldMapOnceForAllThatAskAtTheSameTime() throws Exception {
+  void shouldMapOnceIfThreadsRequestConcurrently() throws Exception {
     CudaDevice device = device();
     try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, CudaMemoryKind.VMM.name())) {
       CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
@@ -96,7 +96,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
     }
   }
 
-  /** On eight threads at once. */
+  /** Maps the name on eight threads at once. */
   private static List<CompletableFuture<CudaMapping>> ask(CudaDevice device, CudaMemoryName name) {
     return IntStream.range(0, 8)
         .mapToObj(

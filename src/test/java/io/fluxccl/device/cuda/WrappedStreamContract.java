@@ -63,7 +63,7 @@ abstract class WrappedStreamContract {
   }
 
   @Test
-  void shouldRunInOrderWithWhatItsOwnerEnqueues() {
+  void shouldRunInOrderWithTheWorkOfItsOwner() {
     for (int round = 1; round <= 100; round++) {
       engine.add(at(0), 1);
       stream.copy(words, 8, words, 0, 8);
@@ -94,7 +94,7 @@ abstract class WrappedStreamContract {
   }
 
   @Test
-  void shouldRefuseDefaultStreamsAndThoseOfOtherGpus() {
+  void shouldRefuseDefaultStreamsAndStreamsOfOtherGpus() {
     for (int handle = 0; handle < 3; handle++) {
       int each = handle;
       assertThatThrownBy(() -> device.wrapStream(each))
@@ -114,7 +114,7 @@ abstract class WrappedStreamContract {
   void shouldBecomePartOfTheGraphThatItsOwnerCaptures(int mode) throws Exception {
     CudaStream beside = device.createStream("beside");
     CudaStream branch = stream.branch("branch");
-    // The library's threads look at events and free memory during the capture.
+    // The library's threads query events and free memory during the capture.
     beside.launch(StreamKernels.SPIN, 1, 1, KernelArgs.of(gate, 1L));
     CompletableFuture<Void> first = beside.completion();
     CompletableFuture<Void> second = beside.completion();
@@ -142,7 +142,7 @@ abstract class WrappedStreamContract {
     assertThat(word(0)).as("what was captured has not run").isZero();
     for (int replay = 1; replay <= 50; replay++) {
       engine.replay();
-      engine.add(at(0), 100); // the engine's own work between
+      engine.add(at(0), 100); // work of the engine in between
       stream.copy(words, 32, words, 0, 8);
       assertThat(stream.completion()).succeedsWithin(LONG);
       assertThat(word(1)).isEqualTo(replay + 100L * (replay - 1));
@@ -153,7 +153,7 @@ abstract class WrappedStreamContract {
   }
 
   @Test
-  void shouldRefuseWhatWouldSpoilACaptureOrBeDrawnIntoIt() {
+  void shouldRefuseWorkThatWouldInvalidateOrJoinACapture() {
     CudaStream beside = device.createStream("beside");
     DeviceGraph graph = device.record("graph", each -> each.copy(words, 8, words, 0, 8));
     engine.beginCapture(EngineStream.GLOBAL);
@@ -177,7 +177,7 @@ abstract class WrappedStreamContract {
   }
 
   @Test
-  void shouldRunActionsBehindItsWorkThoughTheOwnerCapturesMeanwhile() {
+  void shouldRunActionsAfterItsWorkIfTheOwnerCapturesMeanwhile() {
     stream.launch(StreamKernels.SPIN, 1, 1, KernelArgs.of(gate, 1L)); // and no completion
     engine.beginCapture(EngineStream.RELAXED);
     engine.add(at(0), 1);
@@ -211,7 +211,7 @@ abstract class WrappedStreamContract {
   }
 
   @Test
-  void shouldLetMemoryBeFreedWhileItHasNothingToDo() {
+  void shouldFreeMemoryWhileTheWrappedStreamIsIdle() {
     stream.copy(words, 8, words, 0, 8); // and no completion
     CudaBuffer large = device.allocate(8 << 20);
     long free = CudaMemoryContract.free(device);

@@ -6,8 +6,8 @@ import java.util.Arrays;
 import java.util.HexFormat;
 
 /**
- * Everybody tells everybody, and waits for all: the barrier under every collective. Run as a
- * process of its own it measures one.
+ * The barrier of the collectives: each rank signals every other rank and waits for all. The main
+ * method measures it.
  */
 final class FlagBarrier {
   private static final int LINE = 128;
@@ -42,7 +42,7 @@ final class FlagBarrier {
     return true;
   }
 
-  /** Nanoseconds a round: the lower quartile of some batches, which a busy machine spares. */
+  /** Returns the nanoseconds per round: the lower quartile of batches, to exclude busy phases. */
   double measure(int batches, int rounds) {
     double[] nanos = new double[batches];
     long round = 0;

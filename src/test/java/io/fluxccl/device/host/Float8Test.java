@@ -68,17 +68,17 @@ class Float8Test {
 
   private record Magnitude(Float8 format, BigDecimal value) {}
 
-  /** Most pairs give what others gave: without the sign. */
+  /** Cached nearest values by magnitude, because most pairs repeat. */
   private static final Map<Magnitude, Integer> NEAREST = new ConcurrentHashMap<>();
 
-  /** Ties to the even bits. */
+  /** Returns the nearest value; ties go to even bits. */
   private static int nearest(Float8 format, BigDecimal value, boolean negative) {
     Magnitude magnitude = new Magnitude(format, value.abs().stripTrailingZeros());
     return (negative ? 0x80 : 0)
         | NEAREST.computeIfAbsent(magnitude, of -> nearest(of.format(), of.value()));
   }
 
-  /** Looks at every finite value. */
+  /** Returns the nearest of all finite values. */
   private static int nearest(Float8 format, BigDecimal magnitude) {
     int best = 0;
     for (int bits = 1; bits <= largest(format); bits++) {
@@ -93,7 +93,7 @@ class Float8Test {
 
   @ParameterizedTest
   @EnumSource
-  void shouldGiveTheExactValueOfAllBitsAndTakeItBack(Float8 format) {
+  void shouldConvertAllBitsExactlyInBothDirections(Float8 format) {
     for (int bits = 0; bits < VALUES; bits++) {
       double expected = exact(format, bits);
       float value = format.toFloat((byte) bits);
@@ -112,7 +112,7 @@ class Float8Test {
   }
 
   @Test
-  void shouldHaveTheLimitsOfTheFormats() {
+  void shouldConvertTheLimitsOfTheFormats() {
     assertThat(Float8.E4M3.toFloat((byte) 0x7e)).isEqualTo(448f);
     assertThat(Float8.E5M2.toFloat((byte) 0x7b)).isEqualTo(57344f);
     assertThat(Float8.E4M3.fromFloat(1e9f)).isEqualTo((byte) 0x7e);
@@ -139,7 +139,7 @@ class Float8Test {
     }
   }
 
-  /** Every value with every value, in one go, against exact arithmetic. */
+  /** Combines all pairs of values in one call and compares them with exact arithmetic. */
   @ParameterizedTest
   @MethodSource("formatsAndOps")
   void shouldCombineEveryPairAsExactArithmeticRoundedOnce(Float8 format, ReduceOp op) {
@@ -166,7 +166,7 @@ class Float8Test {
     }
   }
 
-  /** The bits, or null for NaN. */
+  /** Returns the bits, or null for NaN. */
   private static Integer expected(Float8 format, ReduceOp op, int aBits, int bBits) {
     double a = exact(format, aBits);
     double b = exact(format, bBits);

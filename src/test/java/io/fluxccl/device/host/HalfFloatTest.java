@@ -17,7 +17,7 @@ import org.junit.jupiter.api.Test;
 @net.jqwik.api.Tag("jdk")
 class HalfFloatTest {
   @Test
-  void shouldGiveTheExactValueOfEveryFloat16() {
+  void shouldConvertEveryFloat16Exactly() {
     for (int bits = 0; bits <= 0xffff; bits++) {
       float actual = HalfFloat.fromFloat16((short) bits);
       double expected = exactFloat16(bits);
@@ -32,7 +32,7 @@ class HalfFloatTest {
   }
 
   @Test
-  void shouldGiveEveryFloat16BackUnchanged() {
+  void shouldRoundTripEveryFloat16() {
     for (int bits = 0; bits <= 0xffff; bits++) {
       short back = HalfFloat.toFloat16(HalfFloat.fromFloat16((short) bits));
       if (Double.isNaN(exactFloat16(bits))) {
@@ -98,7 +98,7 @@ class HalfFloatTest {
       assertThat(HalfFloat.fromBfloat16(half)).isNaN();
       return;
     }
-    // In 64 bits, so that rounding past the largest value gives infinity's bits.
+    // In 64 bits, so that rounding above the largest value produces infinity's bits.
     long magnitude = bits & 0x7fffffffL;
     long low = magnitude >>> 16;
     long rest = magnitude & 0xffff;

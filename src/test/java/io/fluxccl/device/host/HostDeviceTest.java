@@ -32,7 +32,7 @@ class HostDeviceTest {
   }
 
   @Test
-  void shouldSayWhatItIs() {
+  void shouldReportItsKindIndexAndDescription() {
     try (HostDevice third = HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(3))) {
       assertThat(third.kind()).isEqualTo(DeviceKind.HOST);
       assertThat(third.index()).isEqualTo(3);
@@ -85,14 +85,14 @@ class HostDeviceTest {
   }
 
   @Test
-  void shouldNeverGiveAwayAgainWhatAnotherProcessMayStillWriteTo() {
+  void shouldNotReuseMemoryIfAnotherProcessMayStillWriteToIt() {
     HostBuffer shared = device.allocate(128);
     SharedSegment theirs = SharedSegment.open(shared.segment().name());
     try {
       long place = theirs.address() + shared.segmentOffset();
       shared.close();
       try (HostBuffer next = device.allocate(128)) {
-        // The peer has not heard yet.
+        // The other process does not know yet that the buffer is closed.
         HostMemory.putLongRelease(place, 42);
         assertThat(HostMemory.getLong(next.address())).isZero();
       }
@@ -145,7 +145,7 @@ class HostDeviceTest {
   }
 
   @Test
-  void shouldLeaveNothingBehindAfterManyRounds() throws Exception {
+  void shouldNotLeakAfterManyRounds() throws Exception {
     round();
     ResourceLeaks before = ResourceLeaks.snapshot();
     for (int i = 0; i < 100; i++) {

@@ -75,7 +75,7 @@ class HostGraphTest extends GraphContract {
     CompletableFuture<Void> onOther = second.launch(graph).completion();
     first.close();
     open(gate);
-    await(onOther); // behind the others, which were dropped
+    await(onOther); // after the dropped launches of the first stream
     assertThat(ran).hasValue(2);
   }
 

@@ -82,7 +82,7 @@ class HostReductionTest {
     reduction.reduce(type, op, sources, 2, new long[] {BufferUtil.address(expected)}, 1, count, 2);
 
     reduction.reduce(type, op, sources[0], sources[0], sources[1], count);
-    if (op != ReduceOp.AVG || !isSmallFloat(type)) { // those would be rounded twice
+    if (op != ReduceOp.AVG || !isSmallFloat(type)) { // sums of these would be rounded twice
       if (op == ReduceOp.AVG) {
         reduction.divide(type, sources[0], count, 2);
       }

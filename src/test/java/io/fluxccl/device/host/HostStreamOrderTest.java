@@ -26,7 +26,7 @@ class HostStreamOrderTest extends StreamOrderContract {
   }
 
   @Test
-  void shouldReportAFailureWhereItIsJoinedAndOnce() throws Exception {
+  void shouldReportAFailureOnceToEachWaitingStream() throws Exception {
     DeviceStream branch = first.branch("b");
     branch.launch(FAILING, 1, 1, KernelArgs.NONE);
     CompletableFuture<Void> joined = first.waitFor(branch).completion();
@@ -37,14 +37,14 @@ class HostStreamOrderTest extends StreamOrderContract {
       branch.waitFor(first).writeValue(words, 0, i);
       await(first.waitFor(branch).completion());
     }
-    CompletableFuture<Void> second = this.second.waitFor(branch).completion(); // knows nothing yet
+    CompletableFuture<Void> second = this.second.waitFor(branch).completion(); // no failure yet
     assertThatThrownBy(() -> await(second)).hasRootCauseMessage("broken");
     assertThatThrownBy(() -> await(branch.completion())).hasRootCauseMessage("broken");
     await(this.second.waitFor(branch).completion());
   }
 
   @Test
-  void shouldSayThatWorkWasDropped() {
+  void shouldFailTheWaitIfAwaitedWorkWasDropped() {
     PinnedBuffer gate = hold(first);
     first.writeValue(words, 0, 1);
     CompletableFuture<Void> done = second.waitFor(first).completion();
@@ -65,7 +65,7 @@ class HostStreamOrderTest extends StreamOrderContract {
   }
 
   @Test
-  void shouldWaitForAStreamWhoseKernelTakesLong() throws Exception {
+  void shouldWakeIfTheAwaitedKernelTakesLong() throws Exception {
     // Long enough for the waiting thread to sleep: it has to be woken.
     PinnedBuffer gate = hold(first);
     CompletableFuture<Void> done = second.waitFor(first).completion();

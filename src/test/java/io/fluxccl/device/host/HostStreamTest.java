@@ -51,7 +51,7 @@ class HostStreamTest {
 
   @Test
   void shouldRunWorkInTheOrderEnqueued() throws Exception {
-    List<Integer> order = new ArrayList<>(); // by one thread only, as is to be shown
+    List<Integer> order = new ArrayList<>(); // unsynchronized: completed by one thread
     for (int i = 0; i < 1000; i++) {
       int number = i;
       stream.launch(kernel((thread, args) -> order.add(number)), 1, 1, KernelArgs.NONE);
@@ -81,7 +81,7 @@ class HostStreamTest {
   }
 
   @Test
-  void shouldReportAFailureOnceAndGoOn() throws Exception {
+  void shouldReportAFailureOnceAndRunLaterWork() throws Exception {
     AtomicInteger ran = new AtomicInteger();
     IllegalStateException cause = new IllegalStateException("broken");
     stream.launch(
@@ -106,7 +106,7 @@ class HostStreamTest {
   }
 
   @Test
-  void shouldReportWhichRankAKernelBlames() {
+  void shouldReportTheTransportFailureOfAKernelAsCause() {
     TransportFailure blame = new TransportFailure(3, "memory of rank 3: gone");
     stream.launch(
         kernel(
@@ -120,7 +120,7 @@ class HostStreamTest {
   }
 
   @Test
-  void shouldDoNothingBehindAFailureWhenItFailsFast() throws Exception {
+  void shouldSkipWorkAfterAFailureIfItFailsFast() throws Exception {
     AtomicInteger ran = new AtomicInteger();
     HostKernel broken =
         kernel(
@@ -152,7 +152,7 @@ class HostStreamTest {
       }
     }
     assertThat(ran).hasValue(2);
-    // Another stream can launch the graph all the same.
+    // Another stream can still launch the graph.
     await(other.launch(graph).completion());
     assertThat(ran).hasValue(4);
   }
@@ -277,7 +277,7 @@ class HostStreamTest {
   }
 
   @Test
-  void shouldLetTheOthersOutWhenOneThreadThrows() throws Exception {
+  void shouldReleaseTheOtherThreadsIfOneThrows() throws Exception {
     Set<Integer> letOut = ConcurrentHashMap.newKeySet();
     HostKernel kernel =
         kernel(
@@ -298,7 +298,7 @@ class HostStreamTest {
   }
 
   @RepeatedTest(50)
-  void shouldLetABlockOutWhenTheAbortFlagIsSet() throws Exception {
+  void shouldReleaseWaitingThreadsIfTheAbortFlagIsSet() throws Exception {
     try (AbortFlag abort = new AbortFlag(device);
         PinnedBuffer never = device.allocatePinned(8)) {
       AtomicInteger gaveUp = new AtomicInteger();

@@ -10,7 +10,7 @@ import io.fluxccl.device.TestDevice;
 import java.nio.ByteBuffer;
 import org.awaitility.Awaitility;
 
-/** The host, which is as many devices as one wants. */
+/** Host devices; their number is unlimited. */
 final class HostTestDevice implements TestDevice {
   private static final HostKernel SPIN =
       HostKernel.of(

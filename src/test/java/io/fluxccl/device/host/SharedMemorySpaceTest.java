@@ -62,7 +62,7 @@ class SharedMemorySpaceTest {
   }
 
   @Test
-  void shouldTakeTheMachinesMemoryWithoutALimit() throws IOException {
+  void shouldUseTheMachinesMemoryIfThereIsNoLimit() throws IOException {
     assertThat(space().memory()).isEqualTo(1024000 * 1024L);
     put("proc/self/cgroup", "0::/job\n");
     put("cgroup/job/memory.max", "max\n");
@@ -71,7 +71,7 @@ class SharedMemorySpaceTest {
   }
 
   @Test
-  void shouldTakeTheLeastOfTheControlGroupsWithoutTheirFileCache() throws IOException {
+  void shouldUseTheLowestControlGroupLimitWithoutFileCache() throws IOException {
     put("proc/self/cgroup", "0::/pod/job\n");
     put("cgroup/pod/job/memory.max", "max\n");
     put("cgroup/pod/job/memory.current", "5\n");
@@ -92,7 +92,7 @@ class SharedMemorySpaceTest {
   }
 
   @Test
-  void shouldCountWhatOtherThreadsAreAboutToTake() throws IOException {
+  void shouldCountClaimsOfOtherThreads() throws IOException {
     long available = SharedMemorySpace.RESERVE + 8192;
     put("proc/meminfo", "MemAvailable: " + available / 1024 + " kB\n");
     SharedMemorySpace space = new SharedMemorySpace(Path.of("/dev/shm"), proc, cgroup);
@@ -106,7 +106,7 @@ class SharedMemorySpaceTest {
   }
 
   @Test
-  void shouldAllowAnythingWhenNothingIsKnown() throws IOException {
+  void shouldReportNoShortageIfFreeMemoryIsUnknown() throws IOException {
     Files.delete(proc.resolve("meminfo"));
     assertThat(space().shortage(MIB, 2 * MIB, space().memory())).isEmpty();
   }

@@ -27,7 +27,7 @@ import org.junit.jupiter.api.io.TempDir;
 class SharedSegmentProcessTest {
   private static final int SIZE = 1 << 20;
 
-  /** Owns a segment, counts up its first word for ever. */
+  /** Owns a segment and increments its first word forever. */
   static final class Owner {
     public static void main(String[] args) {
       SharedSegment segment = SharedSegment.create(SIZE);
@@ -41,7 +41,7 @@ class SharedSegmentProcessTest {
     }
   }
 
-  /** Opens a host device twice and prints why it can't. */
+  /** Opens a host device twice and prints the failures. */
   static final class OpensTwice {
     public static void main(String[] args) {
       for (int i = 0; i < 2; i++) {
@@ -54,7 +54,7 @@ class SharedSegmentProcessTest {
     }
   }
 
-  /** Counts files of processes that are gone, as its first use of the directory. */
+  /** Counts files of dead processes, as its first use of the directory. */
   static final class Counts {
     public static void main(String[] args) {
       System.out.println(SegmentDirectory.countFiles(Set.of(999999999L, 999999998L)));
@@ -63,8 +63,7 @@ class SharedSegmentProcessTest {
   }
 
   @Test
-  void shouldCountWhatSomeProcessesHaveLeftBeforeItIsSweptUp(@TempDir Path directory)
-      throws Exception {
+  void shouldCountFilesOfDeadProcessesBeforeDeletingThem(@TempDir Path directory) throws Exception {
     for (String name : List.of("999999999-1-1", "999999998-1-2", "999999997-1-1", "x")) {
       Files.createFile(directory.resolve("fluxccl-" + name));
     }
@@ -76,7 +75,7 @@ class SharedSegmentProcessTest {
   }
 
   @Test
-  void shouldNameTheVariableEachTimeWhereItsDirectoryIsMissing() throws Exception {
+  void shouldNameTheVariableOnEachOpenIfItsDirectoryIsMissing() throws Exception {
     Map<String, String> environment = Map.of("FLUXCCL_SHM_DIR", "/proc/nowhere");
     try (ProcessRank child = TestJvms.of(1, OpensTwice.class).variables(environment).startRank(0)) {
       String problem = "FLUXCCL_SHM_DIR=/proc/nowhere: there is no such directory; ";

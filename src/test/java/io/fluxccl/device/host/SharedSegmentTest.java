@@ -30,7 +30,7 @@ import org.junit.jupiter.api.io.TempDir;
 @net.jqwik.api.Tag("jdk")
 class SharedSegmentTest {
   @Test
-  void shouldBeZeroedSharedAndGoneWithItsLastUser() throws Exception {
+  void shouldZeroAndShareASegmentUntilItsLastUserReleasesIt() throws Exception {
     SharedSegment segment = SharedSegment.create(10_000);
     String mapping = Long.toHexString(segment.address()) + "-";
     assertThat(segment.address() % 4096).isZero();
@@ -76,7 +76,7 @@ class SharedSegmentTest {
   }
 
   @Test
-  void shouldRefuseANameThatIsNotWhatTheOwnerHasOpen() {
+  void shouldRefuseANameThatMatchesNoOpenFileOfTheOwner() {
     SharedSegment segment = SharedSegment.create(4096);
     SegmentName n = segment.name();
     SegmentName[] wrong = {
@@ -95,7 +95,7 @@ class SharedSegmentTest {
   }
 
   @Test
-  void shouldSayWhatIsFreeWhenTheFileSystemIsFull() throws IOException {
+  void shouldReportFreeSpaceIfTheFileSystemIsFull() throws IOException {
     FileChannel full = mock(FileChannel.class);
     when(full.write(any(java.nio.ByteBuffer.class), anyLong()))
         .thenThrow(new IOException("No space left on device"));
@@ -169,7 +169,7 @@ class SharedSegmentTest {
   }
 
   @Test
-  void shouldLeaveNothingBehindAfterManyRounds() {
+  void shouldNotLeakAfterManyRounds() {
     SharedSegment.create(1).release();
     ResourceLeaks before = ResourceLeaks.snapshot();
     for (int i = 0; i < 100; i++) {

@@ -56,7 +56,7 @@ class SpinWaitTest {
   }
 
   @Test
-  void shouldGiveUpAndSayForWhomWhenTheAbortFlagIsSet() throws Exception {
+  void shouldRecordItsPeerAndStopIfTheAbortFlagIsSet() throws Exception {
     try (PinnedBuffer word = device.allocatePinned(8);
         AbortFlag abort = new AbortFlag(device)) {
       CompletableFuture<Boolean> waiter =
@@ -69,7 +69,7 @@ class SpinWaitTest {
   }
 
   @Test
-  void shouldGiveUpAfterABoundedNumberOfStepsWhenTheFlagIsSetAlready() {
+  void shouldStopAfterFewStepsIfTheAbortFlagIsAlreadySet() {
     try (AbortFlag abort = new AbortFlag(device)) {
       abort.set();
       int steps = 0;
@@ -85,7 +85,7 @@ class SpinWaitTest {
   /** The bound: a wait of a second takes at most 0.7 s of processor time, as it sleeps. */
   @Tag("timed")
   @Test
-  void shouldDozeAndStillSeeTheValueWhenTheWaitIsLong() {
+  void shouldSleepAndStillSeeTheValueIfTheWaitIsLong() {
     try (PinnedBuffer word = device.allocatePinned(8)) {
       AtomicLong cpuNanos = new AtomicLong(-1);
       Thread waiter =
@@ -106,13 +106,13 @@ class SpinWaitTest {
   }
 
   @Test
-  void shouldBeCrowdedWhenMoreThreadsThanCoresMayWait() {
+  void shouldBeCrowdedIfMoreThreadsThanCoresMayWait() {
     assertThatThrownBy(() -> SpinPolicy.setProcessesOnHost(0)).isInstanceOf(InvalidUsage.class);
     int cores = Runtime.getRuntime().availableProcessors();
     SpinPolicy.setProcessesOnHost(cores + 1);
     assertThat(SpinPolicy.isCrowded()).isTrue();
     SpinPolicy.setProcessesOnHost(1);
-    // Threads of the test before may still be ending.
+    // Threads of earlier tests may not have ended yet.
     Awaitility.await().until(() -> !SpinPolicy.isCrowded());
   }
 
@@ -134,7 +134,7 @@ class SpinWaitTest {
         nanos = Math.max(nanos, Double.parseDouble(child.readLine()));
       }
       System.out.printf("barrier of %d processes: %.2f us%n", ranks, nanos / 1000);
-      assertThat(nanos).isLessThan(200_000); // a machine shared with others has bad moments
+      assertThat(nanos).isLessThan(200_000); // a shared machine is slow at times
     } finally {
       for (ProcessRank child : children) {
         child.close();

@@ -33,7 +33,7 @@ class ConnectAttemptsTest {
   }
 
   @Test
-  void shouldGoOnWithAnAttemptAsLongAsItsHandleIsTheSame() throws Exception {
+  void shouldContinueAnAttemptIfItsHandleIsUnchanged() throws Exception {
     begin();
     assertThat(attempts.connect(network, 0, BufferUtil.address(handle))).isNull();
     verify(begun, never()).close();

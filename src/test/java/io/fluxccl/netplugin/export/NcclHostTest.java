@@ -74,7 +74,7 @@ class NcclHostTest {
     } finally {
       process.destroyForcibly();
     }
-    // What a crashed JVM prints need not be UTF-8.
+    // The output of a crashed JVM may not be UTF-8.
     return new Outcome(
         process.exitValue(), new String(Files.readAllBytes(output), StandardCharsets.ISO_8859_1));
   }
@@ -188,7 +188,7 @@ class NcclHostTest {
 
   @ParameterizedTest
   @MethodSource("refusals")
-  void shouldGoOnWhenTheJvmRefusesToStart(String options, String line) throws Exception {
+  void shouldLogWhyAndContinueIfTheJvmRefusesToStart(String options, String line) throws Exception {
     String output = succeed(11, "refused", Map.of("FLUXCCL_NET_JAVA_OPTIONS", options));
     assertThat(output.lines().filter(each -> each.startsWith("log 2: ")).findFirst().orElse(""))
         .contains("did not start", line, "FLUXCCL_NET_JAVA_OPTIONS");
@@ -196,7 +196,7 @@ class NcclHostTest {
   }
 
   @Test
-  void shouldGoOnWhenTheProcessHasNoRoomForAJvm() throws Exception {
+  void shouldContinueIfTheProcessHasTooLittleMemoryForAJvm() throws Exception {
     Path limited = Files.writeString(outputs.resolve("limited"), LIMITED);
     assertThat(limited.toFile().setExecutable(true)).isTrue();
     assertThat(succeed(limited, 11, "refused", Map.of())).contains("did not start");
@@ -237,13 +237,13 @@ class NcclHostTest {
   }
 
   @Test
-  void shouldSayOnceAndForAllThatThereIsNoJava() throws Exception {
+  void shouldReportAMissingJavaAndNotRetry() throws Exception {
     assertThat(succeed(11, "no-java", Map.of("FLUXCCL_NET_JAVA_HOME", "/nothere")))
         .contains("/nothere/lib/server/libjvm.so", "failed to start before");
   }
 
   @Test
-  void shouldSayThatTheClassesAreMissing() throws Exception {
+  void shouldReportMissingClasses() throws Exception {
     assertThat(succeed(11, "no-java", Map.of("FLUXCCL_NET_CLASSPATH", "/nothere")))
         .contains("does not find FluxCCL's class", "FLUXCCL_NET_CLASSPATH");
   }
@@ -261,9 +261,9 @@ class NcclHostTest {
         .contains("it ran before, start it with FluxCCL's jars");
   }
 
-  /** NCCL loads FluxCCL, whose network, one of tests, loads the plugin that NCCL loads. */
+  /** NCCL loads FluxCCL's plugin, whose test network then loads that plugin again. */
   @Test
-  void shouldSayThatTheNetworkLoadsItself() throws Exception {
+  void shouldFailIfTheNetworkLoadsItself() throws Exception {
     Outcome outcome =
         run(
             11,

@@ -143,7 +143,7 @@ class NetPluginExportTest {
   }
 
   @Test
-  void shouldTellMistakesOfNcclFromThoseOfTheUser() {
+  void shouldDistinguishErrorsOfNcclFromErrorsOfTheUser() {
     // The user's: sizes that do not match.
     long receiving = irecv();
     long sending = NetPluginExport.isend(send, base, 512, 0, sendMemory);
@@ -159,7 +159,7 @@ class NetPluginExportTest {
       HangLimit.check(began, "the request fails");
     }
     assertThat(result).isEqualTo(-NetResult.INVALID_USAGE.code());
-    // NCCL's: a request that is over.
+    // NCCL's: a request that has completed.
     assertThat(NetPluginExport.test(receiving, 0)).isEqualTo(MISUSE);
     assertThat(NetPluginExport.test(small, 0)).isEqualTo(MISUSE);
   }
@@ -179,10 +179,10 @@ class NetPluginExportTest {
   }
 
   @Test
-  void shouldTakeOtherBytesAtTheSameAddressForAnotherConnect() {
+  void shouldStartANewConnectIfTheHandleBytesChange() {
     for (int i = 0; i < 2; i++) {
       long listener = NetPluginExport.listen(0, handle);
-      // Given up: nobody asks again.
+      // This attempt is abandoned: connect is not called again for it.
       assertThat(NetPluginExport.connect(0, handle)).isZero();
       assertThat(NetPluginExport.closeListen(listener)).isZero();
     }

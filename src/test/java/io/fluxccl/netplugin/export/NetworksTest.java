@@ -44,7 +44,7 @@ class NetworksTest {
   }
 
   @Test
-  void shouldPassOverThoseThatCanNotBeUsed() {
+  void shouldSkipUnavailableNetworks() {
     when(high.unavailableBecause()).thenReturn(Optional.of("no card"));
     when(low.open()).thenReturn(network);
     assertThat(Networks.open("", List.of(low, high))).isSameAs(network);
@@ -52,7 +52,7 @@ class NetworksTest {
   }
 
   @Test
-  void shouldPassOverThoseThatDoNotOpenAndSayWhy() {
+  void shouldSkipNetworksThatFailToOpenAndReportWhy() {
     when(high.open()).thenThrow(new TransportFailure(-1, "the card is broken"));
     when(low.unavailableBecause()).thenReturn(Optional.of("no cable"));
     assertThatThrownBy(() -> Networks.open(null, List.of(low, high)))
@@ -62,7 +62,7 @@ class NetworksTest {
   }
 
   @Test
-  void shouldNameThoseThatAreThereWhenTheWantedOneIsNot() {
+  void shouldListAvailableNetworksIfTheWantedOneIsMissing() {
     assertThatThrownBy(() -> Networks.open("other", List.of(low, high)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("FLUXCCL_NET=other")

@@ -47,7 +47,7 @@ class SlotTableTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNoNumber() {
+  void shouldRefuseNumbersOfNoSlot() {
     for (long number : new long[] {0, 1, -1, 77, Long.MAX_VALUE, Long.MIN_VALUE}) {
       assertThatThrownBy(() -> table.get(number)).isInstanceOf(InvalidUsage.class);
     }

@@ -30,7 +30,7 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** What connects to a listener and does not belong there. */
+/** Connections to a listener from processes that are not its peer. */
 @org.junit.jupiter.api.Timeout(120)
 class StrayConnectionsTest {
   private TcpNetPlugin network = new TcpNetPlugin(OPTIONS);
@@ -101,7 +101,7 @@ class StrayConnectionsTest {
   }
 
   @Test
-  void shouldDropGarbageAndGoOn() throws IOException {
+  void shouldDropGarbageAndStillAccept() throws IOException {
     try (NetListenComm listener = network.listen(0)) {
       Socket http = stray(listener);
       String request = "GET / HTTP/1.1\r\nHost: nobody\r\nUser-Agent: scanner\r\n\r\n";
@@ -113,7 +113,7 @@ class StrayConnectionsTest {
   }
 
   @Test
-  void shouldDropWhoDoesNotKnowTheHandle() throws IOException {
+  void shouldDropConnectionWithAWrongToken() throws IOException {
     try (NetListenComm listener = network.listen(0)) {
       Socket guess = stray(listener);
       guess.getOutputStream().write(hello(new byte[WireDescriptor.TOKEN_LENGTH], 0, 1));
@@ -135,7 +135,7 @@ class StrayConnectionsTest {
   }
 
   @Test
-  void shouldListenOnlyWhileSomebodyIsToConnect() {
+  void shouldListenOnlyWhileAListenerIsOpen() {
     network.close();
     network = TcpNetPlugin.at(InetAddress.getLoopbackAddress(), OPTIONS);
     for (int i = 0; i < 2; i++) {
@@ -147,7 +147,7 @@ class StrayConnectionsTest {
   }
 
   @Test
-  void shouldDropWhoSaysNothingAfterAWhile() throws IOException {
+  void shouldDropConnectionWithoutHelloAfterTimeout() throws IOException {
     network.close();
     network = new TcpNetPlugin(OPTIONS.withTimeouts(LONG, Duration.ofMillis(20)));
     try (NetListenComm listener = network.listen(0)) {
@@ -158,7 +158,7 @@ class StrayConnectionsTest {
   }
 
   @Test
-  void shouldSayThatASenderLeftBeforeItWasComplete() throws IOException {
+  void shouldFailIfASenderDisconnectsBeforeAllItsStreamsConnect() throws IOException {
     try (NetListenComm listener = network.listen(0)) {
       Socket half = stray(listener);
       half.getOutputStream().write(hello(read(listener).token(), 1, 4));
@@ -183,7 +183,7 @@ class StrayConnectionsTest {
   }
 
   @Test
-  void shouldSayThatWhatAnsweredIsNoListenerOfOurs() throws Exception {
+  void shouldFailIfAnotherServiceAnswers() throws Exception {
     byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
     try (ServerSocket other = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
       byte[] handle =

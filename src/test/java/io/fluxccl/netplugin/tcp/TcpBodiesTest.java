@@ -34,7 +34,7 @@ class TcpBodiesTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
-  void shouldPlaceEachBodyWhereTheReceiverSays(int streams) {
+  void shouldPlaceEachBodyAtTheReceiversAddress(int streams) {
     int total = Arrays.stream(BODIES).sum();
     ByteBuffer bodies = BufferUtil.allocateDirectAligned(total, 64);
     ByteBuffer places = BufferUtil.allocateDirectAligned(total, 64);

@@ -15,7 +15,10 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What devices tell NCCL of their interfaces, from a folder like /sys/class/net. */
+/**
+ * Properties of network interfaces that devices report to NCCL, read from a folder like
+ * /sys/class/net.
+ */
 class TcpDeviceTest {
   @TempDir private Path interfaces;
 
@@ -55,7 +58,7 @@ class TcpDeviceTest {
   }
 
   @Test
-  void shouldAssumeASpeedWhereTheSystemTellsNone() throws Exception {
+  void shouldAssumeASpeedIfTheSystemReportsNone() throws Exception {
     add("lo", null, "0");
     add("tap0", "-1", "text");
     for (String name : new String[] {"lo", "tap0", "nothere"}) {
@@ -65,7 +68,7 @@ class TcpDeviceTest {
   }
 
   @Test
-  void shouldReportWhatTheUserSets() throws Exception {
+  void shouldReportSpeedAndLatencyThatTheUserSets() throws Exception {
     add("eth0", "100000", "0");
     Link link = link("eth0", Map.of("FLUXCCL_NET_SPEED", "200000", "FLUXCCL_NET_LATENCY", "25.5"));
     assertThat(link).isEqualTo(new Link(200_000, 0, 25.5f, null));

@@ -24,7 +24,7 @@ import java.util.Arrays;
 import java.util.List;
 import org.agrona.BufferUtil;
 
-/** Whatever a peer sends, before its hello and behind it: a message, or a typed error. */
+/** Parses random bytes of a peer, in its hello and later: each gives a message or a typed error. */
 class TcpFuzzTest {
   private static final int ROOM = 256;
   private static final int GUARD = 64;
@@ -41,7 +41,7 @@ class TcpFuzzTest {
     }
   }
 
-  /** What a connecting side reads of whoever listens there. */
+  /** Parses random answers of a listener on the connecting side. */
   @FuzzTest(maxDuration = "75s")
   void answer(byte[] bytes) {
     ByteBuffer welcome = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);

@@ -64,7 +64,7 @@ class TcpGroupsTest {
     return link.send.isend(BufferUtil.address(link.source) + offset, size, tag, link.sourceMemory);
   }
 
-  /** Receives a message for each tag, at offsets so many bytes apart. */
+  /** Receives a message for each tag, at offsets that are {@code room} bytes apart. */
   private NetRequest receive(int offset, int room, int... wanted) {
     for (int i = 0; i < wanted.length; i++) {
       addresses[i] = BufferUtil.address(link.target) + offset + (long) i * room;
@@ -77,7 +77,7 @@ class TcpGroupsTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
-  void shouldReceiveEachMessageWhereItsTagSays(int streams) {
+  void shouldReceiveEachMessageAtTheAddressOfItsTag(int streams) {
     connect(OPTIONS.withStreams(streams, 1), GROUP * ROOM);
     int[] order = {3, 7, 0, 5, 1, 6, 2, 4};
     int[] lengths = {0, 1, 500, 70_000, 65_536, ROOM, 17, 4096};
@@ -118,7 +118,7 @@ class TcpGroupsTest {
             sends.add(more);
           }
         }
-        // What the receiver waits for comes behind many that it does not.
+        // The message that the receiver waits for follows many unexpected messages.
         if (sentBehind == round && ++looks % 5 == 0) {
           NetRequest late = send(0, 0, 50);
           sentBehind += late == null ? 0 : 1;
@@ -137,12 +137,12 @@ class TcpGroupsTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
-  void shouldGoOnWhenMessagesOfOneTagAreFarAheadOfTheirReceives(int streams) {
+  void shouldContinueIfMessagesOfOneTagPrecedeTheirReceivesByFar(int streams) {
     moveWithOneTagAhead(OPTIONS.withStreams(streams, 1));
   }
 
   @Test
-  void shouldGoOnBehindTls() {
+  void shouldContinueOverTlsIfMessagesOfOneTagPrecedeTheirReceives() {
     moveWithOneTagAhead(OPTIONS.withTls(Optional.of(Tls.selfSigned())));
   }
 
@@ -177,7 +177,7 @@ class TcpGroupsTest {
   }
 
   @Test
-  void shouldSayWhichTagsNobodyReceives() {
+  void shouldReportTagsOfUnexpectedMessagesIfAReceiveTimesOut() {
     TcpOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(200), LONG);
     link = new MessageLink(network(OPTIONS), network(hasty), 64);
     NetRequest waiting = receive(0, 8, 1);

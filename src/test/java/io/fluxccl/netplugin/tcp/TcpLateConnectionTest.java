@@ -51,7 +51,7 @@ class TcpLateConnectionTest {
   }
 
   @Test
-  void shouldCloseTheSocketsOfAConnectThatComesToNothing() {
+  void shouldCloseTheSocketsOfAConnectIfTheNetworkIsClosed() {
     NetListenComm listener = other.listen(0);
     WireDescriptor.Handle handle =
         WireDescriptor.readHandle(new NetHandle(listener.handle()).bytes());
@@ -66,7 +66,7 @@ class TcpLateConnectionTest {
   }
 
   @Test
-  void shouldCloseTheSocketsOfAnAcceptThatComesToNothing() throws IOException {
+  void shouldCloseTheSocketsOfAnAcceptIfTheNetworkIsClosed() throws IOException {
     TcpDevice device = TcpDevice.find(options).get(0);
     TcpListenComm listener = new TcpListenComm(closing, 0, new TcpServer(closing, device));
     WireDescriptor.Handle handle =
@@ -79,7 +79,7 @@ class TcpLateConnectionTest {
       listener.close();
       for (SocketChannel socket : new SocketChannel[] {first, second, third}) {
         ByteBuffer rest = ByteBuffer.allocate(2 * WireDescriptor.WELCOME_LENGTH);
-        // Reads until the end, which comes.
+        // Reads until the listener has closed the socket.
         while (socket.read(rest) >= 0) {}
       }
     }
@@ -95,7 +95,7 @@ class TcpLateConnectionTest {
   }
 
   @Test
-  void shouldLeaveNoListenerOpenThatComesWhileItCloses() throws Exception {
+  void shouldCloseAListenerThatIsOpenedDuringClose() throws Exception {
     for (int i = 0; i < 1000; i++) {
       TcpNetPlugin network = new TcpNetPlugin(options);
       CountDownLatch ready = new CountDownLatch(1);

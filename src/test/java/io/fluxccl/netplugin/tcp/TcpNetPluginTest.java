@@ -108,7 +108,7 @@ class TcpNetPluginTest extends NetPluginContract {
   }
 
   @Test
-  void shouldRefuseMoreThanTheReceiveHasRoomForAndTellTheSender() {
+  void shouldRefuseAMessageLargerThanItsReceiveAndReportItToTheSender() {
     try (MessageLink link = link(OPTIONS, 128)) {
       NetRequest receive = link.irecv(0, 64);
       link.isend(0, 128);
@@ -141,7 +141,7 @@ class TcpNetPluginTest extends NetPluginContract {
   }
 
   @Test
-  void shouldTellTheSenderThatTheReceiverLeft() {
+  void shouldFailTheSenderIfTheReceiverCloses() {
     try (MessageLink link = link(OPTIONS, 64)) {
       link.receive.close();
       Awaitility.await()
@@ -224,7 +224,7 @@ class TcpNetPluginTest extends NetPluginContract {
   }
 
   @Test
-  void shouldSayThatNobodyListensAnyMore() {
+  void shouldFailToConnectIfTheListenerIsClosed() {
     TcpNetPlugin network = network(OPTIONS);
     NetListenComm listener = network.listen(0);
     NetHandle handle = new NetHandle(listener.handle());

@@ -63,17 +63,18 @@ class TcpStreamsTest extends NetPluginContract {
   }
 
   /**
-   * An I/O thread may bring the last part between a look at the request and one at the connection.
+   * An I/O thread may deliver the last part between the checks of the request and of the
+   * connection.
    */
   @Test
-  void shouldDeliverPartsThatComeJustWhenTheEndIsFound() {
+  void shouldDeliverPartsThatArriveWhileTheDisconnectIsDetected() {
     NetPlugin from = network(4, MessageLink.LONG, MessageLink.LONG);
     NetPlugin to = network(4, MessageLink.LONG, MessageLink.LONG);
     for (int i = 0; i < 300; i++) {
       try (MessageLink link = new MessageLink(from, to, 400_000)) {
         NetRequest first = link.irecv(0, 100_000);
         NetRequest second = link.irecv(100_000, 100_000);
-        // Waits for a header, and so finds the end.
+        // Waits for a header, and so detects the disconnect.
         NetRequest none = link.irecv(200_000, 100_000);
         MessageLink.await(link.isend(0, 100_000), link.isend(100_000, 100_000));
         link.send.close();

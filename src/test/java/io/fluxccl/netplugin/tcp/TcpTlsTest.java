@@ -31,7 +31,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** The network behind TLS: all of the contract, and who is let in. */
+/** The network over TLS: all of the contract, and which certificates are accepted. */
 @Timeout(120)
 class TcpTlsTest extends NetPluginContract {
   private static final TcpOptions SECURE =
@@ -70,7 +70,7 @@ class TcpTlsTest extends NetPluginContract {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
-  void shouldMoveMessagesOfAllSizesBehindEachOther(int streams) {
+  void shouldMoveConsecutiveMessagesOfAllSizesOverTls(int streams) {
     int total = Arrays.stream(sizes()).sum();
     NetPlugin network = network(SECURE.withStreams(streams, 2));
     try (MessageLink link = new MessageLink(network, network, total)) {
@@ -79,7 +79,7 @@ class TcpTlsTest extends NetPluginContract {
   }
 
   @Test
-  void shouldRefuseAListenerWithAnotherCertificateThanItsHandleSays() {
+  void shouldRefuseAListenerIfItsCertificateDiffersFromItsHandle() {
     NetPlugin network = network(SECURE);
     try (NetListenComm listener = network.listen(0)) {
       byte[] handle = listener.handle();
@@ -91,7 +91,7 @@ class TcpTlsTest extends NetPluginContract {
   }
 
   @Test
-  void shouldSayThatOnlyOneSideUsesTls() {
+  void shouldFailIfOnlyOneSideUsesTls() {
     NetPlugin secure = network(SECURE);
     NetPlugin open = network(TcpNetPluginTest.OPTIONS);
     try (NetListenComm behindTls = secure.listen(0);
@@ -106,7 +106,7 @@ class TcpTlsTest extends NetPluginContract {
   }
 
   @Test
-  void shouldDropAStrangerThatDoesNotSpeakTls() throws Exception {
+  void shouldDropAConnectionThatDoesNotUseTls() throws Exception {
     NetPlugin network = network(SECURE);
     try (NetListenComm listener = network.listen(0);
         Socket stranger = new Socket()) {
@@ -128,7 +128,7 @@ class TcpTlsTest extends NetPluginContract {
   }
 
   @Test
-  void shouldLetInWhomAnAuthorityKnows() throws Exception {
+  void shouldAcceptOnlyCertificatesOfTheAuthority() throws Exception {
     Certificates made = new Certificates(folder);
     NetPlugin one = network(SECURE.withTls(Optional.of(made.of("one", "EC"))));
     NetPlugin other = network(SECURE.withTls(Optional.of(made.of("other", "RSA"))));

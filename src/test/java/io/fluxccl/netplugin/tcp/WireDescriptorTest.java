@@ -18,7 +18,7 @@ import net.jqwik.api.constraints.LongRange;
 import net.jqwik.api.constraints.Size;
 import net.jqwik.api.constraints.StringLength;
 
-/** What is decoded comes from others: it is right, or refused. */
+/** Received descriptors are untrusted: each is decoded correctly, or refused. */
 class WireDescriptorTest {
   @Property
   void shouldReadTheHandleThatWasWritten(

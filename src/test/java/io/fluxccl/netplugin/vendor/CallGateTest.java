@@ -27,7 +27,7 @@ class CallGateTest {
   }
 
   @Test
-  void shouldCloseOnceAndOnlyWhenNobodyIsIn() throws Exception {
+  void shouldCloseOnceAndOnlyAfterRunningCalls() throws Exception {
     gate.enter();
     CompletableFuture<Boolean> closing = CompletableFuture.supplyAsync(() -> gate.close(() -> {}));
     assertThat(closing.isDone()).isFalse();
@@ -40,7 +40,7 @@ class CallGateTest {
   }
 
   @Test
-  void shouldStayAsItIsWhenWhoIsInDoesNotLeave() {
+  void shouldStayOpenIfCloseTimesOutOnARunningCall() {
     CallGate impatient = new CallGate("a comm", Duration.ofMillis(50));
     impatient.enter();
     assertThatThrownBy(() -> impatient.close(() -> {}))

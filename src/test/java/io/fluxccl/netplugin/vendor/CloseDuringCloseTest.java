@@ -48,7 +48,7 @@ class CloseDuringCloseTest {
     }
   }
 
-  /** Run in a process of its own: closes the object, and while that goes on the plugin. */
+  /** Runs in its own process: closes the object, and the plugin during that close. */
   public static void main(String[] args) throws Exception {
     VendorPlugin plugin =
         VendorPlugin.open(PluginSearch.open(args[0]), false, Duration.ofSeconds(60));

@@ -101,7 +101,7 @@ class CollNetTest {
   }
 
   @Test
-  void shouldRefuseWhatCannotBe() throws Exception {
+  void shouldRefuseInvalidArgumentsAndClosedObjects() throws Exception {
     NativeNetPlugin plugin = NativeNetPlugin.open(TestNet.collectiveLibrary(folder, 11).toString());
     CollNetPlugin coll = plugin.collNet().orElseThrow();
     CollNetListener listener = coll.listen(0);
@@ -159,7 +159,7 @@ class CollNetTest {
   }
 
   @Test
-  void shouldSayThatTooManyPluginsAreLoaded() throws Exception {
+  void shouldRefuseMoreThan16Plugins() throws Exception {
     String library = TestNet.collectiveLibrary(folder, 11).toString();
     List<NativeNetPlugin> plugins = new ArrayList<>();
     try {

@@ -153,7 +153,7 @@ class NativeNetPluginTest {
   }
 
   @Test
-  void shouldTellPropertiesOfEveryDevice() throws Exception {
+  void shouldReturnPropertiesOfEachDevice() throws Exception {
     try (NativeNetPlugin plugin = open(12, "POINTERS=7")) {
       assertThat(plugin.name()).isEqualTo("testnet");
       assertThat(plugin.devices()).isEqualTo(2);
@@ -209,14 +209,14 @@ class NativeNetPluginTest {
   }
 
   @Test
-  void shouldSayThatALibraryIsNoPlugin() {
+  void shouldRefuseALibraryThatIsNoPlugin() {
     assertThatThrownBy(() -> NativeNetPlugin.open("libc.so.6"))
         .isInstanceOf(TransportFailure.class)
         .hasMessageContaining("no complete ncclNetPlugin_v6 to _v12");
   }
 
   @Test
-  void shouldSayThatInitFailedOrThereIsNoDevice() throws Exception {
+  void shouldReportAFailedInitAndAPluginWithoutDevices() throws Exception {
     Path refusing = TestNet.library(folder, 9, "INIT_CODE=2");
     assertThatThrownBy(() -> NativeNetPlugin.open(refusing.toString()))
         .isInstanceOf(TransportFailure.class)
@@ -297,7 +297,7 @@ class NativeNetPluginTest {
   }
 
   @Test
-  void shouldTellNoSizesWhenThePluginNeverWritesThem() throws Exception {
+  void shouldReturnSizeZeroIfThePluginReportsNoSizes() throws Exception {
     allocate();
     try (NativeNetPlugin plugin = open(8, "NO_SIZES=1");
         NetLink link = new NetLink(plugin, 0);
@@ -357,7 +357,7 @@ class NativeNetPluginTest {
   }
 
   @Test
-  void shouldLogWhatThePluginLogs() throws Exception {
+  void shouldLogLinesOfThePlugin() throws Exception {
     Logger logger = (Logger) LoggerFactory.getLogger(NativeNetPlugin.class);
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
     lines.list = new java.util.concurrent.CopyOnWriteArrayList<>();
@@ -385,7 +385,9 @@ class NativeNetPluginTest {
     }
   }
 
-  /** What the plugin that was loaded last has logged: lines of an earlier one may come late. */
+  /**
+   * Returns the lines of the plugin that was loaded last; lines of an earlier one may be delayed.
+   */
   private static List<String> own(List<ILoggingEvent> lines) {
     List<String> texts =
         lines.stream()
@@ -416,7 +418,7 @@ class NativeNetPluginTest {
   }
 
   @Test
-  void shouldCloseWhatIsOpenWithThePlugin() throws Exception {
+  void shouldCloseOpenConnectionsWithThePlugin() throws Exception {
     NativeNetPlugin plugin = open(11);
     NetLink link = new NetLink(plugin, 0);
     NetMemory memory = link.sender.register(address(NetLink.memory(64)), 64, PointerType.HOST);

@@ -32,7 +32,7 @@ class StuckPluginTest {
   @TempDir private static Path folder;
 
   @Test
-  void shouldLeaveWhatACallIsInAndCloseTheRest() throws Exception {
+  void shouldNotCloseAnObjectInACallButCloseTheOthers() throws Exception {
     Path library = TestNet.library(folder, 11, "STUCK_MS=1500");
     VendorPlugin plugin = VendorPlugin.open(PluginSearch.open(library.toString()), false, SHORT);
     NetLink link = new NetLink(plugin, 0);
@@ -51,7 +51,7 @@ class StuckPluginTest {
     assertThatThrownBy(() -> link.receiver.irecv(1, 1, 0, from))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("is closed");
-    // The comm that the call came back to is still there: nothing was freed under it.
+    // The call returns to an open comm: nothing that it uses was freed.
     assertThat(call.get(60, TimeUnit.SECONDS)).isNotNull();
     plugin.close();
   }

@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledIfSystemProperty;
 
-/** What {@link AllPairsTest} shows, over RDMA; in the guest over two devices. */
+/** Runs {@link AllPairsTest} over RDMA; in the guest over two devices. */
 @RequiresRdma
 @Timeout(240)
 class AllPairsRdmaTest {

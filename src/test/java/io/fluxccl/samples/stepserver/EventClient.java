@@ -26,7 +26,7 @@ final class EventClient {
     return client.get().uri(path).response().map(response -> response.status().code());
   }
 
-  /** The lines of the events, as they come; one line with the status if that is an error. */
+  /** Returns the lines of the events as they arrive; for an error, one line with the status. */
   Flux<String> tokens(int prompt, int count) {
     return client
         .get()

@@ -72,7 +72,7 @@ class StepServerDeathTest {
     follower.kill();
     assertThat(running).succeedsWithin(LONG);
     assertThat(seen).contains("event: error");
-    // A request that comes before the server knows that the job has failed gets an error event.
+    // A request before the server has detected the failure of the job gets an error event.
     await().until(() -> client.status("/generate/1/1").block(LONG) == 503);
     ProcessRank replacement = startFollower();
     client.awaitServing();

@@ -79,7 +79,7 @@ class StepServerTest {
   }
 
   @Test
-  void shouldGiveTheSameTokensAloneAndInABatch() {
+  void shouldGenerateEqualTokensAloneAndInABatch() {
     List<List<String>> alone = IntStream.range(0, 12).mapToObj(i -> client.all(i, 20)).toList();
     assertThat(alone).allSatisfy(each -> assertThat(each).hasSize(20));
     assertThat(alone.stream().flatMap(List::stream).distinct()).hasSizeGreaterThan(5);
@@ -89,7 +89,7 @@ class StepServerTest {
   }
 
   @Test
-  void shouldGoOnForOthersWhenAClientDisconnectsOrTimesOut() {
+  void shouldServeOtherClientsIfOneDisconnectsOrTimesOut() {
     List<String> expected = client.all(5, 100);
     List<Disposable> disconnecting = fill(3);
     CompletableFuture<List<String>> other = client.tokens(5, 100).collectList().toFuture();
@@ -98,7 +98,7 @@ class StepServerTest {
         .expectError(TimeoutException.class)
         .verify(LONG);
     assertThat(other).succeedsWithin(LONG).isEqualTo(expected);
-    // Those that have left make room: otherwise this would wait for ever.
+    // Disconnected clients free their batch slots: otherwise this would wait for ever.
     assertThat(client.all(5, 100)).isEqualTo(expected);
   }
 
@@ -120,7 +120,7 @@ class StepServerTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNoPrompt() {
+  void shouldRefuseInvalidPromptsAndPaths() {
     assertThat(client.status("/generate/64/1").block(LONG)).isEqualTo(400);
     assertThat(client.status("/generate/-1/1").block(LONG)).isEqualTo(400);
     assertThat(client.status("/generate/1/0").block(LONG)).isEqualTo(400);

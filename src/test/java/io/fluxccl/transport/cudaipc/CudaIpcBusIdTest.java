@@ -8,7 +8,7 @@ import org.junit.jupiter.api.Test;
 
 class CudaIpcBusIdTest {
   @Test
-  void shouldRefuseAnEndWhoseGpuIsNone() {
+  void shouldRefuseAnInvalidBusId() {
     CudaIpcContext.checkBusId(1, "0000:3b:00.0");
     for (String wrong : new String[] {"", "../../etc/x", "0000:3b:00.8", "0000:3b:00.0 "}) {
       assertThatThrownBy(() -> CudaIpcContext.checkBusId(1, wrong))

@@ -46,7 +46,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What connections between ranks of one process do, on whatever GPUs these have. */
+/** Tests of connections between ranks of one process, on any pair of GPUs. */
 @Timeout(60)
 abstract class CudaIpcContract {
   static final Duration SECONDS = Duration.ofSeconds(60);
@@ -132,7 +132,7 @@ abstract class CudaIpcContract {
   }
 
   @Test
-  void shouldSignalBehindTheBytes() {
+  void shouldSignalAfterTheBytes() {
     int size = 8 << 20;
     CudaBuffer from = zero.allocate(size);
     CudaBuffer to = one.allocate(size);
@@ -262,7 +262,7 @@ abstract class CudaIpcContract {
   }
 
   @Test
-  void shouldHonourTheTimeoutOfAFlushAndGoOn() throws Exception {
+  void shouldTimeOutAFlushAndKeepTheConnection() throws Exception {
     CudaBuffer to = one.allocate(64);
     CudaBuffer from = zero.allocate(64);
     putLong(from, 0, 9);
@@ -497,7 +497,7 @@ abstract class CudaIpcContract {
   }
 
   @Test
-  void shouldLeaveNothingBehindAfterManyRounds() throws Exception {
+  void shouldReleaseBuffersAndThreadsAfterManyRounds() throws Exception {
     for (int i = 0; i < 3; i++) {
       round();
     }

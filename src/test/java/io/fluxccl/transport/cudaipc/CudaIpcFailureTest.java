@@ -38,7 +38,10 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What a real GPU is not asked for: to fail, to lack peers, to have been somebody's who died. */
+/**
+ * Failures that are tested on the fake GPU only: a GPU fault, no peer access, memory of a dead
+ * process.
+ */
 @FakeCuda
 @Tag("multiprocess")
 @Timeout(120)
@@ -105,13 +108,13 @@ class CudaIpcFailureTest {
       say(CudaIpcContract.failure(polls.flush(Duration.ofSeconds(20))));
       forEver.close();
       System.setErr(
-          new PrintStream(OutputStream.nullOutputStream())); // the log of what can't be freed
+          new PrintStream(OutputStream.nullOutputStream())); // discards logged errors of frees
       zero.close();
       one.close();
       System.out.println("closed");
     }
 
-    /** On a thread where the GPU's context is current. */
+    /** Launches a failing kernel. The GPU's context must be current on the calling thread. */
     private static void trap(CudaStream stream) {
       CUmodule module = new CUmodule();
       CUfunction function = new CUfunction();
@@ -140,7 +143,7 @@ class CudaIpcFailureTest {
   }
 
   @Test
-  void shouldFailWithTheGpuWhetherSomebodyWaitsOrPolls() throws Exception {
+  void shouldFailWaitingAndPollingFlushesIfTheGpuFails() throws Exception {
     try (ProcessRank child = TestJvms.start(Broken.class)) {
       for (int i = 0; i < 5; i++) {
         assertThat(child.readLine())
@@ -163,7 +166,7 @@ class CudaIpcFailureTest {
           RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
       CudaIpcProcessContract.receive(rank, sent).close();
       child.kill();
-      // The mapping is closed by another thread; until then the driver gives it out once more.
+      // Another thread closes the mapping; until then the driver returns it again.
       Awaitility.await()
           .untilAsserted(
               () ->
@@ -192,7 +195,7 @@ class CudaIpcFailureTest {
   }
 
   @Test
-  void shouldRefuseAProcessThatSaysItIsThisOne() throws Exception {
+  void shouldRefuseMemoryOfAnotherProcessThatClaimsThisProcess() throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
         ProcessRank child = TestJvms.start(CudaIpcProcessContract.Receiver.class, "1", "PLAIN")) {
       RegisteredMemoryCodec.Decoded sent =

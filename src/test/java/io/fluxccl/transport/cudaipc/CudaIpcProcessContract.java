@@ -23,13 +23,16 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What connections between ranks of two processes do. */
+/** Tests of connections between ranks of two processes. */
 @Tag("multiprocess")
 @Timeout(120)
 abstract class CudaIpcProcessContract {
   static final int SIZE = 4 << 20;
 
-  /** Rank 1: shows its memory, waits for a signal in its first word, says what came before it. */
+  /**
+   * Rank 1: prints its memory handles, waits for a signal in the first word, prints the received
+   * data.
+   */
   static final class Receiver {
     public static void main(String[] args) throws InterruptedException {
       CudaDevice device = open(Integer.parseInt(args[0]), CudaMemoryKind.valueOf(args[1]));
@@ -72,7 +75,7 @@ abstract class CudaIpcProcessContract {
   }
 
   @Test
-  void shouldWriteAndSignalToAnotherProcessAndGoOnWhenItIsKilled() throws Exception {
+  void shouldWriteAndSignalToAnotherProcessAndFlushAfterItIsKilled() throws Exception {
     try (IpcRank rank = new IpcRank(0, open(gpuOf(0), memory()));
         CudaBuffer local = rank.allocate(SIZE);
         ProcessRank child =

@@ -12,7 +12,7 @@ import jcuda.driver.CUresult;
 import jcuda.driver.CUstreamWaitValue_flags;
 import jcuda.driver.JCudaDriver;
 
-/** Holds a stream up until it is let go. */
+/** Blocks a stream until {@link #letGo} is called. */
 final class Stall implements AutoCloseable {
   private final PinnedBuffer word;
 

@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledIfSystemProperty;
 
-/** Makes a Soft-RoCE device on an interface that nobody has given an IP address. */
+/** Makes a Soft-RoCE device on an interface without an IP address. */
 @RequiresRdma
 @EnabledIfSystemProperty(named = "fluxccl.rdma.guest", matches = "true")
 @Timeout(120)

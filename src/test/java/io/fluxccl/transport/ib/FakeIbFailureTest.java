@@ -27,7 +27,7 @@ class FakeIbFailureTest extends IbFailureContract {
     super(IbRanks::fake);
   }
 
-  /** The second end closes while the first one's agent has not looked at five signals to it. */
+  /** Closes the second end while the agent of the first has not yet polled five completions. */
   private static CompletableFuture<Void> leaveAfterSignals(
       IbRanks ranks, List<Connection> ends, boolean flush) throws Exception {
     Connection writer = ends.get(0);
@@ -39,7 +39,7 @@ class FakeIbFailureTest extends IbFailureContract {
     CompletableFuture<Void> flushed =
         flush ? writer.flush(IbRanks.LIMIT) : CompletableFuture.completedFuture(null);
     ends.get(1).close();
-    // The word of it waits for the agent then.
+    // The leave notice now waits for the blocked agent.
     IbRanks.get(ends.get(1).failed());
     release.countDown();
     Awaitility.await().atMost(IbRanks.LIMIT).until(((ConnectionEnd) writer)::hasPeerLeft);
@@ -49,7 +49,7 @@ class FakeIbFailureTest extends IbFailureContract {
     return flushed;
   }
 
-  /** Nothing happens there until the latch is released. */
+  /** Blocks the context's agent until the latch is released. */
   private static CountDownLatch blockAgent(IbContext context) throws Exception {
     CountDownLatch blocked = new CountDownLatch(1);
     CountDownLatch release = new CountDownLatch(1);
@@ -124,9 +124,9 @@ class FakeIbFailureTest extends IbFailureContract {
     }
   }
 
-  /** What follows a write that was lost must not come without it. */
+  /** The signal after a write that failed must not reach the peer. */
   @Test
-  void shouldSendNothingBehindAWriteWhosePostThrewAnError() throws Exception {
+  void shouldSendNothingAfterAWriteIfPostingItThrewAnError() throws Exception {
     FakeVerbs verbs = new FakeVerbs();
     try (IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE)) {
       Connection writer = ranks.connect(0).get(0);
@@ -137,7 +137,7 @@ class FakeIbFailureTest extends IbFailureContract {
       try {
         writer.write(remote, 0, source, 0, 64);
       } catch (InternalError e) {
-        // Unless the agent was at it.
+        // The caller gets the error only if the agent did not post the write.
         assertThat(e).hasMessage("of a test");
       }
       assertThat(failureOf(writer.flush(IbRanks.LIMIT)))

@@ -20,9 +20,9 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.agrona.collections.Int2ObjectHashMap;
 
 /**
- * Verbs over this process's memory, for machines without an RDMA device: what is written is there
- * at once, keys and ranges are checked as a device would, and who works with a queue pair from two
- * threads at once, or overflows it, is told.
+ * Verbs over this process's memory, for machines without an RDMA device: writes take effect at
+ * once, and keys and ranges are checked as by a device. Use of a queue pair by two threads at once,
+ * and its overflow, fail.
  */
 public final class FakeVerbs implements Verbs {
   private static final int LOCAL_PROTECTION_ERROR = 4;
@@ -45,7 +45,7 @@ public final class FakeVerbs implements Verbs {
   private volatile Error registrationError;
   private final AtomicReference<Error> postError = new AtomicReference<>();
 
-  /** From here on whoever ends a registration is told that it failed. */
+  /** Makes later deregistrations fail. */
   public void refuseToDeregister() {
     refusing = true;
   }
@@ -58,33 +58,33 @@ public final class FakeVerbs implements Verbs {
     return new Gid(0, Gid.Kind.ROCE_V2_LINK_LOCAL, bytes);
   }
 
-  /** How many ports are open. */
+  /** Number of open ports. */
   public int openPorts() {
     return open.get();
   }
 
-  /** How many queue pairs are open. */
+  /** Number of open queue pairs. */
   int openLinks() {
     return links.size();
   }
 
-  /** How many memories were registered by a dma-buf. */
+  /** Number of memories that were registered by a dma-buf. */
   int dmaBufs() {
     return dmaBufs.get();
   }
 
-  /** Whether dma-bufs are taken; they are not at first, as by Soft-RoCE. */
+  /** Sets whether dma-bufs are accepted. Initially they are not, as by Soft-RoCE. */
   void takeDmaBufs(boolean takes) {
     takesDmaBufs = takes;
   }
 
-  /** From here on whoever registers so many bytes gets that, unless it is null. */
+  /** Makes later registrations of {@code size} bytes throw the error; null ends that. */
   void failToRegister(long size, Error error) {
     unregistered = size;
     registrationError = error;
   }
 
-  /** The next request that is posted gets that. */
+  /** Makes the next post throw the error. */
   void failNextPost(Error error) {
     postError.set(error);
   }
@@ -336,7 +336,7 @@ public final class FakeVerbs implements Verbs {
         HostMemory.putLongRelease(remoteAddress, HostMemory.getLong(address));
       } else {
         HostMemory.copy(remoteAddress, address, length);
-        VarHandle.releaseFence(); // before the write of whoever posts next
+        VarHandle.releaseFence(); // before the next write that is posted
       }
     }
 

@@ -134,7 +134,7 @@ class IbCodecTest {
   }
 
   @Test
-  void shouldRoundTimeoutsUpToWhatDevicesKnow() {
+  void shouldRoundTimeoutsUpToExponentsOfDevices() {
     assertThat(RdmaOptions.DEFAULT.ackTimeoutExponent()).isEqualTo(16);
     RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(1, Duration.ofMillis(1));
     assertThat(quick.ackTimeoutExponent()).isEqualTo(8);

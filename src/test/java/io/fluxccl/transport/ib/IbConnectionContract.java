@@ -35,7 +35,7 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
     return opener.open(PIECE);
   }
 
-  /** What is emulated is slow. */
+  /** Emulated devices are slow. */
   @Override
   protected int longWrite() {
     return 2 << 20;

@@ -28,7 +28,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What goes wrong ends with a typed error, in time, and on its own connection only. */
+/** Each failure ends with a typed error, in time, and only on its own connection. */
 @Timeout(180)
 abstract class IbFailureContract {
   private static final int ROUNDS = Integer.getInteger("fluxccl.rdma.rounds", 20);
@@ -67,11 +67,11 @@ abstract class IbFailureContract {
   }
 
   @Test
-  void shouldFailTheConnectionThatWritesBeyondWhatThePeerRegistered() throws Exception {
+  void shouldFailTheConnectionIfItWritesBeyondTheRegisteredRange() throws Exception {
     RegisteredMemory source = ranks.filled(0, 1 << 20, 1);
     RegisteredMemory target = ranks.memory(1, 4096);
     Connection good = ranks.connect(1_000).get(0);
-    // The owner registered 4 KiB; who claims more is stopped by its device.
+    // The owner registered 4 KiB, so its device refuses a write beyond these.
     RegisteredMemory wrong =
         ranks.seenByPeer(target, target.handle(Transport.IB0).wire(), 1L << 20);
     for (int round = 0; round < ROUNDS; round++) {
@@ -126,7 +126,7 @@ abstract class IbFailureContract {
   }
 
   @Test
-  void shouldConnectAnEndWhosePeerIsNotReadyYet() throws Exception {
+  void shouldConnectOnlyAfterThePeerIsReady() throws Exception {
     Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
     Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
     CompletableFuture<Void> peerIsReady = new CompletableFuture<>();
@@ -165,7 +165,7 @@ abstract class IbFailureContract {
   }
 
   @Test
-  void shouldFailWhoGoesOnWritingWhenThePeerClosesItsEnd() throws Exception {
+  void shouldFailAWriterIfThePeerClosesItsEnd() throws Exception {
     RegisteredMemory source = ranks.filled(0, 8 << 20, 1);
     RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 8 << 20));
     for (int round = 0; round < Math.min(ROUNDS, 5); round++) {

@@ -41,7 +41,10 @@ class IbRankDeathTest {
     return Map.of(RdmaDevices.VARIABLE, RdmaDevices.ofThisMachine().get(0).name());
   }
 
-  /** Rank 1: shows its memory and its end, connects to what it is told, and waits to be killed. */
+  /**
+   * Rank 1: prints its memory and its end, reads and connects the peer's end, and waits to be
+   * killed.
+   */
   static final class Victim {
     public static void main(String[] args) throws Exception {
       HostDevice device = HostDevice.create();

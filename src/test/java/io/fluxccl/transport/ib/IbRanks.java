@@ -35,7 +35,7 @@ public final class IbRanks implements ConnectedRanks {
   private final List<IbContext> contexts = new ArrayList<>();
   private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
 
-  /** Makes two ranks whose memory is registered in pieces of so many bytes. */
+  /** Opens two ranks whose memory is registered in parts of at most {@code piece} bytes. */
   interface Opener {
     IbRanks open(long piece);
   }

@@ -15,7 +15,7 @@ class IbTransportTest {
   @TempDir private Path root;
 
   @Test
-  void shouldSayInOneSentenceWhyGpuMemoryIsOutOfReach() {
+  void shouldExplainInOneSentenceWhyGpuMemoryIsOutOfReach() {
     assertThat(new IbTransport(root).unreachableBecause(Transport.IB0, DeviceKind.CUDA, false))
         .hasValue(
             "RDMA devices can't reach GPU memory: the GPU's driver exports no dma-bufs, and"

@@ -20,8 +20,8 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledIfSystemProperty;
 
 /**
- * Makes Soft-RoCE devices and takes their interfaces down: only where the property says that the
- * machine is there for that. Each round has a device of its own, and leaves it behind: deleting it
+ * Makes Soft-RoCE devices and takes their interfaces down; runs only on a machine that the property
+ * marks as a test guest. Each round makes a device and does not delete it, because deleting it
  * would wait for this process.
  */
 @RequiresRdma
@@ -33,7 +33,7 @@ class InterfaceDownTest {
   private static final int SIZE = 64 << 10;
 
   @Test
-  void shouldFailInTimeWhatUsesAnInterfaceThatIsTakenDownAndNothingElse() throws Exception {
+  void shouldFailOnlyConnectionsOfAnInterfaceThatIsTakenDown() throws Exception {
     try (IbRanks others = new IbRanks()) {
       Connection living = others.connect(0).get(0);
       RegisteredMemory source = others.filled(0, SIZE, 1);

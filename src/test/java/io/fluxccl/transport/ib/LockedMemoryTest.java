@@ -25,19 +25,19 @@ class LockedMemoryTest {
   }
 
   @Test
-  void shouldTellTheSoftLimit() throws Exception {
+  void shouldReturnTheSoftLimit() throws Exception {
     write("8388608", ALL_BUT_LOCKING);
     assertThat(LockedMemory.limit(process)).hasValue(8L << 20);
   }
 
   @Test
-  void shouldTellNoLimitToWhoMayIgnoreIt() throws Exception {
+  void shouldReturnNoLimitIfTheProcessMayIgnoreIt() throws Exception {
     write("8388608", ALL);
     assertThat(LockedMemory.limit(process)).isEmpty();
   }
 
   @Test
-  void shouldTellNoLimitWhereThereIsNone() throws Exception {
+  void shouldReturnNoLimitIfNoneIsSet() throws Exception {
     write("unlimited", ALL_BUT_LOCKING);
     assertThat(LockedMemory.limit(process)).isEmpty();
     assertThat(LockedMemory.limit(process.resolve("none"))).isEmpty();

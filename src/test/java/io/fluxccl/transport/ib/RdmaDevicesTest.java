@@ -113,7 +113,7 @@ class RdmaDevicesTest {
   }
 
   @Test
-  void shouldRefuseWhatIsNotThere() throws IOException {
+  void shouldRefuseMissingDevicesPortsAndAddresses() throws IOException {
     List<String> listed = List.of("a0", "a1");
     add("a0", 1, "4: ACTIVE", "Ethernet", IPV4);
     assertThatThrownBy(() -> labels(listed, "a3"))

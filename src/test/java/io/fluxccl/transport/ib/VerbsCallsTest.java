@@ -51,7 +51,7 @@ class VerbsCallsTest {
         }
         System.out.println("right over " + device.label());
       }
-      // They destroy what they opened behind close().
+      // After close() returns, the agents' threads destroy the verbs objects.
       Awaitility.await()
           .until(
               () ->

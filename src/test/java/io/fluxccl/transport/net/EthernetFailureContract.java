@@ -142,7 +142,7 @@ abstract class EthernetFailureContract {
     FluxCclException failure = NetRanks.get(ends.get(0).failed());
     assertThat(failure)
         .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("the peer is gone");
+        .hasMessageContaining("the peer has ended");
     assertThat(failure.rank()).isEqualTo(1);
   }
 

@@ -64,7 +64,7 @@ class EthernetHandshakeTest {
   }
 
   @Test
-  void shouldTimeOutWhenWhoListensNeverAnswers() throws Exception {
+  void shouldTimeOutIfTheListenerNeverAnswers() throws Exception {
     try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
       Endpoint a = ranks.endpoint(0, 1, 0);
       byte[] wire = wireAt(mute.getLocalPort());
@@ -76,7 +76,7 @@ class EthernetHandshakeTest {
   }
 
   @Test
-  void shouldFailNamingPeerWhenNobodyListens() throws Exception {
+  void shouldFailAndNameThePeerIfItsPortIsClosed() throws Exception {
     int nobody;
     try (ServerSocket socket = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
       nobody = socket.getLocalPort();

@@ -129,7 +129,7 @@ abstract class EthernetStagedTransferContract {
     assertOrder(direct(1, 8), Rounds.of(400, 1000));
   }
 
-  /** Posts as fast as it can; whoever sees a signal must see all the data before it. */
+  /** Posts as fast as it can; the data before a signal must be visible when the signal is. */
   private void assertOrder(RegisteredMemory signal, int rounds) throws Exception {
     int slot = 3000;
     Connection link = ranks.connect(0).get(0);

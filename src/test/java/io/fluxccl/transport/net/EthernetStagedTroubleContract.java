@@ -129,7 +129,7 @@ abstract class EthernetStagedTroubleContract {
   }
 
   @Test
-  void shouldTimeOutFlushesAndGoOnWhenCopiesTakeTooLong() throws Exception {
+  void shouldTimeOutFlushesAndContinueIfCopiesTakeTooLong() throws Exception {
     for (int slow = 0; slow < 2; slow++) {
       Connection link = ranks.connect(slow).get(0);
       RegisteredMemory source = ranks.memory(0, 64);
@@ -303,7 +303,7 @@ abstract class EthernetStagedTroubleContract {
   }
 
   @Test
-  void shouldTellAllWhoWaitWhenPinnedMemoryCannotBeClosed() throws Exception {
+  void shouldFailAllPendingFuturesIfPinnedMemoryCannotBeClosed() throws Exception {
     Connection link = ranks.connect(0).get(0);
     CompletableFuture<Connection> connecting =
         ranks
@@ -325,7 +325,7 @@ abstract class EthernetStagedTroubleContract {
   }
 
   @Test
-  void shouldLetGoOfAllRingsAndStreamsWhenEachSaysThatItCannotBeClosed() throws Exception {
+  void shouldReleaseAllRingsAndStreamsIfClosingEachFails() throws Exception {
     ranks.connect(0);
     assertThat(devices[0].openPinned()).isEqualTo(PINNED_PER_END);
     assertThat(devices[0].openStreams()).isEqualTo(2);
@@ -378,7 +378,7 @@ abstract class EthernetStagedTroubleContract {
   }
 
   @Test
-  void shouldTakeNothingOfADeviceWhoseMemorySocketsReach() throws Exception {
+  void shouldTakeNoPinnedMemoryOrStreamsIfSocketsReachTheMemory() throws Exception {
     WatchedDevice[] hosts = {
       new WatchedDevice(io.fluxccl.device.host.HostDevice.create()),
       new WatchedDevice(io.fluxccl.device.host.HostDevice.create())

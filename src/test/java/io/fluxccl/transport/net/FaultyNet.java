@@ -21,51 +21,51 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 import java.util.function.LongConsumer;
 
-/** The TCP network, whose ends refuse and hold up what they are told to. */
+/** The TCP network with configurable faults: its ends can refuse or delay operations. */
 final class FaultyNet implements NetPlugin {
   private final NetPlugin plugin = new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo"));
 
-  /** Memory of so many bytes is not registered. */
+  /** Sending ends refuse to register memory of this size. */
   volatile long refusedSize;
 
-  /** Registrations of so many bytes can't be ended. */
+  /** Deregistering memory of this size fails. */
   volatile long stuckSize;
 
-  /** How many of those; no more of them are stuck. */
+  /** Maximum number of deregistrations that fail. */
   final AtomicInteger stuckAtMost = new AtomicInteger(Integer.MAX_VALUE);
 
-  /** Sends of so many bytes are not done, whatever becomes of them. */
+  /** Sends of this size never complete. */
   volatile long unfinishedSize;
 
-  /** What a sending end does before it sends so many bytes, or null. */
+  /** Called with the size of each send before it, or null. */
   volatile LongConsumer beforeSend;
 
-  /** What a listener does before it gives who has come, or null. */
+  /** Run by a listener before it returns an accepted connection, or null. */
   volatile Runnable beforeAccepted;
 
   private final AtomicInteger openEnds = new AtomicInteger();
   private final Map<Long, Integer> registrations = new ConcurrentHashMap<>();
 
-  /** How many ends are open. */
+  /** Number of open ends. */
   int openEnds() {
     return openEnds.get();
   }
 
-  /** How many registrations of so many bytes there are. */
+  /** Number of registrations of this size. */
   int registrations(long size) {
     return registrations.getOrDefault(size, 0);
   }
 
-  /** Receiving ends don't register memory of so many bytes. */
+  /** Receiving ends refuse to register memory of this size. */
   volatile long refusedReceivingSize;
 
-  /** What is thrown instead where memory is not registered, or null. */
+  /** The error that a refused registration throws, or null for a TransportFailure. */
   volatile Error error;
 
-  /** Whether it was closed. */
+  /** Whether the network was closed. */
   volatile boolean closed;
 
-  /** Sending ends can't be closed, for a reason that no network should have. */
+  /** Closing a sending end throws an exception that a network must not throw. */
   volatile boolean closesBadly;
 
   private final class Memory implements NetMemory {

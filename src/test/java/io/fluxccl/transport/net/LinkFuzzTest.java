@@ -25,8 +25,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * Whatever a peer sends on a link of ETHERNET or NET: it is executed within the memory that it may
- * write, or refused as a violation.
+ * Sends random messages on a link of ETHERNET or NET: each is executed within the memory that the
+ * peer may write, or refused as a violation.
  */
 class LinkFuzzTest {
   private static final int GUARD = 4096;

@@ -169,7 +169,7 @@ class LinkLossTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldGoOnWhenItsSocketsAreResetAtAnyTime(Network network) throws Exception {
+  void shouldResumeIfItsSocketsAreResetAtAnyTime(Network network) throws Exception {
     ranks.close();
     use(network.ranks.get());
     connect();
@@ -182,7 +182,7 @@ class LinkLossTest {
   }
 
   @Test
-  void shouldGoOnWhenOnlyOneDirectionIsReset() throws Exception {
+  void shouldResumeIfOnlyOneDirectionIsReset() throws Exception {
     connect();
     for (int round = 0; round < 6; round++) {
       forwarders.get(round % 2).reset();
@@ -192,7 +192,7 @@ class LinkLossTest {
   }
 
   @Test
-  void shouldGoOnAfterAResetWhileNothingIsSent() throws Exception {
+  void shouldResumeAfterAResetWhileIdle() throws Exception {
     connect();
     checkWrites();
     reset();
@@ -203,7 +203,7 @@ class LinkLossTest {
 
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
-  void shouldGoOnWhenThePathIsCutFor2Seconds(boolean oldSocketsRecover) throws Exception {
+  void shouldContinueIfThePathIsCutFor2Seconds(boolean oldSocketsRecover) throws Exception {
     connect();
     checkWritesWhileCutFor(Duration.ofSeconds(2), oldSocketsRecover);
     assertThat(link.resumptions() > 0).isNotEqualTo(oldSocketsRecover);
@@ -216,14 +216,16 @@ class LinkLossTest {
   @Tag("long")
   @ParameterizedTest
   @MethodSource("secondsCut")
-  void shouldGoOnWhenThePathIsCutForLongWithinTheLimit(int seconds) throws Exception {
+  void shouldContinueIfThePathIsCutForLessThanTheResumeTimeout(int seconds) throws Exception {
     config = config.withResumeTimeout(Duration.ofSeconds(90));
     connect();
     checkWritesWhileCutFor(Duration.ofSeconds(seconds), false);
     checkWrites();
   }
 
-  /** Cuts before it writes: on a busy machine the writes might be done before a cut behind them. */
+  /**
+   * Cuts the path before it writes: on a busy machine the writes might complete before a later cut.
+   */
   private void checkWritesWhileCutFor(Duration time, boolean oldSocketsRecover) throws Exception {
     cut();
     checkWrites(
@@ -243,7 +245,7 @@ class LinkLossTest {
   }
 
   @Test
-  void shouldTimeOutFlushesWhileThePathIsCutAndGoOn() throws Exception {
+  void shouldTimeOutFlushesWhileThePathIsCutAndThenContinue() throws Exception {
     connect();
     checkWrites();
     cut();
@@ -337,7 +339,7 @@ class LinkLossTest {
   }
 
   @Test
-  void shouldResendWhatTheNetworkFalsified() throws Exception {
+  void shouldResendAfterTheNetworkCorruptedData() throws Exception {
     config = config.withChecksums(true);
     connect();
     for (int round = 0; round < 5; round++) {
@@ -349,7 +351,7 @@ class LinkLossTest {
   }
 
   @Test
-  void shouldResendWhatTlsFoundFalsified() throws Exception {
+  void shouldResendAfterTlsDetectedCorruptedData() throws Exception {
     ranks.close();
     use(NetRanks.ethernetOverTls());
     connect();

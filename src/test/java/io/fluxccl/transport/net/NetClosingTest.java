@@ -14,7 +14,7 @@ import io.fluxccl.device.DeviceStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What can't be closed keeps nothing else from it. */
+/** A failed close does not prevent closing the other resources. */
 @Timeout(60)
 class NetClosingTest {
   @Test

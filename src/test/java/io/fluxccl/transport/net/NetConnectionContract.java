@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What a connection does, over whichever plugin. */
+/** Tests of connections over each plugin. */
 @Timeout(120)
 abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
   @TempDir private static Path folder;
@@ -201,7 +201,7 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
   }
 
   @Test
-  void shouldLeaveNothingBehind() throws Exception {
+  void shouldHaveNoOpenConnectionsAfterClose() throws Exception {
     for (int round = 0; round < 3; round++) {
       List<Connection> ends = ranks.connect(round);
       ends.forEach(Connection::close);

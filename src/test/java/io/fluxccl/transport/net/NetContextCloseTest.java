@@ -73,7 +73,7 @@ class NetContextCloseTest {
   }
 
   @Test
-  void shouldLeaveNoSocketsOfAttemptsThatNobodyAccepts() throws Exception {
+  void shouldCloseSocketsOfAttemptsThatThePeerNeverAccepts() throws Exception {
     UnixOperatingSystemMXBean process =
         ManagementFactory.getPlatformMXBean(UnixOperatingSystemMXBean.class);
     try (NetRanks ranks = new NetRanks(new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo")))) {

@@ -50,9 +50,9 @@ class NetDmaBufTest {
   }
 
   @Test
-  void shouldSayWhyNeitherWorks() throws Exception {
+  void shouldReportRegMrIfAddressAndDmaBufAreRefused() throws Exception {
     int size = 1 << 20;
-    // The address is refused, and the library says nothing of dma-bufs.
+    // The plugin refuses the address and does not declare support for dma-bufs.
     try (NetRanks ranks = open(11, "POINTERS=3", "DMABUF=1")) {
       Connection link = ranks.connect(0).get(0);
       RegisteredMemory source = ranks.filled(0, size, 7);

@@ -15,14 +15,14 @@ import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** A network that throws what nobody expects. */
+/** A network that throws unexpected errors. */
 @Timeout(120)
 class NetErrorTest {
   private static final Duration MOMENT = Duration.ofSeconds(5);
 
   private final FaultyNet net = new FaultyNet();
 
-  /** Connects two ends of which at least the first can't be; what the first says of it. */
+  /** Connects two ends, at least the first of which must fail with this reason. */
   private void assertNotConnected(NetRanks ranks, String why) throws Exception {
     Endpoint a = ranks.endpoint(0, 1, 9);
     Endpoint b = ranks.endpoint(1, 0, 9);
@@ -50,7 +50,7 @@ class NetErrorTest {
   }
 
   @Test
-  void shouldSayWhyWhenTheReceivingEndCannotRegister() throws Exception {
+  void shouldReportTheCauseIfTheReceivingEndCannotRegister() throws Exception {
     try (NetRanks ranks = new NetRanks(net)) {
       net.refusedReceivingSize = (long) net.maxRequests() * ControlMessage.MAX_BYTES;
       assertNotConnected(ranks, "the memory can't be registered");

@@ -132,11 +132,11 @@ class NetFailureTest {
   }
 
   @Test
-  void shouldFailWhenThePluginTellsNoSizes() throws Exception {
+  void shouldFailIfThePluginReportsNoSizes() throws Exception {
     try (NetRanks ranks = open("NO_SIZES=1")) {
       Endpoint a = ranks.endpoint(0, 1, 0);
       Endpoint b = ranks.endpoint(1, 0, 0);
-      // Who notices first hangs up; the other then waits for it until its deadline.
+      // The end that notices first disconnects; the other then waits for it until its deadline.
       Deadline deadline = Deadline.after(Duration.ofSeconds(2));
       CompletableFuture<Connection> toB = a.connect(b.wire(), deadline);
       CompletableFuture<Connection> toA = b.connect(a.wire(), deadline);
@@ -192,7 +192,8 @@ class NetFailureTest {
       Endpoint b = ranks.endpoint(1, 0, 0);
       byte[] wire = b.wire();
       wire[28 + 5] ^= 1;
-      // Depending on who is first this end is made, and then ends, or waits until its deadline.
+      // Depending on the order of the two ends, this end connects and then fails, or waits until
+      // its deadline.
       CompletableFuture<Connection> toB = a.connect(wire, Deadline.after(Duration.ofSeconds(2)));
       CompletableFuture<Connection> toA = b.connect(a.wire(), Deadline.after(LIMIT));
       assertThatThrownBy(() -> get(toA))

@@ -34,7 +34,7 @@ class NetHandOutTest {
   }
 
   @Test
-  void shouldCloseWhatTheNetworkHandsOutAtTheDeadline() throws Exception {
+  void shouldCloseAConnectionThatIsAcceptedAtTheDeadline() throws Exception {
     try (NetRanks ranks = new NetRanks(net)) {
       Endpoint a = ranks.endpoint(0, 1, 0);
       Endpoint b = ranks.endpoint(1, 0, 0);
@@ -48,7 +48,7 @@ class NetHandOutTest {
             handedOut.countDown();
           };
       CompletableFuture<Connection> connected = a.connect(b.wire(), deadline);
-      // Somebody comes, but does not say who it is.
+      // A client connects, but sends no hello.
       NetHandle listener = new NetHandle(EndpointWire.decode(a.wire(), 0).handles()[0]);
       AtomicReference<NetSendComm> silent = new AtomicReference<>();
       await()

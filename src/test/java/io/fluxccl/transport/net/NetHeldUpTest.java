@@ -23,10 +23,10 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Memory whose registration is closed while the network holds that up. */
+/** Closes registrations of memory while a call of the network delays that. */
 @Timeout(120)
 class NetHeldUpTest {
-  /** Too much for a control message, and nothing else is so long. */
+  /** Larger than a control message, and unlike any other size. */
   private static final int SIZE = 100_000;
 
   private static final int RAILS = 2;
@@ -78,7 +78,7 @@ class NetHeldUpTest {
 
   @Test
   @Tag("long")
-  void shouldSayWhoHoldsTheCloseUpAndReleaseTheMemoryWhenThatReturns() throws Exception {
+  void shouldNameTheNetworkThatBlocksACloseAndReleaseTheMemoryOnReturn() throws Exception {
     Connection link = ranks.connect(0).get(0);
     writeFrom(link);
     assertThat(net.registrations(SIZE)).isEqualTo(1);

@@ -66,7 +66,7 @@ public final class NetRanks implements ConnectedRanks {
     this(plugin, 1);
   }
 
-  /** As {@link #NetRanks(NetPlugin)}, with so many rails over that device. */
+  /** As {@link #NetRanks(NetPlugin)}, with this number of rails over the device. */
   NetRanks(NetPlugin plugin, int rails) {
     this(
         List.of(HostDevice.create(), HostDevice.create()),
@@ -91,7 +91,7 @@ public final class NetRanks implements ConnectedRanks {
     return ethernet(staged ? buffer -> true : null);
   }
 
-  /** Two ranks over ETHERNET, on the host, behind TLS. */
+  /** Two ranks over ETHERNET, on the host, with TLS. */
   static NetRanks ethernetOverTls() {
     return ethernet(null, HostDevice.create(), HostDevice.create(), Optional.of(Tls.selfSigned()));
   }

@@ -16,7 +16,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Memory is let go of whatever the network says. */
+/** Memory is released even if the network fails. */
 @Timeout(120)
 class NetRegistrationTest {
   private static final long RELEASE_MS = 10_000;

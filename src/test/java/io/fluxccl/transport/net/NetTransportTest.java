@@ -93,7 +93,7 @@ class NetTransportTest {
   }
 
   @Test
-  void shouldSayWhatWasSearchedWhenThereIsNoNetwork() {
+  void shouldListTheSearchedNetworksIfNoneMatches() {
     ask("atlantis", null, null);
     assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
         .contains("no network atlantis")
@@ -113,7 +113,7 @@ class NetTransportTest {
   void shouldUseFluxCclsOwnNetworksOnlyDirectly() throws Exception {
     Path own = Path.of("target", "ncclnet", "libnccl-net-fluxccl.so").toAbsolutePath();
     assumeTrue(Files.exists(own), "libnccl-net-fluxccl.so was not built: no C compiler");
-    // By whatever name: who it is stands inside.
+    // The plugin is recognized under any file name, by its content.
     Path copy = Files.copy(own, folder.resolve("libnccl-net.so"));
     ask(null, copy.toString(), null);
     assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())

@@ -25,7 +25,7 @@ import org.agrona.concurrent.UnsafeBuffer;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** Pinned memory is let go of where an end can't be made. */
+/** Pinned memory is released if an end can't be made. */
 class StagingTest {
   private static final int CAPACITY = 8;
 
@@ -81,7 +81,7 @@ class StagingTest {
   }
 
   @Test
-  void shouldFreeSlotsWhoseWordsCannotBePinned() {
+  void shouldFreeSlotsIfTheirWordsCannotBePinned() {
     pinnedAtMost = 1;
     assertThatThrownBy(() -> staging.sending(links.senders[1], CAPACITY))
         .isInstanceOf(OutOfMemoryError.class);

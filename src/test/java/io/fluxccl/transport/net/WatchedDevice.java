@@ -20,8 +20,8 @@ import java.util.function.Consumer;
 import org.agrona.concurrent.AtomicBuffer;
 
 /**
- * A device whose streams can be held up, can refuse, and can die as a GPU's do; and that counts
- * what is taken of it. Held work is done, all in the order enqueued, when it is let go.
+ * A device that counts its open resources and whose streams can be paused, refuse work, or fail as
+ * a GPU's do. Paused work runs in the order enqueued when {@link #letGo} is called.
  */
 public final class WatchedDevice implements Device {
   private final Device inner;
@@ -53,19 +53,17 @@ public final class WatchedDevice implements Device {
     holding = false;
   }
 
-  /** From now on calls of streams throw. */
+  /** Makes later calls of streams throw. */
   synchronized void refuse(DeviceFailure failure) {
     refusal = failure;
   }
 
-  /** From now on calls of streams throw what no device should. */
+  /** Makes later calls of streams throw an error that a device must not throw. */
   synchronized void failWith(Error error) {
     bug = error;
   }
 
-  /**
-   * From now on who closes pinned memory or a stream is told that it failed, though it is closed.
-   */
+  /** Makes later closes of pinned memory and streams throw, although they succeed. */
   public synchronized void closeBadly(boolean badly) {
     closingBadly = badly;
   }
@@ -76,7 +74,9 @@ public final class WatchedDevice implements Device {
     }
   }
 
-  /** From now on nothing that is enqueued is done, and who asks is told why. */
+  /**
+   * Makes the device fail: work that is enqueued later does not run, and queries throw the failure.
+   */
   public synchronized void die(DeviceFailure failure) {
     death = failure;
   }
@@ -94,7 +94,7 @@ public final class WatchedDevice implements Device {
     return held.size();
   }
 
-  /** Uses of pinned memory that was let go of. */
+  /** Number of uses of pinned memory after its close. */
   synchronized int misuses() {
     return misuses;
   }

@@ -37,7 +37,7 @@ import org.junit.jupiter.api.Timeout;
 class ShmTransportProcessTest {
   private static final int SIZE = 1 << 20;
 
-  /** Rank 1: shows its memory, waits for a signal in its first word, says what came before it. */
+  /** Rank 1: prints its memory, waits for a signal in the first word, prints the received data. */
   static final class Receiver {
     public static void main(String[] args) throws InterruptedException {
       HostDevice device = HostDevice.create();
@@ -79,7 +79,7 @@ class ShmTransportProcessTest {
   }
 
   @Test
-  void shouldWriteAndSignalToAnotherProcessAndGoOnWhenItIsKilled() throws Exception {
+  void shouldWriteAndSignalToAnotherProcessAndStillWriteAfterItIsKilled() throws Exception {
     try (HostDevice device = HostDevice.create();
         TransportContext context = context(0, device);
         HostBuffer local = device.allocate(SIZE);

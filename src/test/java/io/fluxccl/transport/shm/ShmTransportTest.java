@@ -150,7 +150,7 @@ class ShmTransportTest {
 
   @Test
   void shouldMapASegmentOnceForManyMemoriesOfAnotherProcess() {
-    try (Rank other = new Rank(1, HOST, 999)) { // says that it is another process
+    try (Rank other = new Rank(1, HOST, 999)) { // claims to be another process
       HostBuffer buffer = other.device.allocate(1 << 20);
       RegisteredMemory first = zero.receive(other.register(buffer.slice(0, 4096)));
       RegisteredMemory second = zero.receive(other.register(buffer.slice(8192, 64)));
@@ -340,7 +340,7 @@ class ShmTransportTest {
   }
 
   @Test
-  void shouldLeaveNothingBehindAfterManyRounds() {
+  void shouldLeakNoResourcesAfterManyRounds() {
     round();
     ResourceLeaks before = ResourceLeaks.snapshot();
     for (int i = 0; i < 100; i++) {

@@ -11,7 +11,7 @@ import java.net.ServerSocket;
 import org.junit.jupiter.api.Test;
 import picocli.CommandLine;
 
-/** What {@code run} asks before it starts ranks that would be started again for ever. */
+/** The check that {@code run} makes before it starts ranks, which would be restarted for ever. */
 class InferenceServerTest {
   private final StringWriter err = new StringWriter();
 

@@ -157,7 +157,7 @@ class KilledRanksTest {
     }
   }
 
-  /** The process of a rank: the launcher's children are told apart by what they were given. */
+  /** Returns the process of a rank: the launcher's child with FLUXCCL_RANK of this rank. */
   private ProcessHandle rank(int rank) {
     return launcher
         .children()
@@ -176,7 +176,7 @@ class KilledRanksTest {
   }
 
   @Test
-  void shouldGoOnWithAnAnswerWhenAnotherRankIsKilled() throws IOException {
+  void shouldContinueAnAnswerIfAnotherRankIsKilled() throws IOException {
     List<String> alone = stream(300, new CompletableFuture<>()).orTimeout(60, SECONDS).join();
     for (int round = 0; round < 2; round++) {
       CompletableFuture<Void> begun = new CompletableFuture<>();
@@ -209,7 +209,7 @@ class KilledRanksTest {
   }
 
   @Test
-  void shouldFinishWhatRunsWhenItIsToldToEnd() throws InterruptedException {
+  void shouldFinishRunningAnswersIfTerminated() throws InterruptedException {
     CompletableFuture<Void> begun = new CompletableFuture<>();
     CompletableFuture<List<String>> answer = stream(200, begun);
     begun.orTimeout(60, SECONDS).join();

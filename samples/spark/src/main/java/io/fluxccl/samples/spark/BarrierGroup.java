@@ -19,10 +19,10 @@ public final class BarrierGroup {
    * stage calls it. A retry of the stage forms another group.
    *
    * @param task {@code BarrierTaskContext.get()}
-   * @param work its failure fails the work of all tasks at once, with an error that names this one,
-   *     so that none of them waits for it and keeps a slot that a retry needs
+   * @param work its failure fails the work of all tasks at once, with an error that names this one.
+   *     So no task waits for it in a slot that a retry needs
    * @return what {@code work} returned
-   * @throws FluxCclException if the ranks did not meet
+   * @throws FluxCclException if not all ranks joined
    */
   public static <T> T run(BarrierTaskContext task, Function<RankGroup, T> work) {
     // The id holds the job's secret. It travels over Spark's own connections.

@@ -119,7 +119,7 @@ public record LogisticRegression(int features, int steps, double rate) implement
     };
   }
 
-  /** Returns the sum over rows of the gradient; behind it, how many rows there are. */
+  /** Returns the sum over rows of the gradient, followed by the number of rows. */
   private double[] gradient(List<double[]> rows, double[] weights) {
     double[] gradient = new double[features + 1];
     for (double[] row : rows) {

@@ -33,7 +33,7 @@ abstract class BarrierStageContract {
 
   private JavaSparkContext spark;
 
-  /** Where tasks write, whichever process they are in. */
+  /** The folder to which tasks of all processes write. */
   private String folder;
 
   abstract String master();

@@ -134,7 +134,7 @@ final class StandaloneCluster implements AutoCloseable {
     }
   }
 
-  /** Deletes its files, behind the end of all executors. */
+  /** Deletes its files. Call it after all executors have ended. */
   void delete() throws IOException {
     try (Stream<Path> files = Files.walk(folder)) {
       files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());

@@ -8,8 +8,8 @@ import java.time.Duration;
 import org.springframework.boot.context.properties.ConfigurationProperties;
 
 /**
- * Properties {@code fluxccl.*}. Those that are not given come from the environment: the variables
- * of a launcher, or FLUXCCL_RANK and its kin.
+ * Properties {@code fluxccl.*}. Missing properties are read from the environment: the variables of
+ * a launcher, or FLUXCCL_RANK and its kin.
  *
  * @param rank of this process
  * @param ranks how many the job has; with it, rank and address are needed

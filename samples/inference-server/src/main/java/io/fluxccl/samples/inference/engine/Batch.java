@@ -12,16 +12,15 @@ import java.util.function.IntUnaryOperator;
 import java.util.stream.IntStream;
 
 /**
- * The sequences on rank 0 that share steps, and those that wait for a place. A step has a row for
- * each sequence that goes on, and fills the rest with the tokens of prompts, in their order. A
- * sequence gets all the pages that it may need when it enters, so it never has to leave.
- * Thread-safe.
+ * The sequences on rank 0 that share steps, and those that wait for a slot. A step has a row for
+ * each sequence that continues, and fills the rest with the tokens of prompts, in their order. A
+ * sequence gets all the pages that it may need when it enters, so it is never evicted. Thread-safe.
  */
 final class Batch {
   private final ModelOptions options;
   private final Set<Integer> ends;
 
-  // The rest is guarded by this.
+  // The fields below are guarded by this.
   private final Queue<Sequence> waiting = new ArrayDeque<>();
   private final List<Sequence> running = new ArrayList<>();
   private final Deque<Integer> freeNumbers = new ArrayDeque<>();
@@ -39,7 +38,9 @@ final class Batch {
   /** A token of a sequence, and whether the sequence ends with it. */
   record Token(Sequence sequence, int token, End end) {}
 
-  /** Returns false if too many sequences wait. Those that enter with the next step do not wait. */
+  /**
+   * Returns false if too many sequences wait. Sequences that enter with the next step do not count.
+   */
   synchronized boolean add(Sequence sequence) {
     waiting.removeIf(each -> each.abandoned);
     return waiting.size() < options.maxWaiting() + freeNumbers.size() && waiting.add(sequence);

@@ -40,7 +40,7 @@ final class CudaKernels implements Kernels {
   private static final int MOST_THREADS = 1024;
   private static final int MOST_HIDDEN = 16 * MOST_THREADS;
 
-  // Those of hopper/attention.cu and hopper/sampling.cu.
+  // Constants of hopper/attention.cu and hopper/sampling.cu.
   private static final int BLOCKS_OF_CLUSTER = 8;
   private static final int WARPS = 4;
   private static final int MOST_ROWS_FOR_CLUSTERS = 64;

@@ -27,9 +27,9 @@ import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * A rank of the server. Every rank runs its part of the model in one generation after the other;
- * rank 0 has the requests and leads the steps. They are in its memory only, so they survive the
- * death of any other rank: the next generation computes their caches again and goes on.
+ * A rank of the server. Every rank runs its part of the model in successive generations; rank 0 has
+ * the requests and leads the steps. Only rank 0 stores them, so they survive the death of any other
+ * rank: the next generation computes their caches again and continues.
  */
 public final class InferenceEngine implements TextEngine, AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(InferenceEngine.class);
@@ -86,7 +86,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   /**
    * Refuses a number of ranks that can't share the model.
    *
-   * @throws IllegalArgumentException that says which can
+   * @throws IllegalArgumentException that lists valid numbers
    */
   public void requireDivisible(int ranks) {
     config.requireDivisible(ranks);
@@ -142,7 +142,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       double millis = (System.nanoTime() - begun) / 1e6;
       stepMillis = stepMillis == 0 ? millis : stepMillis + SMOOTHING * (millis - stepMillis);
       steps.incrementAndGet();
-      // Counted before the batch shrinks: drain looks at the batch first.
+      // Counted before the batch shrinks, because drain checks the batch first.
       unsentSteps.incrementAndGet();
       try {
         List<Batch.Token> next = batch.finishStep(model::next);
@@ -184,7 +184,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       } else if (!sequence.stream.add(token.token(), token.end())) {
         sequence.abandoned = true;
       }
-    } catch (RuntimeException e) { // of the tokenizer: the other answers go on
+    } catch (RuntimeException e) { // of the tokenizer: the other answers continue
       LOG.error("a token has no text", e);
       sequence.abandoned = true;
       sequence.stream.fail(e);

@@ -9,8 +9,8 @@ import io.fluxccl.group.RankGroup;
 
 /**
  * The kernels of one rank on one kind of device. Each method adds launches for a step's rows to a
- * pipeline. A row is a token of a sequence, described by {@link StepRows}; its results depend on no
- * other row but those in front of it in its sequence, so they are the same in any batch.
+ * pipeline. A row is a token of a sequence, described by {@link StepRows}; its results depend only
+ * on earlier rows of its sequence, so they are the same in any batch.
  *
  * <p>Matrices of activations have a row for each row of the step.
  */
@@ -18,7 +18,7 @@ interface Kernels extends AutoCloseable {
   /** A matrix of weights on the device. */
   interface Weights {}
 
-  /** What weights are for. */
+  /** The use of weights. */
   enum Use {
     /** To be read: an embedding, or the gains of a norm. */
     READ,
@@ -38,7 +38,9 @@ interface Kernels extends AutoCloseable {
   /** Loads matrices of equal width, stacked. */
   Weights load(Use use, HostMatrix... stacked);
 
-  /** Returns for how many rows a buffer of activations needs room if a step has so many. */
+  /**
+   * Returns the number of rows that a buffer of activations needs for a step of {@code rows} rows.
+   */
   default int roomFor(int rows) {
     return rows;
   }
@@ -46,7 +48,7 @@ interface Kernels extends AutoCloseable {
   /** Prepares for the ranks of a generation, which all call this. Blocks meanwhile. */
   default void join(RankGroup group) {}
 
-  /** Returns whether {@link #addNorm} can add what all ranks have of so many rows. */
+  /** Returns whether {@link #addNorm} can add the parts of all ranks for this number of rows. */
   default boolean addsRanks(int rows) {
     return false;
   }
@@ -58,8 +60,8 @@ interface Kernels extends AutoCloseable {
    * {@code x += delta; out = RMSNorm(x) * gain}; x, the residual stream, is FLOAT32.
    *
    * @param delta null to add nothing
-   * @param ofRanks whether delta is this rank's part of what all ranks add; {@link #addsRanks} has
-   *     said that this can
+   * @param ofRanks whether delta is this rank's part of a sum over all ranks; only if {@link
+   *     #addsRanks} returns true
    */
   Pipeline addNorm(
       Pipeline before,
@@ -71,8 +73,8 @@ interface Kernels extends AutoCloseable {
       DeviceBuffer out);
 
   /**
-   * {@code out = in * weights^T}. What {@code out} then holds only these kernels know, but for what
-   * ranks sum.
+   * {@code out = in * weights^T}. The format of {@code out} is private to these kernels, except for
+   * parts that ranks sum.
    */
   Pipeline multiply(Pipeline before, int rows, DeviceBuffer in, Weights weights, DeviceBuffer out);
 
@@ -102,9 +104,9 @@ interface Kernels extends AutoCloseable {
    *
    * @param logits of this rank's part of the vocabulary; FLOAT32
    * @param most the largest logit; FLOAT32
-   * @param coarse masses of level 0: how likely tokens are, by how far they are behind the most
-   *     likely one, in {@link Nucleus#BINS} bins; INT64 in fixed point, so that their sum over the
-   *     ranks is exact in any order
+   * @param coarse masses of level 0: how likely tokens are, by their distance from the most likely
+   *     one, in {@link Nucleus#BINS} bins; INT64 in fixed point, so that their sum over the ranks
+   *     is exact in any order
    * @param fine masses of level 1, within the coarse bin that {@code limits} names
    * @param limits the bin with which masses reach {@code topP}; INT32. After level 0 the coarse
    *     one, after level 1 the largest distance of a token that may be chosen

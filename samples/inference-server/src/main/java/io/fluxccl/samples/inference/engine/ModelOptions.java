@@ -4,7 +4,7 @@ package io.fluxccl.samples.inference.engine;
 import java.util.Locale;
 
 /**
- * How much a server takes on at once.
+ * Limits of the concurrent work of a server.
  *
  * @param maxRows the most rows of a step: tokens that are generated, and prompts' tokens
  * @param maxSequences the most requests that share a step; at most {@code maxRows}

@@ -2,11 +2,11 @@
 package io.fluxccl.samples.inference.engine;
 
 /**
- * How a token is chosen, as every kind of device does it. A token's distance is how far its logit,
- * divided by the temperature, is behind that of the most likely token, in steps of 1/2048, at most
- * {@link #FARTHEST}. The nucleus are the tokens up to the distance at which their probabilities add
- * up to topP. Among them the one with the largest logit plus Gumbel noise wins, which chooses each
- * with its probability and needs no sum over the ranks.
+ * The choice of a token, alike on every kind of device. A token's distance is the logit of the most
+ * likely token minus its own, divided by the temperature, in steps of 1/2048, at most {@link
+ * #FARTHEST}. The nucleus is the set of tokens up to the distance at which their probabilities add
+ * up to topP. The token of the nucleus with the largest logit plus Gumbel noise wins. This chooses
+ * each with its probability and needs no sum over the ranks.
  */
 final class Nucleus {
   static final int BINS = 256;

@@ -21,9 +21,9 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Memory in which GPUs of one host give each other rows, which a kernel adds where it needs the sum
- * ({@code Peers} of llama.cu): one kernel instead of an all-reduce and those around it. For few
- * rows: every rank gets all that the others have.
+ * Memory through which GPUs of one host exchange rows. A kernel adds them where it needs the sum
+ * ({@code Peers} of llama.cu), and so replaces an all-reduce and the kernels around it. For few
+ * rows, because every rank receives the rows of all others.
  */
 final class PeerSums implements AutoCloseable {
   /** System property: {@code false} leaves all sums to all-reduces. */
@@ -54,7 +54,7 @@ final class PeerSums implements AutoCloseable {
         && !"false".equals(System.getProperty(PROPERTY));
   }
 
-  /** Makes them with all ranks of the group. Blocks until each has come this far. */
+  /** Sets the sums up with all ranks of the group. Blocks until each rank has called this. */
   PeerSums(RankGroup group, int maxRows, int width) {
     Communicator communicator = group.communicator();
     int nRanks = group.nRanks();

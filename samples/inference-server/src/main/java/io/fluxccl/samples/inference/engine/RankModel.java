@@ -28,12 +28,12 @@ import java.util.stream.Stream;
 import reactor.core.publisher.Mono;
 
 /**
- * One rank's part of a model. Of each layer it has some of the heads and some of the MLP's units:
- * rows of the projections into them, columns of those out of them, so that the sum over the ranks
- * is the layer's output. Of the vocabulary it has some tokens.
+ * One rank's part of a model. Of each layer it has some of the heads and some of the MLP's units.
+ * It has rows of the projections into them and columns of the projections out of them. So the sum
+ * over the ranks is the layer's output. Of the vocabulary it has some tokens.
  *
- * <p>A step is captured for several numbers of rows, and replayed with whatever the {@link
- * StepRows} then say. The weights stay when a generation of the ranks ends; what was captured goes.
+ * <p>A step is captured for several numbers of rows, and replayed with the current {@link
+ * StepRows}. The weights are kept when a generation of the ranks ends; captured steps are not.
  */
 final class RankModel implements AutoCloseable {
   private static final StepRows.Row WARM_UP = new StepRows.Row(0, 0, 0, 0, 0, 1, 0);
@@ -123,7 +123,7 @@ final class RankModel implements AutoCloseable {
   }
 
   /**
-   * Returns whether this can go on in another generation: for the same rank, on the same device.
+   * Returns whether this can continue in another generation: for the same rank, on the same device.
    */
   boolean fits(RankGroup next) {
     return next.device() == group.device()
@@ -147,7 +147,7 @@ final class RankModel implements AutoCloseable {
     nucleusSteps = CapturedSizes.of(sizes, size -> step(size, true));
     steps.captureAll();
     nucleusSteps.captureAll();
-    // A rank that waits in a kernel would hold up another one that still loads on the same GPU, and
+    // A rank that waits in a kernel would block another one that still loads on the same GPU, and
     // loading may take longer than a step's time limit.
     next.communicator().inFlight(next.bootstrap().barrier(Deadline.never())).join();
     communicationShare = measureCommunication();

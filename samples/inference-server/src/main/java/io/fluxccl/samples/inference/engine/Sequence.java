@@ -4,15 +4,15 @@ package io.fluxccl.samples.inference.engine;
 import java.util.Arrays;
 
 /**
- * A request on rank 0: its tokens so far, and where their keys and values are. As the tokens are
- * known, a sequence goes on in the next generation of the ranks: it is computed again from its
- * first token. Guarded by its {@link Batch}, but for {@link #abandoned}.
+ * A request on rank 0: its tokens so far, and the pages of their keys and values. Because the
+ * tokens are known, a sequence continues in the next generation of the ranks, which computes it
+ * again from its first token. Guarded by its {@link Batch}, except for {@link #abandoned}.
  */
 final class Sequence {
   final TextRequest.Sampling sampling;
   final TextStream stream;
 
-  /** Set by any thread: the client has left, or was told that its time is over. */
+  /** Set by any thread: the client has disconnected, or its deadline has passed. */
   volatile boolean abandoned;
 
   /** The number by which kernels know it; -1 while it waits. */
@@ -21,10 +21,10 @@ final class Sequence {
   /** Its pages of the cache; empty while it waits. */
   int[] pages = {};
 
-  /** How many of its tokens are in the cache. */
+  /** Number of its tokens that are in the cache. */
   int computed;
 
-  /** How many of its tokens the step in flight computes. */
+  /** Number of its tokens that the step in flight computes. */
   int inStep;
 
   private int[] tokens;

@@ -31,7 +31,7 @@ final class StepRows {
   record Row(
       int token, int position, int sequence, int slot, float temperature, float topP, long seed) {}
 
-  /** Returns the bytes of a command with so many rows. */
+  /** Returns the bytes of a command with {@code rows} rows. */
   static int commandBytes(int rows) {
     return HEADER + rows * ROW;
   }

@@ -4,16 +4,16 @@ package io.fluxccl.samples.inference.engine;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
-/** Continues texts. What HTTP asks of the ranks. */
+/** Continues texts. The interface between HTTP and the ranks. */
 public interface TextEngine {
   /**
    * Returns the text that follows a prompt, piece by piece. Cold: a subscription queues the
-   * request. Cancelling frees its place at the next step. A slow subscriber delays no other
-   * request: its pieces wait in its own buffer, which {@code maxTokens} bounds.
+   * request. Cancelling frees its slot at the next step. A slow subscriber delays no other request:
+   * its pieces wait in its own buffer, which {@code maxTokens} bounds.
    *
    * @param request prompt and settings
-   * @return pieces; the last one says why the text ends. Errors: {@link Refused}, which says why
-   *     and whether to come again
+   * @return pieces; the last one has the reason of the end. Errors: {@link Refused}, with the
+   *     reason and whether to retry
    */
   Flux<TextPiece> generate(TextRequest request);
 

@@ -5,9 +5,9 @@ package io.fluxccl.samples.inference.engine;
  * A piece of an answer.
  *
  * @param text may be empty: a character can take several tokens
- * @param promptTokens how many tokens the prompt has
- * @param tokens how many tokens the answer has so far, this piece's included
- * @param end why the answer ends with this piece; NOT_YET if it goes on
+ * @param promptTokens number of tokens of the prompt
+ * @param tokens number of tokens of the answer so far, including this piece
+ * @param end why the answer ends with this piece; NOT_YET if it continues
  */
 public record TextPiece(String text, int promptTokens, int tokens, End end) {
   /** Whether and why an answer ends. */

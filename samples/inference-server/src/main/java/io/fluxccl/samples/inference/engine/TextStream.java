@@ -8,8 +8,8 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Sinks;
 
 /**
- * The answer to one request: turns tokens into pieces of text, and ends at stop texts. Its methods
- * are called by one thread, but for {@link #pieces}. What the client has not read waits here.
+ * The answer to one request: turns tokens into pieces of text, and ends at stop texts. One thread
+ * calls its methods, except for {@link #pieces}. Buffers pieces that the client has not read.
  */
 final class TextStream {
   /** A tokenizer decodes half a character to this one. */

@@ -38,7 +38,7 @@ final class AnswerFormat {
     return answer;
   }
 
-  /** The events for a piece; empty if there is nothing to tell. */
+  /** Returns the events for a piece; empty if the piece adds nothing. */
   String events(TextPiece piece) {
     StringBuilder events = new StringBuilder();
     if (chat && !begun) {

@@ -17,7 +17,7 @@ import java.util.function.ToDoubleFunction;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Timed;
 
-/** What Prometheus is told. */
+/** The metrics for Prometheus. */
 final class ApiMetrics {
   private final PrometheusMeterRegistry registry =
       new PrometheusMeterRegistry(PrometheusConfig.DEFAULT);
@@ -38,7 +38,7 @@ final class ApiMetrics {
         "inference.communication.share",
         "Part of a step that its all-reduces take",
         EngineStatus::communicationShare);
-    gauge("inference.generation", "How often the ranks have met", EngineStatus::generation);
+    gauge("inference.generation", "Generation of the ranks", EngineStatus::generation);
     gauge("inference.ready", "1 if requests are served", s -> s.ready() ? 1 : 0);
     gauge("inference.ranks", "Ranks of the job", s -> s.ranks().size());
     gauge("inference.ranks.serving", "Ranks that serve", s -> ranks(s, "serving"));

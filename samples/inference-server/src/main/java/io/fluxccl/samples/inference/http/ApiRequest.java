@@ -16,9 +16,9 @@ import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
 /**
- * What a client asks for.
+ * The request of a client.
  *
- * @param text what the engine is asked
+ * @param text the request to the engine
  * @param chat whether it is answered as a chat
  * @param stream whether it is answered piece by piece
  * @param includeUsage whether the counts of tokens are to follow the pieces
@@ -37,7 +37,7 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
    *
    * @param template makes a prompt of messages; null to read a prompt
    * @param timeoutMillis of the header; null if there is none
-   * @throws ApiError says what is wrong
+   * @throws ApiError with the wrong parameter
    */
   static ApiRequest parse(byte[] body, String model, ChatTemplate template, String timeoutMillis) {
     JsonNode json = object(body);

@@ -129,7 +129,7 @@ final class Completions {
         .flatMap(last -> HttpApi.json(response, 200, format.whole(text.toString(), last)));
   }
 
-  /** The status waits for the first piece; an error behind it is an event. */
+  /** The status waits for the first piece; a later error is sent as an event. */
   private static Mono<Void> stream(
       Flux<TextPiece> pieces, AnswerFormat format, HttpServerResponse response) {
     return pieces

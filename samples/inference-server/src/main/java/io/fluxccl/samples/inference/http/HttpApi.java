@@ -29,7 +29,7 @@ import reactor.netty.http.server.HttpServerResponse;
 
 /**
  * Serves an engine by HTTP. Outlives the generations of the ranks: while none serves, the engine
- * refuses requests and this says so.
+ * refuses requests, and clients get the reason.
  */
 public final class HttpApi {
   private static final Logger LOG = LoggerFactory.getLogger(HttpApi.class);
@@ -91,8 +91,8 @@ public final class HttpApi {
   }
 
   /**
-   * Ends in order: says that it is not ready, lets the engine refuse new requests and end those
-   * that run, and closes all connections when their answers are sent.
+   * Stops gracefully: reports that it is not ready, drains the engine, which refuses new requests,
+   * and closes all connections after their answers are sent.
    *
    * @param limit for the engine, and again for the connections
    */

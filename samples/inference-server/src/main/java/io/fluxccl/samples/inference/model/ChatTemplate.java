@@ -15,7 +15,7 @@ public interface ChatTemplate {
   ChatTemplate PLAIN =
       messages -> messages.stream().map(Message::content).collect(Collectors.joining("\n"));
 
-  /** That of Llama 3, without the token that begins a text: the tokenizer adds it. */
+  /** The template of Llama 3, without the token that begins a text: the tokenizer adds it. */
   ChatTemplate LLAMA_3 =
       messages ->
           messages.stream()

@@ -42,7 +42,7 @@ public record LlamaConfig(
   /**
    * Reads a model's folder.
    *
-   * @throws IllegalArgumentException if the model is of another family
+   * @throws IllegalArgumentException if the model belongs to another family
    */
   public static LlamaConfig read(Path folder) throws IOException {
     JsonNode json = new ObjectMapper().readTree(folder.resolve("config.json").toFile());
@@ -102,7 +102,7 @@ public record LlamaConfig(
   /**
    * Refuses a number of ranks among which the model can't be divided evenly.
    *
-   * @throws IllegalArgumentException that says which numbers are possible
+   * @throws IllegalArgumentException that lists possible numbers
    */
   public void requireDivisible(int nRanks) {
     if (kvHeads % nRanks != 0 || intermediate % nRanks != 0 || vocabulary % nRanks != 0) {

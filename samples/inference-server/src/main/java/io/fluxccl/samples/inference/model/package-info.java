@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-/** What a Hugging Face folder says of a model: its shape, its weights, its tokens. */
+/** Reads a model from a Hugging Face folder: its shape, its weights, its tokens. */
 package io.fluxccl.samples.inference.model;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on any GPU; compiled behind llama.cu. Some lanes, a team, read a token together; a team goes through every
+// Attention on any GPU; compiled after llama.cu. Some lanes, a team, read a token together; a team goes through every
 // kTeams-th token.
 
 namespace {

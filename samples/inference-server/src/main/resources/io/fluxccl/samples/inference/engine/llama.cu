@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's kernels but for attention, the choice of tokens and the matrix products. Kernels.java says what each
-// computes, StepRows.java and Nucleus.java how rows are described and tokens chosen. Every result depends on its own
+// A step's kernels but for attention, the choice of tokens and the matrix products. Kernels.java documents
+// each kernel, StepRows.java the description of rows, Nucleus.java the choice of tokens. Every result depends on its own
 // row alone, bit by bit: sums are made in an order that neither the number of rows nor of blocks changes.
 
-// What one compilation is for; CudaKernels.java names them.
+// Parameters of one compilation; CudaKernels.java sets them.
 #ifndef HEAD_DIM
 #define HEAD_DIM 128
 #endif
@@ -150,9 +150,9 @@ extern "C" __global__ void embed(const Step* step, const Element* table, int wid
 
 namespace {
 
-// Memory of all ranks of a host, in which they give each other rows to add up; PeerSums.java. An area has packets of
-// four elements: [2 sets][from rank][row][four]. They carry how often the row was added, and sets take turns, as a rank
-// may be one time ahead: so what lies there from before is never taken for this time's.
+// Memory of all ranks of a host, through which they exchange rows to add up; PeerSums.java. An area has packets of four
+// elements: [2 sets][from rank][row][four]. Packets carry the number of additions of the row. Sets alternate, because a
+// rank may be one addition ahead. So earlier packets are never mistaken for current ones.
 struct Peers {
   static constexpr int kMost = 8;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of tokens, as Nucleus.java says; compiled behind llama.cu. Kernels but the last have a block for each row
+// The choice of tokens, as Nucleus.java says; compiled after llama.cu. Kernels but the last have a block for each row
 // that gets a next token.
 
 namespace {
 
-// What tokens are chosen from and what is known of it, as Kernels.Choice says; a row for each row that gets a next token.
+// The data from which tokens are chosen, as in Kernels.Choice; a row for each row that gets a next token.
 struct Choice {
   const float* logits;
   float* most;
@@ -21,7 +21,7 @@ struct Choice {
   }
 };
 
-// How far a token is behind the most likely one, and its probability relative to that.
+// Returns the distance of a token from the most likely one, and its probability relative to that.
 __device__ inline int distanceOf(float most, float logit, float temperature) {
   return static_cast<int>(fminf(kBins * kBins - 1, (most - logit) / temperature * 2048.0f));
 }

@@ -87,7 +87,7 @@ class InferenceEngineTest {
   }
 
   @Test
-  void shouldContinueATextAndSayWhyItEnds() {
+  void shouldContinueATextAndReturnWhyItEnds() {
     TextEngine engine = meet();
     List<TextPiece> pieces = engine.generate(request("w5 w11 w42", 10)).collectList().block(LONG);
     TextPiece last = pieces.get(pieces.size() - 1);
@@ -141,7 +141,7 @@ class InferenceEngineTest {
   }
 
   @Test
-  void shouldRefuseWhatItCannotAnswer() {
+  void shouldRefuseInvalidLateAndUnservableRequests() {
     expectRefused(engines.get(0).generate(request("w1", 1)), Refused.Reason.UNAVAILABLE);
     TextEngine engine = meet();
     expectRefused(engine.generate(request("", 1)), Refused.Reason.INVALID);
@@ -241,7 +241,7 @@ class InferenceEngineTest {
   }
 
   @Test
-  void shouldGoOnInTheNextGeneration() {
+  void shouldContinueAnAnswerInTheNextGeneration() {
     TextEngine engine = meet();
     String alone = text(engine.generate(request("w3 w4 w5", 120))).block(LONG);
     AtomicInteger pieces = new AtomicInteger();

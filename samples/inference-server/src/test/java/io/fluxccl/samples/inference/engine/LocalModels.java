@@ -102,7 +102,7 @@ final class LocalModels implements AutoCloseable {
     return generate(prompts, count, sampling, null);
   }
 
-  /** Generates; the listener learns of the logits behind each step, if there is one prompt. */
+  /** Generates tokens. If there is one prompt, the listener gets the logits after each step. */
   List<List<Integer>> generate(
       List<int[]> prompts, int count, Sampling sampling, Listener listener) {
     List<Sequence> sequences = new ArrayList<>();

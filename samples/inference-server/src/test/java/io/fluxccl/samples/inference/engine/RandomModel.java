@@ -139,7 +139,7 @@ final class RandomModel {
   }
 
   /**
-   * Returns the logits behind the last token, computed the plain way: no cache, one token a time.
+   * Returns the logits after the last token, computed the plain way: no cache, one token at a time.
    */
   float[] logits(int[] tokens) {
     double[][] x = new double[tokens.length][];

@@ -18,8 +18,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * The same on GPUs. In bfloat16, or with {@code -Dinference.float32=true} in 32 bits. Skipped where
- * there is none, which says why.
+ * The tests of {@link RankModelTest} on GPUs, in bfloat16, or with {@code -Dinference.float32=true}
+ * in 32 bits. Skipped with the reason if there is no GPU.
  */
 @Tag("gpu")
 class RankModelGpuTest extends RankModelTest {
@@ -58,20 +58,20 @@ class RankModelGpuTest extends RankModelTest {
   @Override
   @ParameterizedTest
   @ValueSource(ints = {1, 2, 4})
-  void shouldGiveTheSameTokensAloneAndInABatch(int nRanks) throws IOException {
+  void shouldGenerateEqualTokensAloneAndInABatch(int nRanks) throws IOException {
     assumeTrue(!EMULATED || nRanks == 2, "half a minute each on the CPU");
-    super.shouldGiveTheSameTokensAloneAndInABatch(nRanks);
+    super.shouldGenerateEqualTokensAloneAndInABatch(nRanks);
   }
 
   @Override
   @Test
-  void shouldGiveTheSameTokensOnAnyNumberOfRanks() throws IOException {
+  void shouldGenerateEqualTokensOnAnyNumberOfRanks() throws IOException {
     assumeTrue(FLOAT, "each rank's part of a sum is rounded to bfloat16");
-    super.shouldGiveTheSameTokensOnAnyNumberOfRanks();
+    super.shouldGenerateEqualTokensOnAnyNumberOfRanks();
   }
 
   @Test
-  void shouldAddWhatRanksHaveAsAnAllReduceDoes() throws IOException {
+  void shouldAddPartsOfRanksAsAnAllReduceDoes() throws IOException {
     assumeTrue(!FLOAT, "only bfloat16 is added by a kernel");
     List<float[]> logits = new ArrayList<>();
     try {

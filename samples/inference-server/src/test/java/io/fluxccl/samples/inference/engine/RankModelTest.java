@@ -46,12 +46,12 @@ class RankModelTest {
     return 1e-4f;
   }
 
-  /** How many prompts share a batch. */
+  /** Returns the number of prompts that share a batch. */
   int prompts() {
     return 12;
   }
 
-  /** How many tokens each gets. */
+  /** Returns the number of tokens that each prompt gets. */
   int tokens() {
     return 30;
   }
@@ -91,7 +91,7 @@ class RankModelTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 2, 4})
-  void shouldGiveTheSameTokensAloneAndInABatch(int nRanks) throws IOException {
+  void shouldGenerateEqualTokensAloneAndInABatch(int nRanks) throws IOException {
     Random numbers = new Random(3);
     List<int[]> prompts = new ArrayList<>();
     for (int i = 0; i < prompts(); i++) {
@@ -115,7 +115,7 @@ class RankModelTest {
   }
 
   @Test
-  void shouldGiveTheSameTokensOnAnyNumberOfRanks() throws IOException {
+  void shouldGenerateEqualTokensOnAnyNumberOfRanks() throws IOException {
     for (Sampling sampling :
         List.of(Sampling.GREEDY, new Sampling(1, 1, 5), new Sampling(1.2f, 0.6f, 6))) {
       List<List<Integer>> results = new ArrayList<>();

@@ -25,9 +25,9 @@ import java.util.Set;
 import reactor.core.publisher.Mono;
 
 /**
- * Measures steps of a model whose ranks are all in this JVM, and checks what they compute: that a
- * row gets the same bits and a prompt the same tokens alone and in a batch, and for a model of a
- * folder the host device's.
+ * Measures steps of a model whose ranks are all in this JVM, and checks the results. A row must get
+ * equal bits, and a prompt equal tokens, alone and in a batch. For a model of a folder, they must
+ * equal those of the host device.
  *
  * <pre>
  *   StepBenchmark MODEL_FOLDER|8b [--device auto|cuda|host] [--ranks N] [--rows 1,8,64]
@@ -35,8 +35,8 @@ import reactor.core.publisher.Mono;
  *       [--communication yes]
  * </pre>
  *
- * <p>With {@code --communication} it also runs each step without its all-reduces: what they take is
- * the difference.
+ * <p>With {@code --communication} it also runs each step without its all-reduces, whose time is the
+ * difference.
  */
 public final class StepBenchmark {
   private static final int WARM_UP_STEPS = 20;
@@ -254,7 +254,7 @@ public final class StepBenchmark {
             : "");
   }
 
-  /** Each step but the first begins when the one before tells that it is over, as in a server. */
+  /** Each step but the first begins at the completion of the previous one, as in a server. */
   private double seconds(Mono<Void> step) {
     step.repeat(WARM_UP_STEPS - 1).blockLast();
     long begun = System.nanoTime();

@@ -45,7 +45,7 @@ class ErrorsTest {
     "DEADLINE, 504, server_error",
     "FAILED, 500, server_error"
   })
-  void shouldTellWhyTheEngineRefuses(Refused.Reason reason, int status, String type) {
+  void shouldReturnTheReasonIfTheEngineRefuses(Refused.Reason reason, int status, String type) {
     served.engine.script = request -> Flux.error(FakeEngine.refused(reason));
 
     for (String body : List.of(PROMPT, STREAM)) {
@@ -63,7 +63,7 @@ class ErrorsTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldTellItInAnEventOnceTheAnswerHasBegun(Refused.Reason reason) {
+  void shouldSendAnErrorEventIfTheAnswerHasBegun(Refused.Reason reason) {
     Flux<TextPiece> begun = Flux.just(new TextPiece("Hel", 3, 1, End.NOT_YET));
     served.engine.script = request -> begun.concatWith(Flux.error(FakeEngine.refused(reason)));
 
@@ -78,7 +78,7 @@ class ErrorsTest {
   }
 
   @Test
-  void shouldNotSendAClientAwayWithoutATimeToComeAgain() {
+  void shouldSendNoRetryAfterIfARetryIsUseless() {
     Refused forever = new Refused(Refused.Reason.INVALID, "Too long", Duration.ZERO);
     served.engine.script = request -> Flux.error(forever);
 
@@ -87,7 +87,7 @@ class ErrorsTest {
   }
 
   @Test
-  void shouldHideWhatFailedInside() {
+  void shouldHideInternalErrors() {
     served.engine.script = request -> Flux.error(new IllegalStateException("secret"));
     HttpResponse<String> before = served.post("/v1/completions", STREAM);
     served.engine.script =
@@ -138,8 +138,8 @@ class ErrorsTest {
         "timeout       | {'prompt':'a','timeout':0}",
         "timeout       | {'prompt':'a','timeout':4000}"
       })
-  void shouldSayWhichParameterOfAPromptIsWrong(String param, String body) {
-    shouldSayThat("/v1/completions", param, body);
+  void shouldNameTheWrongParameterOfAPrompt(String param, String body) {
+    assertNamesParameter("/v1/completions", param, body);
   }
 
   @ParameterizedTest
@@ -158,11 +158,11 @@ class ErrorsTest {
         "max_completion_tokens |"
             + " {'messages':[{'role':'user','content':'a'}],'max_completion_tokens':0}"
       })
-  void shouldSayWhichParameterOfAChatIsWrong(String param, String body) {
-    shouldSayThat("/v1/chat/completions", param, body);
+  void shouldNameTheWrongParameterOfAChat(String param, String body) {
+    assertNamesParameter("/v1/chat/completions", param, body);
   }
 
-  private void shouldSayThat(String path, String param, String body) {
+  private void assertNamesParameter(String path, String param, String body) {
     HttpResponse<String> response = served.post(path, body.replace('\'', '"'));
 
     assertThat(response.statusCode()).as(response.body()).isEqualTo(400);
@@ -228,7 +228,7 @@ class ErrorsTest {
   }
 
   @Test
-  void shouldTellWhatIsNotThere() {
+  void shouldReportUnknownPathsAndMethods() {
     HttpResponse<String> missing = served.get("/v2");
     HttpResponse<String> method = served.get("/v1/completions");
 

@@ -49,7 +49,7 @@ class HealthTest {
   }
 
   @Test
-  void shouldTellThePageAndItsStatus() {
+  void shouldServeThePageAndItsStatus() {
     assertThat(served.get("/?prompt=a").body()).startsWith("<!doctype html>");
     assertThat(Served.json(served.get("/status")).path("ranks").path(3).path("device").asText())
         .isEqualTo("NVIDIA H200 (GPU 3)");
@@ -62,7 +62,7 @@ class HealthTest {
   }
 
   @Test
-  void shouldTellPrometheus() {
+  void shouldServeMetrics() {
     served.post("/v1/completions", "{\"prompt\":\"a\"}");
     served.engine.script = request -> Flux.error(FakeEngine.refused(Refused.Reason.BUSY));
     served.post("/v1/completions", "{\"prompt\":\"a\"}");
@@ -98,7 +98,7 @@ class HealthTest {
   }
 
   @Test
-  void shouldTellPrometheusWhichRanksAreSilentOrMissing() {
+  void shouldCountSilentAndMissingRanksInMetrics() {
     served.engine.status = () -> FakeEngine.status(true, "silent");
     assertThat(served.get("/metrics").body().lines())
         .contains("inference_ranks_silent 1.0", "inference_ranks_serving 3.0");

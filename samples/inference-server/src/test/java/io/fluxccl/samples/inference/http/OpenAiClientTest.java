@@ -128,7 +128,7 @@ class OpenAiClientTest {
   }
 
   @Test
-  void shouldComeAgainWhenItIsTold() {
+  void shouldRetryAfterTheTimeOfRetryAfter() {
     var answer = served.engine.script;
     served.engine.script =
         request ->

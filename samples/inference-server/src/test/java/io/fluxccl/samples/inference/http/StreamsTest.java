@@ -37,7 +37,7 @@ class StreamsTest {
   }
 
   @Test
-  void shouldSendEachPieceWhenItComes() {
+  void shouldSendEachPieceAtOnce() {
     served.engine.script = request -> pieces.flux();
 
     StepVerifier.create(answer(STREAM))

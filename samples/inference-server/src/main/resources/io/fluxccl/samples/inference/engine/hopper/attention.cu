@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by tensor cores on GPUs of compute capability 9.0, for up to 8 queries a head of keys; compiled behind
+// Attention by tensor cores on GPUs of compute capability 9.0, for up to 8 queries a head of keys; compiled after
 // hopper.cu. A warp takes a page of 16 tokens at a time: page p of a sequence is for warp p % 4 of group p / 4 % 8.
 // A group's partial results are added in its warps' order, then those of the groups, whose blocks are a cluster.
 
@@ -66,7 +66,7 @@ __device__ __forceinline__ void prefetchPage(const Element* keys, const Element*
   }
 }
 
-// Begins to copy a page, with zeros for what is behind the last token: nothing times them must be nothing.
+// Begins to copy a page, with zeros after the last token, because a weight of zero times them must be zero.
 __device__ __forceinline__ void fetch(unsigned char* shared, const Element* keys, const Element* values, size_t page,
                                       int last) {
   const fluxccl::uint32_t to = fluxccl::sharedAddress(shared);
@@ -83,8 +83,8 @@ __device__ __forceinline__ void fetch(unsigned char* shared, const Element* keys
   }
 }
 
-// A page's keys and values as a lane holds them. Lane 4 g + t has of the keys of tokens g and 8 + g the 8 elements from
-// 8 t on of each 32, and of the values of tokens 2 t, 2 t + 1, and 8 behind those, runs of kNear elements.
+// A page's keys and values as a lane holds them. Lane 4 g + t has, of the keys of tokens g and 8 + g, the 8 elements
+// from 8 t on of each 32. Of the values of tokens 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, it has runs of kNear elements.
 struct Page {
   int4 key[2][HEAD_DIM / 32];
   alignas(16) unsigned value[kRuns][4][kNear / 2];
@@ -122,12 +122,12 @@ struct Page {
   }
 };
 
-// A warp's partial results: lane 4 g + t has, for queries 2 t and 2 t + 1, the elements of the lanes' values and the
+// A warp's partial results. Lane 4 g + t has, for queries 2 t and 2 t + 1, the elements of the lanes' values and the
 // weights of its own keys' tokens.
 struct State {
   float most[2];
   float whole[2];
-  float sums[kHalf][4];  // two queries' of one element, and of the one kHalf behind it
+  float sums[kHalf][4];  // of two queries: of one element, and of the one at + kHalf
 
   __device__ __forceinline__ void begin() {
 #pragma unroll
@@ -215,7 +215,7 @@ __device__ __forceinline__ Folded foundOf(const Found (&warps)[kWarpsOfGroup], i
   return folded;
 }
 
-// Goes through the pages of a warp: those of this block's groups, one group behind the other.
+// Iterates over the pages of a warp: those of this block's groups, group by group.
 template <int kBlocks>
 struct Place {
   int group;
@@ -273,7 +273,7 @@ struct Reader {
   }
 };
 
-// What a block adds up: a group's warps, and its share of the elements over all groups.
+// Adds up results in a block: those of a group's warps, and its share of the elements over all groups.
 template <int kBlocks>
 struct Adder {
   static constexpr int kThreads = kWarpsOfGroup * 32;
@@ -373,7 +373,7 @@ __device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, c
                             kvHeads, last, fluxccl::dynamicShared() + warp * kPageBytes, place, 0};
   reader.readNumber();
   reader.prefetchNext();
-  fluxccl::letNextLaunchBegin();  // behind what is needed first; no rank waits for another one here
+  fluxccl::letNextLaunchBegin();  // after the first reads; no rank waits for another one here
   fluxccl::awaitLaunchBefore();
   reader.fetchNext();
   int4 query[HEAD_DIM / 32];

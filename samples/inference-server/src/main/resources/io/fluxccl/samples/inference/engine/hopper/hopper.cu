@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels for GPUs of compute capability 9.0 share; compiled behind
-// llama.cu.
+// Shared functions of the kernels for GPUs of compute capability 9.0; compiled after llama.cu.
 
 #include <fluxccl/ptx.cuh>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best token of a row by a cluster of eight blocks; compiled behind hopper.cu and sampling.cu.
+// The best token of a row by a cluster of eight blocks; compiled after hopper.cu and sampling.cu.
 
 extern "C" __global__ void __cluster_dims__(8, 1, 1)
     bestByCluster(const Step* step, Choice choice, int isNucleus) {
