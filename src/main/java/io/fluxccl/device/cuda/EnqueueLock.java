@@ -22,9 +22,11 @@ import java.util.concurrent.atomic.AtomicBoolean;
 final class EnqueueLock implements AutoCloseable {
   /**
    * Longest wait for the lock. The driver blocks a launch into a full queue, which may drain only
-   * after other threads have enqueued. After this time, they enqueue without the lock.
+   * after other threads have enqueued. After this time, they enqueue without the lock. It is longer
+   * than a busy machine keeps the holder from running: without the lock two streams may get one
+   * queue, and their kernels may wait for each other forever.
    */
-  static final Duration PATIENCE = Duration.ofMillis(100);
+  static final Duration PATIENCE = Duration.ofSeconds(1);
 
   private static final int SPINS = 1_000;
 

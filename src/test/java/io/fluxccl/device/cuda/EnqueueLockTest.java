@@ -49,6 +49,16 @@ class EnqueueLockTest {
     assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isSameAs(lock);
   }
 
+  /** A busy machine keeps a thread from running for this long, also while it holds the lock. */
+  @Test
+  void shouldWaitForAHolderThatDoesNotRun() throws Exception {
+    assertThat(lock.tryLock()).isSameAs(lock);
+    CompletableFuture<EnqueueLock> waiting = CompletableFuture.supplyAsync(lock::tryLock);
+    Thread.sleep(300);
+    lock.close();
+    assertThat(waiting.get(20, TimeUnit.SECONDS)).isSameAs(lock);
+  }
+
   @Test
   void shouldAllocateNothing() {
     long allocated =
