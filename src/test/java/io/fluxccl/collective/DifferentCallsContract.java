@@ -51,6 +51,11 @@ abstract class DifferentCallsContract {
 
   abstract LocalRanks ranks(int n);
 
+  /** Returns the number of seeds with which the ranks call random operations. */
+  int seeds() {
+    return Rounds.of(50, 1000);
+  }
+
   /** How one rank's call differs from the others'. */
   enum Part {
     KIND,
@@ -152,7 +157,7 @@ abstract class DifferentCallsContract {
   @Test
   void shouldNeverCompleteACallThatDiffersInOnePart() {
     ResourceLeaks before = ResourceLeaks.snapshot();
-    for (int round = 0; round < Rounds.of(50, 1000); round++) {
+    for (int round = 0; round < seeds(); round++) {
       long seed = Rounds.SEED + round;
       try (LocalRanks ranks = ranks(2)) {
         checkRandomCalls(ranks, seed);
