@@ -74,7 +74,8 @@ __attribute__((visibility("default"))) int32_t Java_io_fluxccl_benchmarks_Launch
   return result;
 }
 
-/* Nanoseconds of each launch of an executable graph, awaited by itself if it says so, otherwise all behind the last. */
+/* Stores the nanoseconds of each launch of an executable graph. Awaits each launch if each is set, otherwise only the
+ * last. */
 __attribute__((visibility("default"))) int32_t Java_io_fluxccl_benchmarks_LaunchLoop_replay(
     void *env, void *type, int64_t graph, int64_t stream, int64_t launches, uint8_t each, int64_t nanos) {
   (void)env;

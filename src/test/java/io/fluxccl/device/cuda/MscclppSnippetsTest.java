@@ -9,6 +9,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -37,8 +41,10 @@ class MscclppSnippetsTest {
 
   @TempDir private Path folder;
 
-  /** Writes the pages' functions to one file, each in a namespace of its own. */
-  private Path pages() throws IOException {
+  private static final Pattern CALL = Pattern.compile("(?:\\.|->)\\s*(\\w+)(<[^<>()]*>)?\\(");
+
+  /** Returns the functions of the pages. */
+  private static List<String> functions() throws IOException {
     String pages = System.getProperty(PAGES);
     assumeTrue(pages != null, "no -D" + PAGES + " names a folder with MSCCL++'s pages");
     List<String> functions = new ArrayList<>();
@@ -50,6 +56,12 @@ class MscclppSnippetsTest {
       }
     }
     assertThat(functions).as("kernels in the pages of " + pages).isNotEmpty();
+    return functions;
+  }
+
+  /** Writes the pages' functions to one file, each in a namespace of its own. */
+  private Path pages() throws IOException {
+    List<String> functions = functions();
     StringBuilder text = new StringBuilder(AROUND);
     for (int i = 0; i < functions.size(); i++) {
       text.append("namespace page").append(i).append(" {\n").append(functions.get(i)).append("}\n");
@@ -81,6 +93,37 @@ class MscclppSnippetsTest {
   @Test
   void shouldCompileMscclppCallsForGpus() throws Exception {
     assertThat(nvcc(CudaSources.TESTS.resolve("mscclpp.cu"))).isEmpty();
+  }
+
+  /** Returns each method that a text calls: its name, template arguments, number of arguments. */
+  private static Set<String> callsOf(String text) {
+    String code = text.replaceAll("/\\*.*?\\*/", "").replaceAll("//.*", "");
+    Set<String> calls = new TreeSet<>();
+    Matcher call = CALL.matcher(code);
+    while (call.find()) {
+      String template = call.group(2) == null ? "" : call.group(2).replaceAll("\\w+::", "");
+      calls.add(call.group(1) + template + "/" + argumentsAt(code, call.end()));
+    }
+    return calls;
+  }
+
+  private static int argumentsAt(String code, int begin) {
+    int depth = 1;
+    int commas = 0;
+    int end = begin;
+    for (; depth > 0; end++) {
+      char c = code.charAt(end);
+      depth += "([{".indexOf(c) >= 0 ? 1 : ")]}".indexOf(c) >= 0 ? -1 : 0;
+      commas += c == ',' && depth == 1 ? 1 : 0;
+    }
+    return code.substring(begin, end - 1).isBlank() ? 0 : commas + 1;
+  }
+
+  @Test
+  void shouldRunEveryCallThatThePagesMake() throws IOException {
+    String ours = Files.readString(CudaSources.TESTS.resolve("mscclpp.cu"));
+    String pages = String.join("", functions());
+    assertThat(callsOf(ours)).containsAll(callsOf(pages)).contains("put<16, true>/5");
   }
 
   @Test
