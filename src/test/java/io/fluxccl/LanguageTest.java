@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.function.Consumer;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+
+/**
+ * Refuses phrases that leave a reader guessing which component does what: sentences without a named
+ * subject, verbs without their object, words with several meanings. Reads comments, pages, and the
+ * string literals of main code; {@code allowed-phrases.txt} lists false positives with reasons.
+ */
+class LanguageTest {
+  private static final int MOST_ALLOWED = 200;
+  private static final Path ALLOWED = Path.of("src/test/resources/io/fluxccl/allowed-phrases.txt");
+  private static final List<Path> FOLDERS =
+      Stream.of("src", "native", "samples", "benchmarks", "docs").map(Path::of).toList();
+  private static final List<Path> PAGES =
+      Stream.of("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+          .map(Path::of)
+          .toList();
+
+  /** Phrases, each with the fault that it stands for. */
+  private static final String[] PHRASES = {
+    // The subject is a clause.
+    "^(@\\w+ (\\w+ )?)?(Who|Whom|Whose|Whoever|Whatever|What|That of|Those)\\b(?!.*\\?)",
+    "^(The same(?!.{0,12}(holds|applies))|The rest (is|are) (of|guarded)|The others? first)",
+    "^(Where|How (many|long|often|much|far))\\b(?!.*\\?)",
+    // Later, at a higher address, over, or lagging.
+    "\\bbehind\\b(?! (a |an )?(NAT|firewall|load balancer))",
+    // Which component?
+    "\\b(nobody|somebody|anybody|everybody|whoever|strangers?)\\b",
+    "(?<!users )(?<!callers )\\b(who|whom)\\b",
+    // Verbs without an object, or with several meanings.
+    "\\b(is|are|was|were|be|been) told\\b|\\btold of\\b"
+        + "|\\btells? (of|no|none|nothing|how|what|when|which|who|that|about|whether)\\b"
+        + "|\\btells?[.;,]",
+    "\\b(not|never|nobody|that|who|ranks?|they|have|has|had|those) (yet |now )?(comes?|came)\\b"
+        + "(?! (from|with|first|back|in |at ))|\\b(is|are) gone\\b|\\bcomes? (too )?late\\b",
+    "\\b(go|goes|gone|went|going) on\\b",
+    "\\blets? (\\w+ )?go\\b|\\bsees? off\\b|\\bhands? on\\b|\\bfor want of\\b|\\bin vain\\b"
+        + "|\\banew\\b|\\bmend(s|ed)?\\b|\\bbeyond use\\b|\\bone behind the other\\b|\\bheld up\\b"
+        + "|\\bholds? up\\b|\\bhears?\\b",
+    "\\b(is|are|was|were|be) of (this|that|the|another|one|all|none|which|its|no|two)\\b",
+    "\\bso (many|much|long)\\b(?! (that|as))",
+    "\\b(a look|looks? (at|whether|into)|looked (at|into))\\b",
+    "\\b(says|said) (so|nothing|no more|how|what|why|which|that|of)\\b",
+  };
+
+  private static final Pattern PHRASE = Pattern.compile(String.join("|", PHRASES));
+
+  private static final Pattern TEST_NAME =
+      Pattern.compile(
+          "\\bvoid (should\\w*(Who|Whom|Whose|What|Behind|Nobody|Somebody|Those|TheSame|Tells?"
+              + "|Told|Comes?|Came|GoOn|GoesOn|LetGo|Stranger|Says?)(?=[A-Z(])\\w*)\\s*\\(");
+
+  /** Text blocks, strings, characters and comments of Java, CUDA, C and Kotlin. */
+  private static final Pattern TOKEN =
+      Pattern.compile(
+          "\"\"\"(?:\\\\.|[^\\\\])*?\"\"\"|\"(?:\\\\.|[^\"\\\\\\n])*\""
+              + "|'(?:\\\\.|[^'\\\\\\n])+'|//[^\\n]*|/\\*.*?\\*/",
+          Pattern.DOTALL);
+
+  private static final Pattern BLOCK =
+      Pattern.compile("\\n\\s*(?=@\\w+)|<p>|<li>|</?[uo]l>|\\n\\s*\\n");
+
+  private static final Pattern SENTENCE_END = Pattern.compile("(?<=[.:;!?])\\s+(?=[A-Z@])");
+
+  /** What an allowed line needs: the file, a part of the sentence, a reason. */
+  private record Allowed(String file, String part) {}
+
+  @Test
+  void shouldUsePlainPhrases() throws IOException {
+    List<Allowed> allowed = allowed();
+    Set<Allowed> used = new HashSet<>();
+    List<String> found = new ArrayList<>();
+    for (Path file : files()) {
+      String name = file.toString();
+      sentences(
+          file,
+          sentence -> {
+            if (PHRASE.matcher(sentence).find()) {
+              List<Allowed> fitting =
+                  allowed.stream()
+                      .filter(one -> one.file.equals(name) && sentence.contains(one.part))
+                      .toList();
+              used.addAll(fitting);
+              if (fitting.isEmpty()) {
+                found.add(name + ": " + sentence);
+              }
+            }
+          });
+    }
+    assertThat(found).as("sentences to rewrite").isEmpty();
+    assertThat(allowed).as("allowed phrases that are still there").hasSameElementsAs(used);
+  }
+
+  @Test
+  void shouldNameTestsByOutcomeAndCondition() throws IOException {
+    List<String> found = new ArrayList<>();
+    for (Path file : files()) {
+      Matcher name = TEST_NAME.matcher(file.toString().endsWith(".java") ? text(file) : "");
+      while (name.find()) {
+        found.add(file + ": " + name.group(1));
+      }
+    }
+    assertThat(found).isEmpty();
+  }
+
+  @Test
+  void shouldFindPhrasesInEveryKindOfText() {
+    List<String> found = new ArrayList<>();
+    Consumer<String> add = sentence -> found.add(sentence);
+    inCode("/** Sends. Whoever asks\n * gets {@link A b}. */ // Joined\n  // lines.\n", true, add);
+    inCode("int a; // x behind y\n\"a message that goes on\" \"word\" '\"'", true, add);
+    inPage("Text `who`\nof [a](b.md) two lines.\n\n```\nwho\n```\n\n| who | b |\n- item", add);
+    assertThat(found)
+        .containsExactly(
+            "Sends.",
+            "Whoever asks gets b.",
+            "Joined lines.",
+            "x behind y",
+            "a message that goes on",
+            "Text X of a two lines.",
+            "who",
+            "b",
+            "item");
+    assertThat(PHRASE.matcher("Whoever asks gets b.").find()).isTrue();
+    assertThat(PHRASE.matcher("Sends.").find()).isFalse();
+    assertThat(TEST_NAME.matcher("void shouldLetInWhomItKnows() {").find()).isTrue();
+  }
+
+  private static List<Allowed> allowed() throws IOException {
+    try (Stream<String> lines = Files.lines(ALLOWED)) {
+      List<String[]> rows =
+          lines
+              .filter(line -> !line.isBlank() && !line.startsWith("#"))
+              .map(line -> line.split("\t"))
+              .toList();
+      assertThat(rows).hasSizeLessThanOrEqualTo(MOST_ALLOWED);
+      assertThat(rows).as("file, part and reason").allMatch(row -> row.length == 3);
+      return rows.stream().map(row -> new Allowed(row[0], row[1])).toList();
+    }
+  }
+
+  private static List<Path> files() throws IOException {
+    List<Path> files = new ArrayList<>(PAGES);
+    for (Path folder : FOLDERS) {
+      try (Stream<Path> tree = Files.walk(folder)) {
+        tree.filter(Files::isRegularFile)
+            .filter(path -> path.toString().matches(".*\\.(java|kt|cuh?|c|h|cpp|md)"))
+            .filter(path -> !path.toString().contains("/target/"))
+            .filter(path -> !path.endsWith("RESULTS.md"))
+            .filter(path -> !path.endsWith("LanguageTest.java"))
+            .forEach(files::add);
+      }
+    }
+    return files;
+  }
+
+  private static String text(Path file) {
+    try {
+      return Files.readString(file);
+    } catch (IOException e) {
+      throw new java.io.UncheckedIOException(e);
+    }
+  }
+
+  private static void sentences(Path file, Consumer<String> to) {
+    if (file.toString().endsWith(".md")) {
+      inPage(text(file), to);
+    } else {
+      inCode(text(file), file.startsWith("src/main") || file.startsWith("native"), to);
+    }
+  }
+
+  /** Passes each sentence of the comments, and of the string literals with a space in them. */
+  private static void inCode(String code, boolean withStrings, Consumer<String> to) {
+    StringBuilder lines = new StringBuilder(); // of comments on lines of their own, joined
+    int end = 0;
+    Matcher token = TOKEN.matcher(code);
+    while (token.find()) {
+      String text = token.group();
+      boolean follows = code.substring(end, token.start()).isBlank() && lines.length() > 0;
+      end = token.end();
+      boolean isLine = text.startsWith("//");
+      if (!(isLine && follows)) {
+        split(lines.toString(), to);
+        lines.setLength(0);
+      }
+      if (text.contains("SPDX")) {
+        continue;
+      }
+      if (isLine) {
+        lines.append(text.substring(2).strip()).append(' ');
+      } else if (text.startsWith("/*")) {
+        inComment(text, to);
+      } else if (withStrings && text.startsWith("\"") && text.strip().contains(" ")) {
+        split(text.replaceAll("^\"+|\"+$", ""), to);
+      }
+    }
+    split(lines.toString(), to);
+  }
+
+  private static void inComment(String comment, Consumer<String> to) {
+    String text =
+        comment
+            .replaceAll("^/\\*+|\\*+/$", "")
+            .replaceAll("(?m)^\\s*\\*\\s?", "")
+            .replaceAll("(?s)<pre>.*?</pre>", " ")
+            .replaceAll("\\{@(?:link|linkplain)\\s+[^\\s}]+\\s+([^}]+)\\}", "$1")
+            .replaceAll("\\{@\\w+\\s+([^}]*)\\}", "$1");
+    for (String block : BLOCK.split(text)) {
+      split(block, to);
+    }
+  }
+
+  /** Passes each sentence of a Markdown page, without code. */
+  private static void inPage(String page, Consumer<String> to) {
+    StringBuilder paragraph = new StringBuilder();
+    boolean isCode = false;
+    for (String line : (page + "\n").split("\n", -1)) {
+      boolean isFence = line.strip().startsWith("```");
+      boolean isRow = line.strip().startsWith("|");
+      boolean isItem = line.matches("\\s*([-*]|\\d+\\.|#+)\\s+.*");
+      boolean begins = paragraph.length() == 0;
+      if (isFence || line.isBlank() || isRow || isItem) {
+        split(paragraph.toString(), to);
+        paragraph.setLength(0);
+      }
+      isCode ^= isFence;
+      if (isCode || isFence || (begins && line.startsWith("    ") && !isItem)) {
+        continue;
+      }
+      if (isRow) {
+        Arrays.stream(plain(line).split("\\|"))
+            .filter(cell -> !cell.matches("[ :-]*"))
+            .forEach(cell -> split(cell, to));
+      } else {
+        paragraph.append(plain(line.replaceFirst("^\\s*([-*]|\\d+\\.|#+)\\s+", ""))).append(' ');
+      }
+      if (line.startsWith("#")) {
+        split(paragraph.toString(), to);
+        paragraph.setLength(0);
+      }
+    }
+  }
+
+  private static String plain(String line) {
+    return line.replaceAll("`[^`]*`", "X")
+        .replaceAll("\\[([^\\]]*)\\]\\([^)]*\\)", "$1")
+        .replace("**", "");
+  }
+
+  private static void split(String text, Consumer<String> to) {
+    String flat = text.replaceAll("\\s+", " ").strip();
+    if (!flat.isEmpty()) {
+      SENTENCE_END.splitAsStream(flat).map(String::strip).forEach(to);
+    }
+  }
+}
