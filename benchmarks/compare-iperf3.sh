@@ -5,8 +5,8 @@
 #
 #   benchmarks/compare-iperf3.sh        ROUNDS=3 SECONDS_EACH=5 PORT=5299
 #
-# BENCHMARK   EthernetLoopback, the transport (the default), or TcpNetLoopback, the network for NCCL
-# ARGUMENTS   of the benchmark: for TcpNetLoopback "4 2" is four streams and two I/O threads
+# BENCHMARK   ethernet, the transport (the default), or tcp, the network for NCCL
+# ARGUMENTS   of the benchmark: for tcp "4 2" is four streams and two I/O threads
 #
 # Needs iperf3: apt-get install iperf3
 set -eu
@@ -18,14 +18,7 @@ command -v iperf3 >/dev/null || {
   echo "compare-iperf3: no iperf3; apt-get install iperf3" >&2
   exit 1
 }
-class=
-for name in ${BENCHMARK:-EthernetBandwidth EthernetLoopback}; do
-  [ -n "$class" ] || [ ! -f "$here/java/io/fluxccl/benchmarks/$name.java" ] || class=io.fluxccl.benchmarks.$name
-done
-[ -n "$class" ] || {
-  echo "compare-iperf3: $here/java has no benchmark ${BENCHMARK:-of ETHERNET}" >&2
-  exit 1
-}
+benchmark=${BENCHMARK:-ethernet}
 
 work=$(mktemp -d)
 server=
@@ -36,19 +29,13 @@ tidy() {
 trap tidy EXIT
 trap 'exit 130' INT TERM
 
-# Benchmarks are compiled with the tests, and use some of their libraries.
-(cd "$home" && ./mvnw -q -B -DskipTests test-compile dependency:build-classpath \
-  -Dmdep.includeScope=test -Dmdep.outputFile="$work/class-path" >&2)
-FLUXCCL_CLASSPATH=$home/target/test-classes:$(cat "$work/class-path")
-export FLUXCCL_CLASSPATH
-
-# Gives the best size of one run in GB/s; lines are "GB/s 3.21" or "... 3.21 GB/s".
+# Gives the best size of one run in GB/s; lines are "... 3.21 GB/s".
 ours() {
   # shellcheck disable=SC2086
-  "$home/fluxccl" exec "$class" ${ARGUMENTS:-} > "$work/ours"
-  awk '{ for (i = 1; i <= NF; i++) if ($i == "GB/s") { v = $(i + 1) ~ /^[0-9.]+$/ ? $(i + 1) : $(i - 1); if (v + 0 > best) best = v + 0 } }
+  "$home/fluxccl" bench "$benchmark" ${ARGUMENTS:-} > "$work/ours"
+  awk '{ for (i = 1; i <= NF; i++) if ($i == "GB/s" && $(i - 1) + 0 > best) best = $(i - 1) + 0 }
     END { if (!best) exit 1; print best }' "$work/ours" || {
-    echo "compare-iperf3: $class printed no GB/s" >&2
+    echo "compare-iperf3: $benchmark printed no GB/s" >&2
     return 1
   }
 }

@@ -16,9 +16,9 @@ millis=${MILLIS:-200} in_place=${IN_PLACE:-}
 [ $# -gt 0 ] || set -- all-reduce all-gather reduce-scatter broadcast reduce all-to-all gather \
   scatter send-receive
 
-for tool in mpicc mpirun javac; do
+for tool in mpicc mpirun; do
   command -v "$tool" >/dev/null || {
-    echo "compare-openmpi: no $tool; apt-get install openmpi-bin libopenmpi-dev, and a JDK" >&2
+    echo "compare-openmpi: no $tool; apt-get install openmpi-bin libopenmpi-dev" >&2
     exit 1
   }
 done
@@ -28,8 +28,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 mpicc -O3 -o "$work/openmpi_collectives" "$here/openmpi_collectives.c"
-javac -d "$work/classes" -cp "$here/../target/classes:$here/../target/lib/*" \
-  "$here/java/io/fluxccl/benchmarks/HostCollectives.java"
 
 # Shared memory only; its component was renamed in Open MPI 5.
 version=$(mpirun --version | sed -n '1s/.* \([0-9][0-9]*\)\..*/\1/p')
@@ -45,9 +43,8 @@ open_mpi() {
 
 ours() {
   # shellcheck disable=SC2086
-  FLUXCCL_CLASSPATH=$work/classes "$fluxccl" launch -n "$ranks" -- \
-    "$fluxccl" exec io.fluxccl.benchmarks.HostCollectives \
-    "$1" "$min" "$max" "$factor" "$millis" $in_place $2
+  "$fluxccl" bench host-collectives --ranks "$ranks" "$1" "$min" "$max" "$factor" "$millis" $in_place $2 |
+    awk '$1 == "host-collectives" { print $2, $3, $4 }'
 }
 
 : > "$work/times"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures a proxy written in C++ with the same ring, for comparison with `bin/gpu-figures fifo`.
+// Measures a proxy written in C++ with the same ring, for comparison with `bin/fluxccl bench fifo`.
 //
 //   nvcc -O3 -std=c++17 -arch=native benchmarks/fifo_cpp.cu -o fifo_cpp && ./fifo_cpp
 //

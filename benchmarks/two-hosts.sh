@@ -9,15 +9,12 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 home=$(dirname -- "$here")
 hosts=${HOSTS:-2} each=${EACH:-2}
 
-# Benchmarks are compiled with the tests.
-[ -f "$home/target/test-classes/io/fluxccl/benchmarks/AlgorithmsInTurn.class" ] ||
-  (cd "$home" && ./mvnw -q -B -DskipTests test-compile >&2)
-FLUXCCL_CLASSPATH=$home/target/test-classes
-export FLUXCCL_CLASSPATH EACH="$each" HOME_OF_FLUXCCL="$home"
+export EACH="$each" HOME_OF_FLUXCCL="$home"
 
+"$home/fluxccl" bench --list > /dev/null # builds it once, not in each rank
 # shellcheck disable=SC2016
 exec "$home/fluxccl" launch -n $((hosts * each)) -- sh -c '
   FLUXCCL_HOSTID=host$((FLUXCCL_RANK / EACH))
   export FLUXCCL_HOSTID
-  exec "$HOME_OF_FLUXCCL/fluxccl" exec io.fluxccl.benchmarks.AlgorithmsInTurn "$@"' rank \
+  exec "$HOME_OF_FLUXCCL/fluxccl" bench in-turn "$@"' rank \
   "${1:-all-reduce}" "${ALGORITHMS:-all-pairs,hierarchical}" "${KIB:-1024,4096,16384}" "${ROUNDS:-15}" "${MILLIS:-150}"

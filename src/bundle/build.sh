@@ -88,7 +88,7 @@ fi
 
 mkdir "$root/lib/exec"
 cp src/main/exec/logback.xml "$root/lib/exec/"
-cp fluxccl src/bundle/gpu-tests src/bundle/gpu-figures "$root/bin/"
+cp fluxccl src/bundle/gpu-tests "$root/bin/"
 chmod +x "$root"/bin/*
 # The samples' scripts use this path.
 ln -s bin/fluxccl "$root/fluxccl"

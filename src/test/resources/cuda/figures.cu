@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that bin/gpu-figures times. They check no results; the tests do.
+// The kernels that fluxccl bench times. They check no results; the tests do.
 #include <fluxccl/fluxccl.cuh>
 
 #include "pattern.cuh"

@@ -7,7 +7,6 @@ import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.bootstrap.UniqueId;
 import java.io.File;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
@@ -20,27 +19,24 @@ import java.util.stream.IntStream;
  *
  * <p>Arguments: numbers of ranks; 16 to 1024 by default. 1024 ranks need 8 GiB of heap for 4 KiB.
  */
-public final class BootstrapScale {
+final class BootstrapScale {
   private static final Deadline NEVER = Deadline.after(Duration.ofMinutes(5));
   private static final File DESCRIPTORS = new File("/proc/self/fd");
   private static final int ROUNDS = 5;
+  private static final List<String> SIZES = List.of("16", "64", "256", "1024");
 
-  private BootstrapScale() {}
+  static final Bench BENCH =
+      Bench.onHost(
+          "bootstrap",
+          "joining, barriers and all-gathers of many ranks in one JVM",
+          (rows, arguments) -> {
+            run(64, new Bench.Rows("", warmUp -> {}));
+            for (String nRanks : arguments.isEmpty() ? SIZES : arguments) {
+              run(Integer.parseInt(nRanks), rows);
+            }
+          });
 
-  /** Runs it. */
-  public static void main(String[] arguments) {
-    int[] sizes =
-        arguments.length == 0
-            ? new int[] {16, 64, 256, 1024}
-            : Arrays.stream(arguments).mapToInt(Integer::parseInt).toArray();
-    System.out.println("ranks  join  barrier  all-gather 64 B  4 KiB (ms, median)  descriptors");
-    run(64, false);
-    for (int nRanks : sizes) {
-      run(nRanks, true);
-    }
-  }
-
-  private static void run(int nRanks, boolean print) {
+  private static void run(int nRanks, Bench.Rows rows) {
     int before = DESCRIPTORS.list().length;
     BootstrapOptions options = BootstrapOptions.builder().timeout(Duration.ofMinutes(2)).build();
     List<TcpBootstrap> ranks =
@@ -53,11 +49,11 @@ public final class BootstrapScale {
     double small = median(ranks, rank -> rank.allGather(new byte[64], NEVER));
     double large = median(ranks, rank -> rank.allGather(new byte[4096], NEVER));
     double descriptors = (double) (DESCRIPTORS.list().length - before) / nRanks;
-    if (print) {
-      System.out.printf(
-          "%5d %5.0f %8.1f %16.1f %6.1f %26.1f%n",
-          nRanks, join, barrier, small, large, descriptors);
-    }
+    rows.add(nRanks + " ranks, join", join, "ms");
+    rows.add(nRanks + " ranks, barrier", barrier, "ms");
+    rows.add(nRanks + " ranks, all-gather of 64 B", small, "ms");
+    rows.add(nRanks + " ranks, all-gather of 4 KiB", large, "ms");
+    rows.add(nRanks + " ranks, descriptors of a rank", descriptors, "");
     CompletableFuture.allOf(
             ranks.stream().map(TcpBootstrap::closeAsync).toArray(CompletableFuture<?>[]::new))
         .join();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.benchmarks;
 
+import io.fluxccl.Text;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.net.NetRanks;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
@@ -18,132 +18,108 @@ import java.util.concurrent.TimeUnit;
  * <p>Arguments: {@code net} for NET over the built-in TCP network; {@code staged} to stage memory
  * as for a GPU; {@code checksums}; {@code gpus} for memory on GPUs 0 and 1, or on the only one.
  */
-public final class EthernetLoopback {
+final class EthernetLoopback {
   private static final Duration LIMIT = Duration.ofSeconds(30);
   private static final long BYTES_EACH_SIZE = 1L << 30;
   private static final int ROUND_TRIPS = 5_000;
+  private static final int MOST = 64 << 20;
   private static final int SHORT_WRITES = 1_000_000;
 
-  private EthernetLoopback() {}
+  static final Bench BENCH =
+      Bench.onHost(
+          "ethernet",
+          "ETHERNET over the loopback: short and long writes, write and flush, an idle link",
+          EthernetLoopback::run);
 
-  /** Runs it. */
-  public static void main(String[] arguments) throws Exception {
-    boolean staged = List.of(arguments).contains("staged");
-    boolean gpus = List.of(arguments).contains("gpus");
-    boolean net = List.of(arguments).contains("net");
+  private final Bench.Rows rows;
+  private final Connection link;
+  private final RegisteredMemory target;
+  private final RegisteredMemory source;
+
+  private EthernetLoopback(ConnectedRanks ranks, Bench.Rows rows) throws Exception {
+    this.rows = rows;
+    this.link = ranks.connect(0).get(0);
+    this.source = ranks.memory(0, MOST);
+    this.target = ranks.seenByPeer(ranks.memory(1, MOST));
+  }
+
+  private static void run(Bench.Rows rows, List<String> arguments) throws Exception {
+    boolean gpus = arguments.contains("gpus");
     NetRanks opened =
-        net ? NetRanks.overTcp(gpus) : gpus ? NetRanks.ethernetOnGpus() : NetRanks.ethernet(staged);
-    try (ConnectedRanks ranks = opened.withChecksums(List.of(arguments).contains("checksums"))) {
-      Connection link = ranks.connect(0).get(0);
-      RegisteredMemory source = ranks.memory(0, 64 << 20);
-      RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 64 << 20));
-      System.out.printf(
-          "%s loopback%s%n",
-          net ? "NET over TCP" : "ETHERNET", gpus ? ", memory of GPUs" : staged ? ", staged" : "");
-      for (int round = 0; round < 3; round++) {
-        shortWrites(link, target, source, round > 0);
-      }
-      for (int round = 0; round < 2; round++) {
-        for (long size = 64 << 10; size <= 64 << 20; size *= 4) {
-          bandwidth(link, target, source, size, round > 0);
-        }
-      }
-      bandwidth(link, target, source, 64 << 20, true);
-      for (int second = 0; second < 4; second++) {
-        long before = cpu();
-        Thread.sleep(1000);
-        System.out.printf("idle CPU in second %d: %.1f %%%n", second, (cpu() - before) / 1e7);
-      }
-      for (int round = 0; round < 3; round++) {
-        ticketRoundTrips(link, target, source, round > 0);
-        futureRoundTrips(link, target, source, round > 0);
-      }
+        arguments.contains("net")
+            ? NetRanks.overTcp(gpus)
+            : gpus ? NetRanks.ethernetOnGpus() : NetRanks.ethernet(arguments.contains("staged"));
+    try (ConnectedRanks ranks = opened.withChecksums(arguments.contains("checksums"))) {
+      new EthernetLoopback(ranks, rows).measure();
     }
   }
 
-  /** Posts a million writes, with a flush every 4096 to bound what is posted ahead. */
-  private static void shortWrites(
-      Connection link, RegisteredMemory target, RegisteredMemory source, boolean print)
-      throws Exception {
-    long cpuStart = cpu();
-    long start = System.nanoTime();
-    for (int i = 1; i <= SHORT_WRITES; i++) {
-      link.write(target, 0, source, 0, 8);
-      if ((i & 4095) == 0 || i == SHORT_WRITES) {
-        link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+  private void measure() throws Exception {
+    writes(8, SHORT_WRITES, 4096);
+    for (int round = 0; round < 2; round++) {
+      Samples.Cost cost = writes(8, SHORT_WRITES, 4096);
+      String note = Text.of("%.2f CPU us for each", cost.cpuMicros());
+      rows.add("write of 8 B", 1 / cost.micros(), "million/s", "", note);
+    }
+    for (int round = 0; round < 2; round++) {
+      for (int size = 64 << 10; size <= MOST; size *= 4) {
+        bandwidth(size, round > 0);
       }
     }
-    double seconds = (System.nanoTime() - start) / 1e9;
-    if (print) {
-      System.out.printf(
-          "write        8 B    %6.2f million/s  %5.2f CPU us for each%n",
-          SHORT_WRITES / seconds / 1e6, (cpu() - cpuStart) / 1e3 / SHORT_WRITES);
+    bandwidth(MOST, true);
+    for (int second = 0; second < 4; second++) {
+      long before = Samples.cpuNanos();
+      Thread.sleep(1000);
+      rows.add("idle CPU in second " + second, (Samples.cpuNanos() - before) / 1e7, "%");
+    }
+    for (int round = 0; round < 2; round++) {
+      roundTrips("write of 8 B and flush, ticket polled", this::pollTicket);
+      roundTrips("write of 8 B and flush, future awaited", this::flush);
     }
   }
 
-  /** Posts 1 GiB, with a flush every 256 writes to bound what is posted ahead. */
-  private static void bandwidth(
-      Connection link, RegisteredMemory target, RegisteredMemory source, long size, boolean print)
-      throws Exception {
-    int count = (int) (BYTES_EACH_SIZE / size);
-    long cpuStart = cpu();
-    long start = System.nanoTime();
-    for (int i = 0; i < count; i++) {
-      link.write(target, 0, source, 0, size);
-      if ((i & 255) == 255) {
-        link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
-      }
-    }
+  private void flush() throws Exception {
     link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
-    double seconds = (System.nanoTime() - start) / 1e9;
-    double cpu = (cpu() - cpuStart) / 1e9;
-    if (print) {
-      System.out.printf(
-          "write %8d KiB  %6.2f GB/s  %5.2f CPU seconds for each GB%n",
-          size >> 10, count * size / seconds / 1e9, cpu / (count * size / 1e9));
+  }
+
+  private void pollTicket() {
+    long ticket = link.beginFlush();
+    while (link.flushedTicket() < ticket && link.failure() == null) {
+      Thread.onSpinWait();
     }
   }
 
-  private static long cpu() {
-    return ((com.sun.management.OperatingSystemMXBean)
-            java.lang.management.ManagementFactory.getOperatingSystemMXBean())
-        .getProcessCpuTime();
+  /** Posts writes, with a flush after so many of them to bound what is posted ahead. */
+  private Samples.Cost writes(int size, int count, int ahead) throws Exception {
+    return Samples.cost(
+        count,
+        () -> {
+          for (int i = 1; i <= count; i++) {
+            link.write(target, 0, source, 0, size);
+            if (i % ahead == 0 || i == count) {
+              flush();
+            }
+          }
+        });
   }
 
-  private static void ticketRoundTrips(
-      Connection link, RegisteredMemory target, RegisteredMemory source, boolean print) {
-    long[] nanos = new long[ROUND_TRIPS];
-    for (int i = 0; i < ROUND_TRIPS; i++) {
-      long start = System.nanoTime();
-      link.write(target, 0, source, 0, 8);
-      long ticket = link.beginFlush();
-      while (link.flushedTicket() < ticket && link.failure() == null) {
-        Thread.onSpinWait();
-      }
-      nanos[i] = System.nanoTime() - start;
+  private void bandwidth(int size, boolean measured) throws Exception {
+    Samples.Cost cost = writes(size, (int) (BYTES_EACH_SIZE / size), 256);
+    if (measured) {
+      String note = Text.of("%.2f CPU seconds for each GB", cost.cpuMicros() * 1e3 / size);
+      rows.add("write of " + (size >> 10) + " KiB", size / cost.micros() / 1e3, "GB/s", "", note);
     }
-    report("write 8 B + flush, ticket polled ", nanos, print);
   }
 
-  private static void futureRoundTrips(
-      Connection link, RegisteredMemory target, RegisteredMemory source, boolean print)
-      throws Exception {
-    long[] nanos = new long[ROUND_TRIPS];
-    for (int i = 0; i < ROUND_TRIPS; i++) {
-      long start = System.nanoTime();
-      link.write(target, 0, source, 0, 8);
-      link.flush(LIMIT).get(LIMIT.toSeconds(), TimeUnit.SECONDS);
-      nanos[i] = System.nanoTime() - start;
-    }
-    report("write 8 B + flush, future awaited", nanos, print);
-  }
-
-  private static void report(String what, long[] nanos, boolean print) {
-    if (print) {
-      Arrays.sort(nanos);
-      System.out.printf(
-          "%s  p50 %5.1f us  p99 %5.1f us%n",
-          what, nanos[nanos.length / 2] / 1e3, nanos[nanos.length * 99 / 100] / 1e3);
-    }
+  private void roundTrips(String what, Samples.Action flush) throws Exception {
+    double[] micros =
+        Samples.micros(
+            ROUND_TRIPS,
+            ROUND_TRIPS,
+            () -> {
+              link.write(target, 0, source, 0, 8);
+              flush.run();
+            });
+    rows.percentiles(what, micros, "us", 0.5, 0.99);
   }
 }

@@ -4,6 +4,7 @@ package io.fluxccl.benchmarks;
 import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.Text;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
@@ -19,24 +20,44 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 
-/**
- * Measures the time of the host device's collectives as {@code openmpi_collectives.c} measures
- * MPI's: in batches of consecutive calls, each batch after a barrier. The time of a batch is that
- * of the slowest rank. The best batch counts, because other processes of the machine can only add
- * time.
- *
- * <pre>
- *   fluxccl launch -n 2 java ... HostCollectives COLLECTIVE,... MINBYTES MAXBYTES FACTOR MILLISECONDS
- *       [in] [registered] [algorithm=NAME]
- * </pre>
- *
- * One line a size: collective, bytes of the larger of input and output, microseconds a call.
- */
-public final class HostCollectives {
+/** Collectives of the host device between processes: floats, sums. */
+final class HostCollectives {
   private static final double BATCH_NANOS = 500_000;
   private static final int MAX_BATCHES = 2000;
+  private static final int WARM_UP_CALLS = 20;
+  private static final long WARM_UP_BYTES = 512L << 20;
   private static final Duration LONG = Duration.ofSeconds(120);
+
+  /**
+   * Measures as {@code openmpi_collectives.c} measures MPI's: in batches of consecutive calls, each
+   * batch after a barrier. The time of a batch is that of the slowest rank. The best batch counts,
+   * because other processes of the machine can only add time. Sizes are those of the larger of
+   * input and output.
+   *
+   * <p>Arguments: collectives with commas, least bytes, most bytes, factor, milliseconds a size;
+   * then {@code in} (place) and {@code registered}, or neither.
+   */
+  static final Bench BENCH =
+      Bench.onHost(
+              "host-collectives",
+              "collectives between processes as openmpi_collectives.c measures MPI's",
+              HostCollectives::best)
+          .inRanks(2);
+
+  /**
+   * Measures algorithms in turn in the same processes, out of place, on registered buffers.
+   *
+   * <p>Arguments: collectives, algorithms, sizes in KiB (each list with commas), rounds,
+   * milliseconds a round. The first algorithm is the peer of the others.
+   */
+  static final Bench IN_TURN =
+      Bench.onHost(
+              "in-turn",
+              "algorithms for the same collective in turn, in the same processes",
+              HostCollectives::inTurn)
+          .inRanks(2);
 
   private final RankGroup group;
   private final Collectives collectives;
@@ -49,13 +70,13 @@ public final class HostCollectives {
   private HostCollectives(
       RankGroup group,
       Collectives collectives,
-      Collective what,
+      String what,
       boolean inPlace,
       DeviceBuffer in,
       DeviceBuffer out) {
     this.group = group;
     this.collectives = collectives;
-    this.what = what;
+    this.what = Collective.valueOf(what.replace('-', '_').toUpperCase(Locale.ROOT));
     this.inPlace = inPlace;
     this.in = in;
     this.out = out;
@@ -84,6 +105,8 @@ public final class HostCollectives {
     };
   }
 
+  // ---- the best batch ----
+
   private Pipeline batch(CollectiveCall call, int calls) {
     HostKernel stamp =
         HostKernel.of("stamp", (thread, args) -> stamps[args.getInt(0)] = System.nanoTime());
@@ -95,7 +118,14 @@ public final class HostCollectives {
     return pipeline.launch(stamp, 1, 1, KernelArgs.of(1));
   }
 
-  /** Nanoseconds a call. */
+  /** Returns the blocks of all ranks. */
+  private List<ByteBuffer> gather(ByteBuffer mine) {
+    return group.bootstrap().allGather(mine.array(), Deadline.after(LONG)).join().stream()
+        .map(ByteBuffer::wrap)
+        .toList();
+  }
+
+  /** Returns the nanoseconds of a call. */
   private double measure(CollectiveCall call, int batches, int calls) {
     Pipeline pipeline = batch(call, calls);
     ByteBuffer times = ByteBuffer.allocate(batches * Long.BYTES);
@@ -103,59 +133,31 @@ public final class HostCollectives {
       pipeline.run().block(LONG);
       times.putLong(stamps[1] - stamps[0]);
     }
-    List<byte[]> all = group.bootstrap().allGather(times.array(), Deadline.after(LONG)).join();
+    List<ByteBuffer> all = gather(times);
     long best = Long.MAX_VALUE;
     for (int i = 0; i < batches; i++) {
-      long slowest = 0;
-      for (byte[] one : all) {
-        slowest = Math.max(slowest, ByteBuffer.wrap(one).getLong(i * Long.BYTES));
-      }
-      best = Math.min(best, slowest);
+      int at = i * Long.BYTES;
+      best = Math.min(best, all.stream().mapToLong(one -> one.getLong(at)).max().orElse(0));
     }
     return (double) best / calls;
   }
 
-  private void run(long min, long max, int factor, long millis) {
-    for (long bytes = min; bytes <= max; bytes *= factor) {
-      CollectiveCall call = call(bytes);
-      double once = 0;
-      for (int i = 0; i < 3; i++) {
-        once = measure(call, 20, 10);
-      }
-      int calls = (int) Math.max(2, BATCH_NANOS / once);
-      int batches = (int) Math.min(MAX_BATCHES, Math.max(10, millis * 1e6 / (calls * once)));
-      double best = measure(call, batches, calls);
-      if (group.rank() == 0) {
-        System.out.printf(
-            Locale.ROOT,
-            "%s %d %.3f %s%n",
-            what.label(),
-            bytes,
-            best / 1000,
-            collectives.algorithmFor(call));
-      }
+  private double best(CollectiveCall call, long millis) {
+    double once = 0;
+    for (int i = 0; i < 3; i++) {
+      once = measure(call, 20, 10);
     }
+    int calls = (int) Math.max(2, BATCH_NANOS / once);
+    int batches = (int) Math.min(MAX_BATCHES, Math.max(10, millis * 1e6 / (calls * once)));
+    return measure(call, batches, calls) / 1000;
   }
 
-  /** See the class. */
-  public static void main(String[] args) {
-    try (RankGroup group = RankGroup.fromEnvironment().join()) {
-      run(group, args);
-    }
-  }
-
-  static void run(RankGroup group, String[] args) {
-    List<String> flags = List.of(args).subList(5, args.length);
+  private static void best(Bench.Rows rows, List<String> given) {
+    List<String> flags = given.subList(5, given.size());
     CollectivesOptions options = CollectivesOptions.DEFAULT.withTag(7).withThreads(1);
-    for (String flag : flags) {
-      if (flag.startsWith("algorithm=")) {
-        for (Collective what : Collective.values()) {
-          options = options.withAlgorithm(what, flag.substring("algorithm=".length()));
-        }
-      }
-    }
-    long max = Long.parseLong(args[2]);
-    try (Collectives collectives = Collectives.create(group.communicator(), options).join();
+    long max = Long.parseLong(given.get(2));
+    try (RankGroup group = RankGroup.fromEnvironment().join();
+        Collectives collectives = Collectives.create(group.communicator(), options).join();
         DeviceBuffer in = group.device().allocate(max);
         DeviceBuffer out = group.device().allocate(max)) {
       List<Registration> registrations = new ArrayList<>();
@@ -163,12 +165,73 @@ public final class HostCollectives {
         registrations.add(collectives.register(in).join());
         registrations.add(collectives.register(out).join());
       }
-      for (String name : args[0].split(",")) {
-        Collective what = Collective.valueOf(name.replace('-', '_').toUpperCase(Locale.ROOT));
-        new HostCollectives(group, collectives, what, flags.contains("in"), in, out)
-            .run(Long.parseLong(args[1]), max, Integer.parseInt(args[3]), Long.parseLong(args[4]));
+      for (String name : given.get(0).split(",")) {
+        HostCollectives one =
+            new HostCollectives(group, collectives, name, flags.contains("in"), in, out);
+        for (long bytes = Long.parseLong(given.get(1));
+            bytes <= max;
+            bytes *= Integer.parseInt(given.get(3))) {
+          CollectiveCall call = one.call(bytes);
+          double micros = one.best(call, Long.parseLong(given.get(4)));
+          rows.add(name + " " + bytes, micros, "us", "", collectives.algorithmFor(call));
+        }
       }
       registrations.forEach(Registration::close);
     }
+  }
+
+  // ---- algorithms in turn ----
+
+  private static void inTurn(Bench.Rows rows, List<String> given) throws Exception {
+    try (RankGroup group = RankGroup.fromEnvironment().join()) {
+      for (String name : given.get(0).split(",")) {
+        for (String kib : given.get(2).split(",")) {
+          long bytes = Long.parseLong(kib) << 10;
+          Collectives collectives = group.collectives();
+          try (DeviceBuffer in = group.device().allocate(bytes);
+              DeviceBuffer out = group.device().allocate(bytes);
+              AutoCloseable input = collectives.register(in).join();
+              AutoCloseable output = collectives.register(out).join()) {
+            new HostCollectives(group, collectives, name, false, in, out)
+                .inTurn(rows, bytes, given.get(1).split(","), given.subList(3, 5));
+          }
+        }
+      }
+    }
+  }
+
+  private void inTurn(Bench.Rows rows, long bytes, String[] algorithms, List<String> rounds)
+      throws Exception {
+    CollectiveCall call = call(bytes);
+    Samples.Measured[] turns = new Samples.Measured[algorithms.length];
+    for (int i = 0; i < algorithms.length; i++) {
+      String algorithm = algorithms[i];
+      double once = time(algorithm, call, Math.max(WARM_UP_CALLS, WARM_UP_BYTES / bytes));
+      long mine = Math.max(2, (long) (Double.parseDouble(rounds.get(1)) * 1000 / once));
+      // All ranks make as many calls as rank 0 wants.
+      long calls = gather(ByteBuffer.allocate(Long.BYTES).putLong(0, mine)).get(0).getLong(0);
+      turns[i] = () -> time(algorithm, call, calls);
+    }
+    double[][] micros = Samples.inTurns(Integer.parseInt(rounds.get(0)), turns);
+    double first = Samples.median(micros[0]);
+    for (int i = 1; i < algorithms.length; i++) {
+      String title = Text.of("%s %d KiB, %s", what.label(), bytes >> 10, algorithms[i]);
+      rows.compare(title, Samples.median(micros[i]), first, "us", algorithms[0], "");
+    }
+  }
+
+  /** Returns the microseconds of a call. */
+  private double time(String algorithm, CollectiveCall call, long calls) throws Exception {
+    collectives.prefer(what, Optional.of(algorithm));
+    collectives.barrier().block();
+    return Samples.cost(
+            calls,
+            () -> {
+              for (long i = 0; i < calls; i++) {
+                collectives.run(call).block();
+              }
+              collectives.barrier().block();
+            })
+        .micros();
   }
 }

@@ -17,31 +17,26 @@ import java.util.concurrent.atomic.AtomicLong;
  *
  * <p>Arguments: number of writes, number of ping-pongs.
  */
-public final class IbLoopback {
+final class IbLoopback {
   private static final int SIZE = 64 << 10;
   private static final int WINDOW = 128;
 
   private IbLoopback() {}
 
-  /** Runs it. */
-  public static void main(String[] arguments) throws Exception {
-    int writes = Integer.parseInt(arguments[0]);
-    int pingPongs = Integer.parseInt(arguments[1]);
+  static final Bench BENCH =
+      Bench.onHost("ib", "IB0 on one machine: writes of 64 KiB, signals", IbLoopback::run);
+
+  private static void run(Bench.Rows rows, List<String> arguments) throws Exception {
+    int writes = Integer.parseInt(arguments.get(0));
+    int pingPongs = Integer.parseInt(arguments.get(1));
     try (IbRanks ranks = new IbRanks()) {
       List<Connection> ends = ranks.connect(0);
       RegisteredMemory[] own = {ranks.memory(0, SIZE), ranks.memory(1, SIZE)};
       RegisteredMemory[] seen = {ranks.seenByPeer(own[0]), ranks.seenByPeer(own[1])};
       bandwidth(ends.get(0), seen[1], own[0], Math.max(WINDOW, writes / 4));
-      System.out.printf(
-          "write 64 KiB       %8.2f MB/s%n", bandwidth(ends.get(0), seen[1], own[0], writes));
-      latency(ends, own, seen, pingPongs / 4);
-      long[] nanos = latency(ends, own, seen, pingPongs);
-      Arrays.sort(nanos);
-      System.out.printf(
-          "write 8 B          %8.2f us p50 %8.2f us mean %8.2f us p99%n",
-          nanos[nanos.length / 2] / 2e3,
-          Arrays.stream(nanos).average().orElse(0) / 2e3,
-          nanos[nanos.length * 99 / 100] / 2e3);
+      rows.add("write of 64 KiB", bandwidth(ends.get(0), seen[1], own[0], writes), "MB/s");
+      double[] micros = latency(ends, own, seen, pingPongs);
+      rows.percentiles("8-byte signal", micros, "us", 0.5, 0.99);
     }
   }
 
@@ -65,24 +60,27 @@ public final class IbLoopback {
     return (double) count * SIZE / (1 << 20) / ((System.nanoTime() - start) / 1e9);
   }
 
-  private static long[] latency(
-      List<Connection> ends, RegisteredMemory[] own, RegisteredMemory[] seen, int count) {
-    long[] nanos = new long[count];
+  /** Returns the microseconds of each signal, one way. */
+  private static double[] latency(
+      List<Connection> ends, RegisteredMemory[] own, RegisteredMemory[] seen, int count)
+      throws Exception {
     AtomicLong[] counters = {new AtomicLong(), new AtomicLong()};
-    HostMemory.putLongRelease(own[0].address(), 0);
-    HostMemory.putLongRelease(own[1].address(), 0);
-    for (int i = 0; i < count; i++) {
-      long start = System.nanoTime();
-      for (int rank = 0; rank < 2; rank++) {
-        ends.get(rank).updateAndSync(seen[1 - rank], 0, counters[rank], i + 1);
-        // The peer sees it; being one thread, both sides never poll at once.
-        while (HostMemory.getLongAcquire(own[1 - rank].address()) <= i
-            && ends.get(rank).failure() == null) {
-          Thread.onSpinWait();
-        }
-      }
-      nanos[i] = System.nanoTime() - start;
-    }
-    return nanos;
+    long[] number = new long[1];
+    double[] micros =
+        Samples.micros(
+            count / 4,
+            count,
+            () -> {
+              number[0]++;
+              for (int rank = 0; rank < 2; rank++) {
+                ends.get(rank).updateAndSync(seen[1 - rank], 0, counters[rank], number[0]);
+                // The peer sees it; being one thread, both sides never poll at once.
+                while (HostMemory.getLongAcquire(own[1 - rank].address()) < number[0]
+                    && ends.get(rank).failure() == null) {
+                  Thread.onSpinWait();
+                }
+              }
+            });
+    return Arrays.stream(micros).map(both -> both / 2).toArray();
   }
 }

@@ -10,6 +10,8 @@ import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
+import java.util.List;
 import jcuda.driver.CUgraph;
 import jcuda.driver.CUgraphExec;
 import jcuda.driver.JCudaDriver;
@@ -46,20 +48,9 @@ final class LaunchLoop {
   private static boolean compile(String compiler, Path source, Path library)
       throws InterruptedException {
     try {
-      return new ProcessBuilder(
-                  compiler,
-                  "-std=c11",
-                  "-O2",
-                  "-shared",
-                  "-fPIC",
-                  "-o",
-                  library.toString(),
-                  source.toString(),
-                  "-ldl")
-              .inheritIO()
-              .start()
-              .waitFor()
-          == 0;
+      List<String> command = new ArrayList<>(List.of(compiler, "-std=c11", "-O2", "-shared"));
+      command.addAll(List.of("-fPIC", "-o", library.toString(), source.toString(), "-ldl"));
+      return new ProcessBuilder(command).inheritIO().start().waitFor() == 0;
     } catch (IOException e) {
       return false; // there is none of that name
     }

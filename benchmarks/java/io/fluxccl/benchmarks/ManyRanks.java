@@ -3,11 +3,8 @@ package io.fluxccl.benchmarks;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.bootstrap.Bootstrap;
-import io.fluxccl.bootstrap.BootstrapOptions;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.LocalBootstrap;
-import io.fluxccl.bootstrap.TcpBootstrap;
-import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.communicator.Communicator;
@@ -17,76 +14,58 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Transport;
 import java.io.File;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
  * The cost of many ranks in one JVM, step by step: time, shared memory, descriptors, threads.
  *
- * <pre>ManyRanks local|tcp TRANSPORT RANKS [bytes of an all-reduce]...</pre>
- *
- * <p>{@code local} ranks exchange set-up messages through memory, {@code tcp} ranks through
- * sockets.
+ * <p>Arguments: transport, ranks, bytes of all-reduces.
  */
-public final class ManyRanks {
+final class ManyRanks {
   private static final int ROUNDS = 3;
   private static final long LIMIT_SECONDS = 300;
 
   private final int nRanks;
+  private final Bench.Rows rows;
   private final List<HostDevice> devices = new ArrayList<>();
   private final List<Communicator> communicators = new ArrayList<>();
   private final List<Collectives> lanes = new ArrayList<>();
 
-  private ManyRanks(int nRanks) {
+  private ManyRanks(int nRanks, Bench.Rows rows) {
     this.nRanks = nRanks;
+    this.rows = rows;
   }
 
-  public static void main(String[] args) throws Exception {
-    ManyRanks ranks = new ManyRanks(Integer.parseInt(args[2]));
+  static final Bench BENCH =
+      Bench.onHost(
+          "many-ranks",
+          "many ranks in one JVM, step by step: time, shared memory, descriptors, threads",
+          ManyRanks::run);
+
+  private static void run(Bench.Rows rows, List<String> arguments) throws Exception {
+    List<String> given = arguments.isEmpty() ? List.of("SHM", "64", "4096") : arguments;
+    ManyRanks ranks = new ManyRanks(Integer.parseInt(given.get(1)), rows);
     long begin = System.nanoTime();
-    ranks.report("start", begin);
-    ranks.open(args[0].equals("tcp") ? ranks.tcp() : LocalBootstrap.group(ranks.nRanks));
+    for (LocalBootstrap bootstrap : LocalBootstrap.group(ranks.nRanks)) {
+      HostDevice device = HostDevice.create();
+      ranks.devices.add(device);
+      ranks.communicators.add(Communicator.create(bootstrap, device));
+    }
     ranks.report("communicators", begin);
-    ranks.openLanes(Transport.valueOf(args[1]));
+    ranks.openLanes(Transport.valueOf(given.get(0)));
     ranks.report("lanes", begin);
-    for (int i = 3; i < args.length; i++) {
-      ranks.reduce(Long.parseLong(args[i]));
+    for (String bytes : given.subList(2, given.size())) {
+      ranks.reduce(Long.parseLong(bytes));
     }
     begin = System.nanoTime();
     Closing.all(ranks.lanes);
     Closing.all(ranks.communicators);
     Closing.all(ranks.devices);
     ranks.report("closed", begin);
-    System.exit(0);
-  }
-
-  private List<TcpBootstrap> tcp() throws Exception {
-    BootstrapOptions options =
-        BootstrapOptions.builder().timeout(Duration.ofSeconds(LIMIT_SECONDS)).build();
-    UniqueId id = TcpBootstrap.createUniqueId(options);
-    List<TcpBootstrap> bootstraps = new ArrayList<>();
-    List<CompletableFuture<Void>> joining = new ArrayList<>();
-    for (int rank = 0; rank < nRanks; rank++) {
-      bootstraps.add(TcpBootstrap.create(rank, nRanks, options));
-      joining.add(bootstraps.get(rank).initialize(id));
-    }
-    all(joining);
-    return bootstraps;
-  }
-
-  private void open(List<? extends Bootstrap> bootstraps) {
-    for (Bootstrap bootstrap : bootstraps) {
-      HostDevice device = HostDevice.create();
-      devices.add(device);
-      communicators.add(Communicator.create(bootstrap, device));
-    }
   }
 
   private void openLanes(Transport transport) throws Exception {
@@ -94,21 +73,14 @@ public final class ManyRanks {
         CollectivesOptions.DEFAULT
             .withTransport(transport)
             .withTimeout(Duration.ofSeconds(LIMIT_SECONDS));
-    for (Collectives lane :
-        all(
-            communicators.stream()
-                .map(communicator -> Collectives.create(communicator, options))
-                .toList())) {
-      lanes.add(lane);
-    }
+    lanes.addAll(
+        all(communicators.stream().map(each -> Collectives.create(each, options)).toList()));
   }
 
   private static <T> List<T> all(List<CompletableFuture<T>> futures) throws Exception {
-    List<T> results = new ArrayList<>();
-    for (CompletableFuture<T> future : futures) {
-      results.add(future.get(LIMIT_SECONDS, TimeUnit.SECONDS));
-    }
-    return results;
+    CompletableFuture<?>[] all = futures.toArray(CompletableFuture<?>[]::new);
+    CompletableFuture.allOf(all).get(LIMIT_SECONDS, TimeUnit.SECONDS);
+    return futures.stream().map(CompletableFuture::join).toList();
   }
 
   private void reduce(long bytes) throws Exception {
@@ -133,27 +105,18 @@ public final class ManyRanks {
     Closing.all(buffers);
   }
 
-  private void report(String step, long begin) throws IOException {
+  private void report(String step, long begin) {
     long millis = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begin);
     File shared = new File("/dev/shm");
-    System.out.printf(
-        Locale.ROOT,
-        "%-24s %6d ms, shared memory %5d MB, %6.1f descriptors a rank, %5d threads, most resident"
-            + " %5d MB%n",
-        step,
+    rows.add(
+        nRanks + " ranks, " + step,
         millis,
-        (shared.getTotalSpace() - shared.getFreeSpace()) / 1_000_000,
-        new File("/proc/self/fd").list().length / (double) nRanks,
-        Thread.getAllStackTraces().size(),
-        mostResident());
-  }
-
-  private static long mostResident() throws IOException {
-    for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
-      if (line.startsWith("VmHWM")) {
-        return Long.parseLong(line.replaceAll("\\D", "")) / 1000;
-      }
-    }
-    return 0;
+        "ms",
+        "",
+        Text.of(
+            "shared memory %d MB, %.1f descriptors a rank, %d threads",
+            (shared.getTotalSpace() - shared.getFreeSpace()) / 1_000_000,
+            new File("/proc/self/fd").list().length / (double) nRanks,
+            Thread.getAllStackTraces().size()));
   }
 }

@@ -9,6 +9,7 @@ import io.fluxccl.proxy.Proxy;
 import io.fluxccl.proxy.ProxyHandlerResult;
 import io.fluxccl.proxy.ProxyOptions;
 import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
@@ -26,16 +27,17 @@ final class ProxyWake {
   private static final int MOST = 300;
   private static final double MICROS = 1e3;
 
-  private ProxyWake() {}
+  static final Bench BENCH =
+      Bench.onHost(
+          "proxy-wake",
+          "the first trigger after a pause, by idle strategy; processor time of the idle proxy",
+          (rows, arguments) -> {
+            measure(rows, "yielding", ProxyOptions::yielding);
+            measure(rows, "spinning", ProxyOptions::spinning);
+            measure(rows, "busySpinning", ProxyOptions::busySpinning);
+          });
 
-  /** Prints one line for each strategy and pause. */
-  public static void main(String[] args) throws InterruptedException {
-    measure("yielding", ProxyOptions::yielding);
-    measure("spinning", ProxyOptions::spinning);
-    measure("busySpinning", ProxyOptions::busySpinning);
-  }
-
-  private static void measure(String name, Supplier<IdleStrategy> idle)
+  private static void measure(Bench.Rows rows, String name, Supplier<IdleStrategy> idle)
       throws InterruptedException {
     AtomicLong proxyThread = new AtomicLong();
     try (HostDevice device = HostDevice.create();
@@ -55,19 +57,13 @@ final class ProxyWake {
         }
         for (int pause : PAUSES_MILLIS) {
           double[] micros = afterPauses(producer, pause);
-          System.out.printf(
-              "%-12s after %4d ms: median %8.1f us, p90 %8.1f us, worst %8.1f us%n",
-              name,
-              pause,
-              Figures.percentile(micros, 0.5),
-              Figures.percentile(micros, 0.9),
-              micros[micros.length - 1]);
+          rows.percentiles(name + " after " + pause + " ms", micros, "us", 0.5, 0.9, 1);
         }
-        long before = ManagementFactory.getThreadMXBean().getThreadCpuTime(proxyThread.get());
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+        long before = threads.getThreadCpuTime(proxyThread.get());
         TimeUnit.SECONDS.sleep(IDLE_SECONDS);
-        long used =
-            ManagementFactory.getThreadMXBean().getThreadCpuTime(proxyThread.get()) - before;
-        System.out.printf("%-12s idle: %.2f%% of a core%n", name, used / 1e7 / IDLE_SECONDS);
+        double used = (threads.getThreadCpuTime(proxyThread.get()) - before) / 1e7;
+        rows.add(name + ", idle", used / IDLE_SECONDS, "% of a core");
       }
     }
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.benchmarks;
 
-import com.sun.management.ThreadMXBean;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.bootstrap.LocalBootstrap;
@@ -12,11 +11,8 @@ import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.trace.FlightRecorder;
-import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
-import java.util.Locale;
 import java.util.concurrent.CompletableFuture;
 import reactor.core.publisher.Mono;
 
@@ -24,23 +20,18 @@ import reactor.core.publisher.Mono;
  * Measures time and allocated bytes of an all-reduce on rank 0, between two ranks of this JVM. Each
  * call is awaited separately. Runs with and without a flight recorder alternate.
  *
- * <pre>
- *   java ... RecorderCost BYTES ROUNDS CALLS
- * </pre>
+ * <p>Arguments: bytes (16384), rounds (60), calls a round (4000).
  */
-public final class RecorderCost {
+final class RecorderCost {
   private static final int RANKS = 2;
 
   private final List<Mono<Void>> calls = new ArrayList<>();
-  private final double[] nanos;
-  private long allocated;
+  private double allocated;
 
-  private RecorderCost(int recordedCalls, long bytes, int rounds) {
-    nanos = new double[rounds];
-    List<LocalBootstrap> bootstraps = LocalBootstrap.group(RANKS);
+  private RecorderCost(int recordedCalls, long bytes) {
     List<CompletableFuture<Collectives>> opening = new ArrayList<>();
     List<DeviceBuffer> buffers = new ArrayList<>();
-    for (LocalBootstrap bootstrap : bootstraps) {
+    for (LocalBootstrap bootstrap : LocalBootstrap.group(RANKS)) {
       HostDevice device = HostDevice.create();
       Communicator communicator =
           Communicator.create(
@@ -54,56 +45,45 @@ public final class RecorderCost {
     }
   }
 
-  /** Makes calls on both ranks, and measures those of rank 0. */
-  private void run(int round, int count) throws InterruptedException {
-    ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-    Thread other =
-        new Thread(
-            () -> {
-              for (int i = 0; i < count; i++) {
-                calls.get(1).block();
-              }
-            });
+  static final Bench BENCH =
+      Bench.onHost(
+          "recorder",
+          "an all-reduce between two ranks of one JVM, without and with the flight recorder",
+          (rows, arguments) -> {
+            List<String> given = arguments.isEmpty() ? List.of("16384", "60", "4000") : arguments;
+            long bytes = Long.parseLong(given.get(0));
+            int count = Integer.parseInt(given.get(2));
+            RecorderCost off = new RecorderCost(0, bytes);
+            RecorderCost on = new RecorderCost(FlightRecorder.DEFAULT_CALLS, bytes);
+            Samples.inTurns(5, () -> off.run(count), () -> on.run(count));
+            int rounds = Integer.parseInt(given.get(1));
+            double[][] micros = Samples.inTurns(rounds, () -> off.run(count), () -> on.run(count));
+            for (double share : new double[] {0, 0.25, 0.5}) {
+              rows.compare(
+                  "a call with the recorder, percentile " + Math.round(100 * share),
+                  Samples.percentile(micros[1], share),
+                  Samples.percentile(micros[0], share),
+                  "us",
+                  "without",
+                  "");
+            }
+            rows.compare(
+                "bytes of a call with it", on.allocated, off.allocated, "bytes", "without", "");
+          });
+
+  /** Makes calls on both ranks; returns the microseconds of one of rank 0. */
+  private double run(int count) throws Exception {
+    Thread other = new Thread(() -> repeat(1, count));
     other.start();
-    long bytes = threads.getCurrentThreadAllocatedBytes();
-    long began = System.nanoTime();
-    for (int i = 0; i < count; i++) {
-      calls.get(0).block();
-    }
-    nanos[round] = (System.nanoTime() - began) / (double) count;
-    allocated = (threads.getCurrentThreadAllocatedBytes() - bytes) / count;
+    Samples.Cost cost = Samples.cost(count, () -> repeat(0, count));
     other.join();
+    allocated = cost.bytes();
+    return cost.micros();
   }
 
-  private void print(String name) {
-    Arrays.sort(nanos);
-    System.out.printf(
-        Locale.ROOT,
-        "%s: best %.2f, first quarter %.2f, median %.2f us; %d B/op%n",
-        name,
-        nanos[0] / 1000,
-        nanos[nanos.length / 4] / 1000,
-        nanos[nanos.length / 2] / 1000,
-        allocated);
-  }
-
-  /** See the class. */
-  public static void main(String[] args) throws InterruptedException {
-    long bytes = Long.parseLong(args[0]);
-    int rounds = Integer.parseInt(args[1]);
-    int count = Integer.parseInt(args[2]);
-    RecorderCost off = new RecorderCost(0, bytes, rounds);
-    RecorderCost on = new RecorderCost(FlightRecorder.DEFAULT_CALLS, bytes, rounds);
-    for (int warmUp = 0; warmUp < 5; warmUp++) {
-      off.run(0, count);
-      on.run(0, count);
+  private void repeat(int rank, int count) {
+    for (int i = 0; i < count; i++) {
+      calls.get(rank).block();
     }
-    for (int round = 0; round < rounds; round++) {
-      (round % 2 == 0 ? off : on).run(round, count);
-      (round % 2 == 0 ? on : off).run(round, count);
-    }
-    off.print("without");
-    on.print("with");
-    System.exit(0);
   }
 }

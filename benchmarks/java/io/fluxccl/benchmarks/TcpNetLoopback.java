@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.benchmarks;
 
-import com.sun.management.ThreadMXBean;
+import io.fluxccl.Text;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
@@ -11,10 +11,11 @@ import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
-import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.IntFunction;
 import org.agrona.BufferUtil;
 import org.agrona.concurrent.BackoffIdleStrategy;
 import org.agrona.concurrent.IdleStrategy;
@@ -26,7 +27,7 @@ import org.agrona.concurrent.IdleStrategy;
  * <p>Arguments: streams (1), I/O threads (1), KiB (512), messages in flight (8), seconds (5), round
  * trips (20000).
  */
-public final class TcpNetLoopback {
+final class TcpNetLoopback {
   private static final int SMALL = 1024;
 
   private final TcpNetPlugin network;
@@ -37,24 +38,35 @@ public final class TcpNetLoopback {
 
   private record Pair(NetSendComm send, NetRecvComm receive) {}
 
-  /** Runs it. */
-  public static void main(String[] arguments) throws Exception {
-    int[] given = Arrays.stream(arguments).mapToInt(Integer::parseInt).toArray();
-    int streams = given.length > 0 ? given[0] : 1;
-    int threads = given.length > 1 ? given[1] : 1;
-    int size = (given.length > 2 ? given[2] : 512) << 10;
-    int depth = given.length > 3 ? given[3] : 8;
-    int seconds = given.length > 4 ? given[4] : 5;
-    int roundTrips = given.length > 5 ? given[5] : 20_000;
-    TcpOptions options = TcpOptions.DEFAULT.withInterfaces("=lo").withStreams(streams, threads);
+  static final Bench BENCH =
+      Bench.onHost(
+          "tcp",
+          "the TCP network for NCCL over the loopback: messages in flight, round trips",
+          TcpNetLoopback::run);
+
+  private static void run(Bench.Rows rows, List<String> arguments) throws Exception {
+    int[] given = {1, 1, 512, 8, 5, 20_000};
+    for (int i = 0; i < arguments.size(); i++) {
+      given[i] = Integer.parseInt(arguments.get(i));
+    }
+    TcpOptions options = TcpOptions.DEFAULT.withInterfaces("=lo").withStreams(given[0], given[1]);
     try (TcpNetPlugin network = new TcpNetPlugin(options)) {
       TcpNetLoopback loopback = new TcpNetLoopback(network);
-      System.out.printf("TCP loopback, %d streams, %d I/O threads%n", streams, threads);
-      loopback.bandwidth(size, depth, 1, false);
-      loopback.bandwidth(size, depth, seconds, true);
-      if (roundTrips > 0) {
-        loopback.roundTrips(roundTrips, false);
-        loopback.roundTrips(roundTrips, true);
+      String streams = given[0] + " streams, " + given[1] + " I/O threads, ";
+      int size = given[2] << 10;
+      long warmUp = (1L << 30) / size;
+      double micros = loopback.stream(size, given[3], warmUp, new double[1]).micros();
+      long count = Math.max(1, (long) (given[4] * 1e6 / micros));
+      double[] allocated = new double[1];
+      micros = loopback.stream(size, given[3], count, allocated).micros();
+      rows.add(
+          Text.of("%s%d KiB x %d in flight", streams, given[2], given[3]),
+          size / micros / 1e3,
+          "GB/s",
+          "",
+          Text.of("%.2f bytes allocated by the sender for each", allocated[0]));
+      if (given[5] > 0) {
+        rows.percentiles(streams + "1 KiB, one way", loopback.oneWay(given[5]), "us", 0.5, 0.99);
       }
     }
   }
@@ -72,125 +84,71 @@ public final class TcpNetLoopback {
     return new Pair(send, receive);
   }
 
-  private interface Post {
-    NetRequest post(int index);
-  }
-
-  /** Keeps {@code depth} requests in flight until the time is over, or {@code count} are done. */
-  private static long pump(Post post, int depth, long count, long untilNanos) {
+  /** Posts so many requests, of which {@code depth} are in flight; returns when all are done. */
+  private static void pump(IntFunction<NetRequest> post, int depth, long count) {
     IdleStrategy idle = new BackoffIdleStrategy(20, 1, 5_000, 50_000);
     NetRequest[] inFlight = new NetRequest[depth];
     long posted = 0;
-    long done = 0;
-    boolean over = false;
-    while (!over || done < posted) {
-      over = over || posted == count || System.nanoTime() - untilNanos > 0;
-      while (!over && posted - done < depth && posted < count) {
-        int slot = (int) (posted % depth);
-        inFlight[slot] = post.post(slot);
-        posted++;
+    for (long done = 0; done < count; ) {
+      while (posted < count && posted - done < depth) {
+        int slot = (int) (posted++ % depth);
+        inFlight[slot] = post.apply(slot);
       }
-      if (done < posted && inFlight[(int) (done % depth)].test()) {
+      if (inFlight[(int) (done % depth)].test()) {
         done++;
         idle.reset();
       } else {
         idle.idle();
       }
     }
-    return done;
   }
 
-  private void bandwidth(int size, int depth, int seconds, boolean print) throws Exception {
+  /** Sends so many messages; returns the receiver's cost of each, stores the sender's bytes. */
+  private Samples.Cost stream(int size, int depth, long count, double[] allocated)
+      throws Exception {
     Pair pair = connect();
-    ByteBuffer memory = BufferUtil.allocateDirectAligned(2 * depth * size, 4096);
-    long address = BufferUtil.address(memory);
-    NetMemory from = pair.send.register(address, (long) depth * size, PointerType.HOST);
-    long target = address + (long) depth * size;
-    NetMemory to = pair.receive.register(target, (long) depth * size, PointerType.HOST);
-    long start = System.nanoTime();
-    long end = start + seconds * 1_000_000_000L;
-    long[] allocated = new long[1];
-    CompletableFuture<Long> sender =
-        CompletableFuture.supplyAsync(
-            () -> {
-              long before = allocatedBytes();
-              long sent =
-                  pump(
-                      slot -> pair.send.isend(address + (long) slot * size, size, 0, from),
-                      depth,
-                      Long.MAX_VALUE,
-                      end);
-              allocated[0] = allocatedBytes() - before;
-              // The end: an empty message.
-              pump(slot -> pair.send.isend(address, 0, 0, from), 1, 1, Long.MAX_VALUE);
-              return sent;
-            });
-    long received = receiveUntilEmpty(pair.receive, target, size, depth, to);
-    double time = (System.nanoTime() - start) / 1e9;
-    if (received != sender.get()) {
-      throw new IllegalStateException(received + " received of " + sender.get());
-    }
-    if (print) {
-      System.out.printf(
-          "%d KiB x %d in flight: %.2f GB/s (%.2f bytes allocated by the sender for each)%n",
-          size >> 10,
-          depth,
-          received * (double) size / time / 1e9,
-          allocated[0] / (double) received);
-    }
+    long half = (long) depth * size;
+    ByteBuffer memory = BufferUtil.allocateDirectAligned((int) (2 * half), 4096);
+    long source = BufferUtil.address(memory);
+    long target = source + half;
+    NetMemory from = pair.send.register(source, half, PointerType.HOST);
+    NetMemory to = pair.receive.register(target, half, PointerType.HOST);
+    IntFunction<NetRequest> send =
+        slot -> pair.send.isend(source + (long) slot * size, size, 0, from);
+    IntFunction<NetRequest> receive =
+        slot -> pair.receive.irecv(target + (long) slot * size, size, 0, to);
+    CompletableFuture<Double> sender =
+        Samples.async(() -> Samples.cost(count, () -> pump(send, depth, count)).bytes());
+    Samples.Cost cost = Samples.cost(count, () -> pump(receive, depth, count));
+    allocated[0] = sender.get();
     pair.send.close();
     pair.receive.close();
+    return cost;
   }
 
-  private static long receiveUntilEmpty(
-      NetRecvComm receive, long target, int size, int depth, NetMemory to) {
-    IdleStrategy idle = new BackoffIdleStrategy(20, 1, 5_000, 50_000);
-    NetRequest[] inFlight = new NetRequest[depth];
-    for (int i = 0; i < depth; i++) {
-      inFlight[i] = receive.irecv(target + (long) i * size, size, 0, to);
-    }
-    for (long done = 0; ; ) {
-      int slot = (int) (done % depth);
-      if (!inFlight[slot].test()) {
-        idle.idle();
-        continue;
-      }
-      idle.reset();
-      if (inFlight[slot].size(0) == 0) {
-        return done;
-      }
-      inFlight[slot] = receive.irecv(target + (long) slot * size, size, 0, to);
-      done++;
-    }
-  }
-
-  private void roundTrips(int count, boolean print) throws Exception {
+  /** Returns the microseconds of each message of a ping-pong. */
+  private double[] oneWay(int count) throws Exception {
     Pair there = connect();
     Pair back = connect();
     ByteBuffer memory = BufferUtil.allocateDirectAligned(4 * SMALL, 64);
     long address = BufferUtil.address(memory);
-    CompletableFuture<Void> echo =
-        CompletableFuture.runAsync(
+    CompletableFuture<Double> echo =
+        Samples.async(
             () -> {
-              for (int i = 0; i < count; i++) {
+              for (int i = 0; i < 2 * count; i++) {
                 receive(there.receive, address);
                 send(back.send, address);
               }
+              return 0;
             });
-    long[] nanos = new long[count];
-    for (int i = 0; i < count; i++) {
-      long start = System.nanoTime();
-      send(there.send, address + SMALL);
-      receive(back.receive, address + SMALL);
-      nanos[i] = System.nanoTime() - start;
-    }
+    Samples.Action roundTrip =
+        () -> {
+          send(there.send, address + SMALL);
+          receive(back.receive, address + SMALL);
+        };
+    double[] micros = Samples.micros(count, count, roundTrip);
     echo.get();
-    Arrays.sort(nanos);
-    if (print) {
-      System.out.printf(
-          "1 KiB, one way: p50 %.1f us, p99 %.1f us%n",
-          nanos[count / 2] / 2e3, nanos[count * 99 / 100] / 2e3);
-    }
+    return Arrays.stream(micros).map(both -> both / 2).toArray();
   }
 
   private static void send(NetSendComm comm, long address) {
@@ -209,10 +167,5 @@ public final class TcpNetLoopback {
     while (!request.test()) {
       Thread.onSpinWait();
     }
-  }
-
-  private static long allocatedBytes() {
-    return ((ThreadMXBean) ManagementFactory.getThreadMXBean())
-        .getThreadAllocatedBytes(Thread.currentThread().getId());
   }
 }

@@ -11,12 +11,14 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.FusedAllReduce;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -29,6 +31,32 @@ import reactor.core.publisher.Flux;
 
 /** Makes ranks of the library: each is a {@link RankGroup}. */
 final class GroupBackend implements PerfBackend {
+  private final Optional<PeerOpener> peers;
+
+  /** Opens the library that the ranks are compared with. Called by every rank. */
+  interface PeerOpener {
+    MeasuredLibrary.Peer open(Communicator communicator, CallBuffers buffers, Duration limit);
+  }
+
+  /** Makes ranks that are compared with no other library. */
+  GroupBackend() {
+    this(null);
+  }
+
+  /**
+   * Makes ranks.
+   *
+   * @param peers opens the library that the ranks are compared with; null for none
+   */
+  GroupBackend(PeerOpener peers) {
+    this.peers = Optional.ofNullable(peers);
+  }
+
+  @Override
+  public boolean compares() {
+    return peers.isPresent();
+  }
+
   @Override
   public PerfRank fromEnvironment(RankOptions options) {
     return new Rank(
@@ -95,7 +123,7 @@ final class GroupBackend implements PerfBackend {
     return Stream.concat(ofFamilies, Stream.of("any: " + FusedAllReduce.DESCRIPTION)).toList();
   }
 
-  private static final class Rank implements PerfRank, MeasuredLibrary {
+  private final class Rank implements PerfRank, MeasuredLibrary {
     private static final long ZEROS = 1 << 20;
 
     private final RankGroup group;
@@ -104,7 +132,7 @@ final class GroupBackend implements PerfBackend {
     private final Lifecycle lifecycle = new Lifecycle("the measured rank");
     private CallBuffers buffers;
     private DeviceBuffer zeros;
-    private NcclPeer peer;
+    private MeasuredLibrary.Peer peer;
 
     Rank(RankGroup group, RankOptions options) {
       this.group = lifecycle.own(group);
@@ -139,11 +167,9 @@ final class GroupBackend implements PerfBackend {
         lifecycle.own(collectives.register(input).join());
         lifecycle.own(collectives.register(output).join());
       }
-      if (options.compare()) {
-        peer =
-            lifecycle.own(
-                new NcclPeer(group.communicator(), buffers, System.getenv(), options.timeout()));
-      }
+      peers.ifPresent(
+          opener ->
+              peer = lifecycle.own(opener.open(group.communicator(), buffers, options.timeout())));
     }
 
     private DeviceBuffer zeros(long bytes) {

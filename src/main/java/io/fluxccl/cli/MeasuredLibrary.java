@@ -25,6 +25,13 @@ interface MeasuredLibrary {
    */
   PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph);
 
+  /** A library that this one is compared with. */
+  interface Peer extends MeasuredLibrary, AutoCloseable {
+    /** Releases the library's communicator and streams. */
+    @Override
+    void close();
+  }
+
   /**
    * Calls of one collective that are enqueued together, any number of times.
    *

@@ -26,7 +26,6 @@ interface PerfBackend {
    * @param algorithms names of algorithms to use wherever they support the call
    * @param tuning the file that chooses algorithms
    * @param kernels which kernels may be chosen
-   * @param compare whether NCCL is measured too
    */
   record RankOptions(
       DeviceChoice device,
@@ -36,8 +35,7 @@ interface PerfBackend {
       PerfMemory memory,
       Map<Collective, String> algorithms,
       Optional<Path> tuning,
-      Kernels kernels,
-      boolean compare) {}
+      Kernels kernels) {}
 
   /**
    * Which kernels may be chosen; {@link io.fluxccl.collective.CollectivesOptions} says more.
@@ -88,6 +86,11 @@ interface PerfBackend {
    * @return the ranks, until one is closed without a failure
    */
   Flux<Generation> generations(RankOptions options);
+
+  /** Returns whether the ranks measure another library, too. */
+  default boolean compares() {
+    return false;
+  }
 
   /** Returns the requirements of GPUs by name: available, or why not. */
   default Map<String, String> gpuSupport() {

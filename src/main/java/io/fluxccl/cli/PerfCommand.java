@@ -82,6 +82,9 @@ final class PerfCommand implements Callable<Integer> {
           spec.commandLine(),
           "no collective given; try 'fluxccl perf all-reduce', or --tune FILE for all of them");
     }
+    if (options.tune().isPresent() && context.backend().compares()) {
+      throw new InvalidUsage("--tune compares with no other library; use 'fluxccl perf --tune'");
+    }
     OptionalInt ranks = options.ranks();
     PerfBackend.RankOptions rankOptions = options.rankOptions(collectives);
     if (options.inProcess) {

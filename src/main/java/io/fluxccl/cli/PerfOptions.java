@@ -153,12 +153,6 @@ final class PerfOptions {
       description = "Only algorithms that add in the ranks' order, also between hosts.")
   private boolean reproducible;
 
-  @Option(
-      names = "--compare",
-      paramLabel = "LIBRARY",
-      description = "Measure this library too, row by row: nccl. Needs GPUs.")
-  private String compare;
-
   @Mixin private final RankChoices choices = new RankChoices();
 
   @Option(
@@ -214,12 +208,10 @@ final class PerfOptions {
    * @throws InvalidUsage if options contradict each other
    */
   PerfBackend.RankOptions rankOptions(List<Collective> collectives) {
-    require(compare == null || compare.equals("nccl"), "compare=%s is none of: nccl", compare);
     require(
         plot == null,
         "--plot is a script of its own: use --json FILE, then benchmarks/plot.py FILE > %s",
         plot);
-    require(tune == null || compare == null, "--tune and --compare exclude each other");
     require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
     require(tune == null || json.isEmpty(), "--tune excludes --json: it has no rows");
     requireRange("max-blocks", maxBlocks, 1);
@@ -235,8 +227,7 @@ final class PerfOptions {
         PerfMemory.ofLabel(memory),
         algorithms,
         tuning,
-        new PerfBackend.Kernels(maxBlocks == null ? 0 : maxBlocks, copyEngines, reproducible),
-        compare != null);
+        new PerfBackend.Kernels(maxBlocks == null ? 0 : maxBlocks, copyEngines, reproducible));
   }
 
   /**

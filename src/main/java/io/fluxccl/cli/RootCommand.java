@@ -69,6 +69,12 @@ final class RootCommand implements Runnable {
 
   private RootCommand() {}
 
+  /** The subcommands of a program by name. */
+  interface Commands {
+    /** Returns what sets each subcommand up. */
+    Map<String, Supplier<CommandLine>> of(CliContext context);
+  }
+
   /**
    * Runs a command as this process, and exits with its code.
    *
@@ -77,6 +83,20 @@ final class RootCommand implements Runnable {
    * @param args the command line
    */
   static void start(PerfBackend backend, Class<?> mainClass, String[] args) {
+    start("fluxccl", RootCommand::commands, backend, mainClass, args);
+  }
+
+  /**
+   * Runs a command of a program as this process, and exits with its code.
+   *
+   * @param program what users call it by
+   * @param commands its subcommands
+   * @param backend makes ranks
+   * @param mainClass starts the process of a rank; calls this method too
+   * @param args the command line
+   */
+  static void start(
+      String program, Commands commands, PerfBackend backend, Class<?> mainClass, String[] args) {
     if (System.getProperty(LOGBACK_PROPERTY) == null) {
       // Not in a logback.xml, because applications that use the library bring their own.
       System.setProperty(LOGBACK_PROPERTY, LOGBACK_CONFIGURATION);
@@ -89,7 +109,7 @@ final class RootCommand implements Runnable {
     }
     CliContext context =
         new CliContext(backend, mainClass.getName(), System.getenv(), System.out, System.err);
-    System.exit(run(context, args));
+    System.exit(run(context, commandLine(program, commands.of(context), context, args), args));
   }
 
   /**
@@ -100,6 +120,10 @@ final class RootCommand implements Runnable {
    * @return the exit code
    */
   static int run(CliContext context, String... args) {
+    return run(context, commandLine(context, args), args);
+  }
+
+  private static int run(CliContext context, CommandLine commandLine, String... args) {
     String level = context.environment().getOrDefault(LOG_VARIABLE, "").strip();
     // Logback reads the variable itself, but takes an unknown word for debug.
     if (!level.isEmpty() && !LOG_LEVELS.contains(level.toLowerCase(Locale.ROOT))) {
@@ -113,7 +137,7 @@ final class RootCommand implements Runnable {
               String.join(", ", LOG_LEVELS));
       return ExitCode.USAGE;
     }
-    int code = commandLine(context, args).execute(args);
+    int code = commandLine.execute(args);
     context.err().flush();
     // Also flushes. A stream for printing keeps its errors to itself.
     if (context.out().checkError() && code == ExitCode.OK) {
@@ -127,24 +151,38 @@ final class RootCommand implements Runnable {
     return code;
   }
 
-  /**
-   * Returns the command line with the subcommand that the first argument names; with all of them if
-   * it names none. Setting one up costs up to a tenth of a second.
-   */
-  static CommandLine commandLine(CliContext context, String... args) {
+  private static Map<String, Supplier<CommandLine>> commands(CliContext context) {
     Map<String, Supplier<CommandLine>> commands = new LinkedHashMap<>();
     commands.put("perf", () -> PerfCommand.commandLine(context));
     // Options after the launched command's name belong to that command.
     commands.put(
         "launch", () -> new CommandLine(new LaunchCommand(context)).setStopAtPositional(true));
-    commands.put("soak", () -> new CommandLine(new SoakCommand(context)));
     commands.put("info", () -> new CommandLine(new InfoCommand(context)));
     commands.put("dump", () -> new CommandLine(new DumpCommand(context)));
+    return commands;
+  }
+
+  static CommandLine commandLine(CliContext context, String... args) {
+    CommandLine root = commandLine("fluxccl", commands(context), context, args);
+    String more = "A checkout and the bundle also have 'fluxccl bench': benchmarks and a soak.";
+    root.getCommandSpec().usageMessage().footer("", more);
+    return root;
+  }
+
+  /**
+   * Returns the command line with the subcommand that the first argument names; with all of them if
+   * it names none. Setting one up costs up to a tenth of a second.
+   */
+  static CommandLine commandLine(
+      String program,
+      Map<String, Supplier<CommandLine>> commands,
+      CliContext context,
+      String... args) {
     String first = args.length == 0 ? "" : args[0];
     if (commands.containsKey(first)) {
       commands.keySet().retainAll(Set.of(first));
     }
-    CommandLine root = new CommandLine(new RootCommand());
+    CommandLine root = new CommandLine(new RootCommand()).setCommandName(program);
     commands.forEach((name, command) -> root.addSubcommand(name, command.get()));
     return root.registerConverter(Path.class, RootCommand::path)
         .setExpandAtFiles(false)

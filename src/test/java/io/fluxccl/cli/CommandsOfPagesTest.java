@@ -9,6 +9,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
@@ -22,7 +23,8 @@ class CommandsOfPagesTest {
   /** Up to a remark, a pipe, a redirection, or the launched program. */
   private static final Pattern COMMAND =
       Pattern.compile(
-          "(?m)(?:\\./|bin/)fluxccl (perf|soak|info|launch|dump)\\b((?: (?!#|>|2>|&|-- )[^\\s`|'\";)]+)*)");
+          "(?m)(?:\\./|bin/)fluxccl (perf|bench|info|launch|dump)\\b((?: (?!#|>|2>|&|--"
+              + " )[^\\s`|'\";)]+)*)");
 
   @Test
   void shouldTakeEveryCommandOfThePages() throws IOException {
@@ -50,7 +52,14 @@ class CommandsOfPagesTest {
     CliContext context =
         new CliContext(
             new FakeBackend(), PretendMain.class.getName(), Map.of(), System.out, System.err);
-    RootCommand.commandLine(context).parseArgs(command.split(" "));
+    String[] args = command.split(" ");
+    if (args[0].equals("bench")) {
+      String[] rest = Arrays.copyOfRange(args, 1, args.length);
+      RootCommand.commandLine(BenchMain.PROGRAM, BenchMain.commands(context), context, rest)
+          .parseArgs(rest);
+      return;
+    }
+    RootCommand.commandLine(context).parseArgs(args);
   }
 
   private static List<Path> pages() throws IOException {

@@ -92,6 +92,11 @@ final class FakeBackend implements PerfBackend {
   }
 
   @Override
+  public boolean compares() {
+    return comparing;
+  }
+
+  @Override
   public PerfRank fromEnvironment(RankOptions options) {
     throw new UnsupportedOperationException("these ranks share one JVM");
   }

@@ -44,7 +44,11 @@ class LocaleCommandsTest {
 
   /** Returns the command of {@code fluxccl} in a JVM with these options. */
   private static List<String> fluxccl(List<String> jvmOptions, String... args) {
-    List<String> command = PerfCommand.javaCommand(Main.class.getName());
+    return command(Main.class, jvmOptions, args);
+  }
+
+  private static List<String> command(Class<?> main, List<String> jvmOptions, String... args) {
+    List<String> command = PerfCommand.javaCommand(main.getName());
     command.addAll(1, jvmOptions);
     command.addAll(List.of(args));
     return command;
@@ -79,8 +83,8 @@ class LocaleCommandsTest {
 
   @Test
   void shouldCountTheCollectivesOfASoak() {
-    Ended soak =
-        run(fluxccl(ARABIC, "soak", "--ranks", "2", "--seconds", "2", "--max-bytes", "65536"));
+    String[] options = {"soak", "--ranks", "2", "--seconds", "2", "--max-bytes", "65536"};
+    Ended soak = run(command(BenchMain.class, ARABIC, options));
     assertThat(soak.code()).as(soak.err()).isZero();
     assertThat(soak.out()).matches("\\{\"collectives\":[1-9]\\d*,\"wrong\":0,[\\s\\S]*");
   }

@@ -64,8 +64,7 @@ class PerfOptionsTest {
                 PerfMemory.OWN,
                 Map.of(),
                 Optional.empty(),
-                PerfBackend.Kernels.ANY,
-                false));
+                PerfBackend.Kernels.ANY));
   }
 
   @Test
@@ -132,8 +131,7 @@ class PerfOptionsTest {
                 PerfMemory.OWN,
                 Map.of(),
                 Optional.empty(),
-                PerfBackend.Kernels.ANY,
-                false));
+                PerfBackend.Kernels.ANY));
   }
 
   @Test
@@ -184,8 +182,7 @@ class PerfOptionsTest {
         "--graph 0           | graph=0 is out of range",
         "--memory rubber     | memory=rubber is none of own, wrapped, pool",
         "--placement up      | placement=up is none of in, out, both",
-        "--compare mpi       | compare=mpi is none of: nccl",
-        "--tune f --compare nccl | --tune and --compare exclude each other",
+        "--compare nccl      | --compare",
         "--tune f --algorithm x  | --tune and --algorithm exclude each other",
         "--tune f --json g   | --tune excludes --json",
         "--plot times.svg    | use --json FILE, then benchmarks/plot.py FILE > times.svg",

@@ -132,6 +132,20 @@ class ScriptTest {
         .endsWith("-cp", ownClassPath(), "io.fluxccl.samples.Sample", "x");
   }
 
+  @Test
+  void shouldRunBenchmarksWithTheTestsAndTheirLibraries() throws Exception {
+    file("target/fluxccl-bench-built", "");
+    file("target/bench-class-path", "junit.jar:jmh.jar");
+
+    List<String> arguments =
+        arguments(Map.of("FLUXCCL_CLASSPATH", "own.jar"), "bench", "soak", "x");
+
+    String tests = home.resolve("target/test-classes") + ":junit.jar:jmh.jar:own.jar:";
+    assertThat(arguments)
+        .contains("-XX:+UseSerialGC")
+        .endsWith("-cp", tests + ownClassPath(), "io.fluxccl.cli.BenchMain", "soak", "x");
+  }
+
   @ParameterizedTest
   @ValueSource(strings = {"FLUXCCL_JAVA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"})
   void shouldLeaveTheCollectorToTheUsersOptions(String variable) throws Exception {

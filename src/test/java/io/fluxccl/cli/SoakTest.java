@@ -24,7 +24,7 @@ class SoakTest {
   @TempDir private Path folder;
 
   private int soak(String... options) throws Exception {
-    List<String> command = PerfCommand.javaCommand(Main.class.getName());
+    List<String> command = PerfCommand.javaCommand(BenchMain.class.getName());
     command.addAll(List.of("soak", "--device", "host", "--max-bytes", "262144"));
     command.addAll(List.of("--json", folder.resolve("soak.json").toString()));
     command.addAll(List.of(options));

@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Timeout;
 /**
  * Fused all-reduces, dispatches and combines of random shapes, for {@code
  * -Dfluxccl.random.seconds}, drawn from {@code -Dfluxccl.random.seed}. The plain collectives have
- * {@code fluxccl soak}.
+ * {@code fluxccl bench soak}.
  */
 @Timeout(7200)
 abstract class RandomShapesContract {

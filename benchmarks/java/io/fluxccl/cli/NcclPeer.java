@@ -36,7 +36,7 @@ import java.util.stream.LongStream;
  * <p>NCCL waits without a limit for a missing rank. Calls that take longer than the time limit are
  * ended by ncclCommAbort, which fails the job.
  */
-final class NcclPeer implements MeasuredLibrary, AutoCloseable {
+final class NcclPeer implements MeasuredLibrary.Peer {
   private static final long SCRATCH_BYTES = 256;
 
   /** By their ncclRedOp_t. */

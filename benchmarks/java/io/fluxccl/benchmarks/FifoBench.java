@@ -16,24 +16,18 @@ import io.fluxccl.proxy.ProxyOptions;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.LinkedHashMap;
-import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
 import org.agrona.concurrent.IdleStrategy;
 
 /** The ring between a kernel and the proxy's thread: rate, latency, garbage. */
-final class FifoFigures implements FigureSection {
+final class FifoBench {
   private static final String PUSH = "fifoPush";
   private static final String RELAXED = "fifoRelaxedPush";
   private static final int REPETITIONS = 5;
 
-  /** The measurement itself allocates a little. */
-  private static final double NO_BYTES = 0.01;
-
   private static final int LATENCIES = 100_000;
   private static final double MICROS = 1e3;
-  private static final double MILLION = 1e6;
   private static final int BUSY_BYTES_PER_SECOND = 1_000_000_000;
 
   private final AtomicLong proxyThread = new AtomicLong();
@@ -42,23 +36,15 @@ final class FifoFigures implements FigureSection {
   private Fifo fifo;
   private Object handle;
 
-  @Override
-  public String name() {
-    return "fifo";
-  }
+  static final Bench BENCH =
+      Bench.onGpus(
+          1,
+          "fifo",
+          "triggers a second, push and sync, after pauses too, bytes allocated by the proxy's"
+              + " thread",
+          (rows, arguments) -> new FifoBench().measure(rows));
 
-  @Override
-  public String description() {
-    return "triggers a second, push and sync, after pauses too, bytes allocated by the proxy's thread";
-  }
-
-  @Override
-  public int gpus() {
-    return 1;
-  }
-
-  @Override
-  public void measure(Figures figures) throws Exception {
+  private void measure(Bench.Rows rows) throws Exception {
     try (CudaDevice device = CudaDevice.open(0);
         DeviceStream producers = device.createStream("producers");
         AbortFlag abort = new AbortFlag(device)) {
@@ -85,71 +71,68 @@ final class FifoFigures implements FigureSection {
               },
               options)) {
         proxy.start();
-        rates(figures);
-        latencies(device, figures);
+        rates(rows);
+        latencies(device, rows);
       }
-      afterPauses(device, abort, figures);
+      afterPauses(device, abort, rows, "yielding", ProxyOptions::yielding);
+      afterPauses(device, abort, rows, "spinning", ProxyOptions::spinning);
+      afterPauses(device, abort, rows, "busySpinning", ProxyOptions::busySpinning);
     }
   }
 
   /** Measures the wait of the first trigger after a pause, by idle strategy. */
-  private void afterPauses(CudaDevice device, AbortFlag abort, Figures figures) {
-    Map<String, Supplier<IdleStrategy>> strategies = new LinkedHashMap<>();
-    strategies.put("yielding", ProxyOptions::yielding);
-    strategies.put("spinning", ProxyOptions::spinning);
-    strategies.put("busySpinning", ProxyOptions::busySpinning);
-    strategies.forEach(
-        (name, idle) -> {
-          fifo = new Fifo(device, FifoDescriptor.DEFAULT_SIZE);
-          handle = fifo.deviceHandle(abort);
-          ProxyOptions options =
-              ProxyOptions.builder().threadInit(device::bindThread).idleStrategy(idle).build();
-          try (Proxy proxy =
-              new Proxy(fifo, (first, second, position) -> ProxyHandlerResult.CONTINUE, options)) {
-            proxy.start();
-            for (int millis : new int[] {1, 10, 100}) {
-              double[] micros = latency(device, 300 / millis + 7, millis);
-              String what = "push and sync after " + millis + " ms, proxy " + name;
-              figures.add(what + ", median", Figures.percentile(micros, 0.5), "us");
-              figures.add(what + ", worst", micros[micros.length - 1], "us");
-            }
-          }
-        });
+  private void afterPauses(
+      CudaDevice device,
+      AbortFlag abort,
+      Bench.Rows rows,
+      String name,
+      Supplier<IdleStrategy> idle) {
+    fifo = new Fifo(device, FifoDescriptor.DEFAULT_SIZE);
+    handle = fifo.deviceHandle(abort);
+    ProxyOptions options =
+        ProxyOptions.builder().threadInit(device::bindThread).idleStrategy(idle).build();
+    try (Proxy proxy =
+        new Proxy(fifo, (first, second, position) -> ProxyHandlerResult.CONTINUE, options)) {
+      proxy.start();
+      for (int millis : new int[] {1, 10, 100}) {
+        double[] micros = latency(device, 300 / millis + 7, millis);
+        String what = "push and sync after " + millis + " ms, proxy " + name;
+        rows.percentiles(what, micros, "us", 0.5, 1);
+      }
+    }
   }
 
-  private void rates(Figures figures) {
+  private void rates(Bench.Rows rows) throws Exception {
     double one = rate(PUSH, 1, 1, 100_000);
-    figures.addAtLeast("push from 1 thread", one, "M/s", 0.52);
+    rows.add("push from 1 thread", one, "M/s", ">= 0.52");
     double blocks = rate(PUSH, 32, 1, 50_000);
-    figures.addAtLeast("push from 32 threads in 32 blocks", blocks, "M/s", 9.9);
+    rows.add("push from 32 threads in 32 blocks", blocks, "M/s", ">= 9.9");
     double warps = rate(PUSH, 4, 32, 50_000);
-    figures.addAtLeast("push from 128 threads in 4 warps, a block each", warps, "M/s", 28);
-    figures.add("push from 128 threads in one block", rate(PUSH, 1, 128, 50_000), "M/s");
-    figures.add("relaxed push from 1 thread", rate(RELAXED, 1, 1, 100_000), "M/s");
-    figures.add("relaxed push from 32 threads in 32 blocks", rate(RELAXED, 32, 1, 50_000), "M/s");
-    figures.add("relaxed push from 128 threads in 4 warps", rate(RELAXED, 4, 32, 50_000), "M/s");
+    rows.add("push from 128 threads in 4 warps, a block each", warps, "M/s", ">= 28");
+    rows.add("push from 128 threads in one block", rate(PUSH, 1, 128, 50_000), "M/s");
+    rows.add("relaxed push from 1 thread", rate(RELAXED, 1, 1, 100_000), "M/s");
+    rows.add("relaxed push from 32 threads in 32 blocks", rate(RELAXED, 32, 1, 50_000), "M/s");
+    rows.add("relaxed push from 128 threads in 4 warps", rate(RELAXED, 4, 32, 50_000), "M/s");
     com.sun.management.ThreadMXBean threads =
         (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
     long before = threads.getThreadAllocatedBytes(proxyThread.get());
     int count = 50_000;
     push(PUSH, 4, 32, count);
     double bytes = threads.getThreadAllocatedBytes(proxyThread.get()) - before;
-    figures.addAtMost(
+    // The measurement itself allocates a little.
+    rows.add(
         "allocated by the proxy's thread for each trigger",
         bytes / (128.0 * count),
         "bytes",
-        NO_BYTES);
+        "<= 0.01");
   }
 
   /** Millions of triggers a second, the median. */
-  private double rate(String kernel, int blocks, int threads, int count) {
-    push(kernel, blocks, threads, count);
-    double[] rates = new double[REPETITIONS];
-    for (int i = 0; i < REPETITIONS; i++) {
-      double seconds = push(kernel, blocks, threads, count) / 1e9;
-      rates[i] = (double) blocks * threads * count / seconds / MILLION;
-    }
-    return Figures.percentile(rates, 0.5);
+  private double rate(String kernel, int blocks, int threads, int count) throws Exception {
+    double triggers = (double) blocks * threads * count;
+    double[] micros =
+        Samples.each(1, REPETITIONS, () -> push(kernel, blocks, threads, count) / MICROS);
+    return triggers / Samples.median(micros);
   }
 
   /** Nanoseconds from the launch until all triggers are handled. */
@@ -166,23 +149,20 @@ final class FifoFigures implements FigureSection {
     return System.nanoTime() - start;
   }
 
-  private void latencies(CudaDevice device, Figures figures) throws InterruptedException {
+  private void latencies(CudaDevice device, Bench.Rows rows) throws InterruptedException {
     latency(device, LATENCIES, 0);
     double[] quiet = latency(device, LATENCIES, 0);
-    figures.addAtMost("push and sync, median", Figures.percentile(quiet, 0.5), "us", 3.6);
-    figures.add("push and sync, p99.9", Figures.percentile(quiet, 0.999), "us");
-    figures.add("push and sync, worst", quiet[quiet.length - 1], "us");
-    Thread busy = new Thread(FifoFigures::allocate, "allocating");
+    rows.add("push and sync, p50", Samples.median(quiet), "us", "<= 3.6");
+    rows.percentiles("push and sync", quiet, "us", 0.999, 1);
+    Thread busy = new Thread(FifoBench::allocate, "allocating");
     busy.setDaemon(true);
     busy.start();
     latency(device, LATENCIES, 0);
     double[] noisy = latency(device, LATENCIES, 0);
     busy.interrupt();
     busy.join();
-    String beside = " beside a thread that allocates 1 GB/s";
-    figures.add("push and sync, median" + beside, Figures.percentile(noisy, 0.5), "us");
-    figures.add("push and sync, p99.9" + beside, Figures.percentile(noisy, 0.999), "us");
-    figures.add("push and sync, worst" + beside, noisy[noisy.length - 1], "us");
+    String beside = "push and sync beside a thread that allocates 1 GB/s";
+    rows.percentiles(beside, noisy, "us", 0.5, 0.999, 1);
   }
 
   /** Microseconds of each push and sync, sorted, each after a pause of {@code pauseMillis}. */

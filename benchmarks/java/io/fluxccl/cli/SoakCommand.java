@@ -24,9 +24,9 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 /**
- * {@code fluxccl soak}: random collectives for a long time, each result checked, in a job whose
- * ranks may be killed and replaced. This process starts the ranks and adds up what they report; or
- * it is one of the ranks.
+ * {@code fluxccl bench soak}: random collectives for a long time, each result checked, in a job
+ * whose ranks may be killed and replaced. This process starts the ranks and adds up what they
+ * report; or it is one of the ranks.
  */
 @Command(
     name = "soak",
@@ -118,8 +118,7 @@ final class SoakCommand implements Callable<Integer> {
             PerfMemory.OWN,
             Map.of(),
             Optional.empty(),
-            PerfBackend.Kernels.ANY,
-            false);
+            PerfBackend.Kernels.ANY);
     long until =
         untilMillis > 0
             ? untilMillis

@@ -18,61 +18,58 @@ import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.ToDoubleBiFunction;
 import java.util.function.ToDoubleFunction;
 import java.util.stream.DoubleStream;
 import jcuda.driver.CUgraph;
 import reactor.core.publisher.Mono;
 
 /**
- * One of the ranks of {@link LatencyFigures}. All do the same number of calls, one after the other,
- * and so keep each other in step; rank 0 tells its figures.
+ * What the host adds to a collective: from subscribing to completion, and to a replay. Both ranks
+ * do the same number of calls, one after the other, and so keep each other in step.
  */
-public final class LatencyRank {
+final class LatencyBench {
   private static final int ROUNDS = 5_000;
   private static final int WARM_UPS = 20_000;
   private static final int BYTES = 1024;
   private static final int STEPS = 20;
   private static final int MANY_STEPS = 400;
   private static final int REPLAYS = 200;
-  private static final double AT_MOST_MORE_THAN_C = 1;
-  private static final double REPLAY_MORE_THAN_C = 0.5;
-  private static final double REPLAY_AT_MOST_MORE = 2;
   private static final int SPY_TAG = 1 << 20;
   private static final double MICROS = 1e3;
 
   private final RankGroup group;
   private final DeviceBuffer buffer;
   private final CollectiveCall call;
-  private final Figures figures;
+  private final Bench.Rows rows;
 
   private int spies;
 
   // Written by the completion thread.
   private volatile long completed;
 
-  private LatencyRank(RankGroup group, DeviceBuffer buffer) {
+  private LatencyBench(RankGroup group, DeviceBuffer buffer, Bench.Rows rows) {
     this.group = group;
     this.buffer = buffer;
     this.call = CollectiveCall.allReduce(buffer, buffer, BYTES / 2, DataType.FLOAT16, ReduceOp.SUM);
-    this.figures =
-        new Figures(
-            "latency",
-            figure -> {
-              if (group.rank() == 0) {
-                System.out.println(GpuFigures.FIGURE + figure.line());
-              }
-            });
+    this.rows = rows;
   }
 
-  /** Runs as the rank that the environment says. */
-  public static void main(String[] args) throws Exception {
+  static final Bench BENCH =
+      Bench.onGpus(
+              2,
+              "latency",
+              "subscribe to onComplete of a 1 KiB all-reduce, replays of 20; two processes",
+              (rows, arguments) -> run(rows))
+          .inRanks(2);
+
+  private static void run(Bench.Rows rows) throws Exception {
     JoinOptions options = JoinOptions.fromEnvironment().withDevice(DeviceChoice.CUDA);
     try (RankGroup group = RankGroup.join(options).join();
         DeviceBuffer buffer = group.device().allocate(BYTES);
         Registration registration = group.collectives().register(buffer).join()) {
-      new LatencyRank(group, registration.buffer()).measure();
+      new LatencyBench(group, registration.buffer(), rows).measure();
     }
-    System.exit(0);
   }
 
   private void measure() throws Exception {
@@ -80,9 +77,10 @@ public final class LatencyRank {
     Mono<Void> allReduce = group.collectives().run(call);
     subscribeAndSpin(allReduce, WARM_UPS);
     double[] micros = subscribeAndSpin(allReduce, ROUNDS);
-    double ours = Figures.percentile(micros, 0.5);
-    figures.add("1 KiB all-reduce, subscribe to onComplete, p50", ours, "us");
-    figures.add("the same, p99", Figures.percentile(micros, 0.99), "us");
+    double ours = Samples.median(micros);
+    rows.add("1 KiB all-reduce, subscribe to onComplete, p50", ours, "us");
+    rows.add(
+        "1 KiB all-reduce, subscribe to onComplete, p99", Samples.percentile(micros, 0.99), "us");
     boolean canCompare = canCompare();
     if (canCompare) {
       measureFromC(ours);
@@ -96,7 +94,7 @@ public final class LatencyRank {
     for (int i = 0; i < rounds; i++) {
       completed = 0;
       long start = System.nanoTime();
-      run.subscribe(null, LatencyRank::fail, () -> completed = System.nanoTime());
+      run.subscribe(null, LatencyBench::fail, () -> completed = System.nanoTime());
       while (completed == 0) {
         Thread.onSpinWait();
       }
@@ -124,13 +122,8 @@ public final class LatencyRank {
     return allBuilt;
   }
 
-  /** A loop in C that launches what was recorded on a stream, and returns microseconds. */
-  private interface FromC {
-    double measure(CUgraph graph, CudaStream stream);
-  }
-
   /** Measures the kernels of {@code calls} calls with equal arguments, launched by a loop in C. */
-  private double fromC(int calls, FromC loop) {
+  private double fromC(int calls, ToDoubleBiFunction<CUgraph, CudaStream> loop) {
     CudaDevice device = (CudaDevice) group.device();
     CapturedCall captured = new CapturedCall(device, calls);
     CollectivesOptions options =
@@ -140,7 +133,7 @@ public final class LatencyRank {
         CudaStream stream = device.createStream("from-c")) {
       spied.prefer(call.collective(), Optional.of(CapturedCall.NAME));
       spied.run(call).block();
-      return loop.measure(captured.graph(), stream);
+      return loop.applyAsDouble(captured.graph(), stream);
     }
   }
 
@@ -150,10 +143,10 @@ public final class LatencyRank {
             1,
             (graph, stream) -> {
               LaunchLoop.micros(graph, stream, ROUNDS);
-              return Figures.percentile(LaunchLoop.micros(graph, stream, ROUNDS), 0.5);
+              return Samples.median(LaunchLoop.micros(graph, stream, ROUNDS));
             });
-    figures.add("the same kernel from C, cuStreamSynchronize, p50", theirs, "us");
-    figures.addAtMost("subscribing instead of C, p50", ours - theirs, "us", AT_MOST_MORE_THAN_C);
+    rows.add("the same kernel from C, cuStreamSynchronize, p50", theirs, "us");
+    rows.add("subscribing instead of C, p50", ours - theirs, "us", "<= 1");
   }
 
   private void measureReplays(boolean canCompare) {
@@ -168,23 +161,23 @@ public final class LatencyRank {
       }
       single = replay(some, REPLAYS) / REPLAYS;
       double within = replay(many, runs) / REPLAYS;
-      figures.add("20 all-reduces of 1 KiB within a longer graph", within, "us");
-      figures.add("20 all-reduces of 1 KiB as a replay of their own", single, "us");
-      figures.addAtMost("what a replay costs", single - within, "us", REPLAY_AT_MOST_MORE);
+      rows.add("20 all-reduces of 1 KiB within a longer graph", within, "us");
+      rows.add("20 all-reduces of 1 KiB as a replay of their own", single, "us");
+      rows.add("what a replay costs", single - within, "us", "<= 2");
       subscribeAndSpin(some.run(), ROUNDS);
-      alone = Figures.percentile(subscribeAndSpin(some.run(), ROUNDS), 0.5);
-      figures.add("a replay from subscribe to onComplete, p50", alone, "us");
+      alone = Samples.median(subscribeAndSpin(some.run(), ROUNDS));
+      rows.add("a replay from subscribe to onComplete, p50", alone, "us");
     }
     if (!canCompare) {
       return;
     }
     double inRow =
         replaysFromC(REPLAYS, false, micros -> DoubleStream.of(micros).sum() / micros.length);
-    figures.add("the same graph from C, one after the other", inRow, "us");
-    figures.addAtMost("replays instead of C", single - inRow, "us", REPLAY_MORE_THAN_C);
-    double awaited = replaysFromC(ROUNDS, true, micros -> Figures.percentile(micros, 0.5));
-    figures.add("the same graph from C, cuStreamSynchronize, p50", awaited, "us");
-    figures.addAtMost("a replay instead of C, p50", alone - awaited, "us", AT_MOST_MORE_THAN_C);
+    rows.add("the same graph from C, one after the other", inRow, "us");
+    rows.add("replays instead of C", single - inRow, "us", "<= 0.5");
+    double awaited = replaysFromC(ROUNDS, true, Samples::median);
+    rows.add("the same graph from C, cuStreamSynchronize, p50", awaited, "us");
+    rows.add("a replay instead of C, p50", alone - awaited, "us", "<= 1");
   }
 
   /** Measures replays of a graph of calls by a loop in C, the second time that they run. */
