@@ -3,7 +3,10 @@ package io.fluxccl.cli;
 
 import io.fluxccl.Text;
 import io.fluxccl.benchmarks.Bench;
+import io.fluxccl.benchmarks.Results;
+import java.io.IOException;
 import java.io.PrintStream;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -42,6 +45,8 @@ public final class BenchMain {
                     () -> BenchCommand.commandLine(context, List.of(bench), bench.what())));
     String list = "List the benchmarks, with the GPUs and processes that each needs.";
     commands.put("--list", () -> commandLine(list, () -> list(context.out())));
+    String write = "Make benchmarks/RESULTS.md and README.md's table of benchmarks/data here.";
+    commands.put("--write-results", () -> commandLine(write, BenchMain::writeResults));
     return commands;
   }
 
@@ -69,6 +74,11 @@ public final class BenchMain {
   private static int list(PrintStream out) {
     String form = "%-16s %d GPUs, %d processes: %s";
     benches().forEach(b -> out.println(Text.of(form, b.id(), b.gpus(), b.ranks(), b.what())));
+    return ExitCode.OK;
+  }
+
+  private static int writeResults() throws IOException {
+    Results.of(Path.of("")).write();
     return ExitCode.OK;
   }
 }
