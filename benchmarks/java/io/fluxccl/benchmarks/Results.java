@@ -84,7 +84,7 @@ public final class Results {
   public String page() {
     StringBuilder page =
         new StringBuilder(
-            """
+"""
 # Results
 
 Written by `./fluxccl bench --write-results` from `benchmarks/data/AREA.jsonl`, which has all rows ever measured, with
