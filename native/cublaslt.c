@@ -112,7 +112,7 @@ static int find_functions(Lt *lt) {
  * Opens the library for the life of the process; throws UnsatisfiedLinkError with the loader's
  * message.
  */
-JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_open(JNIEnv *env, jclass type,
+JNIEXPORT jlong JNICALL Java_io_fluxccl_matmul_CublasLtCalls_open(JNIEnv *env, jclass type,
                                                                        jbyteArray path) {
   (void)type;
   char *text = fluxccl_copy_bytes(env, path);
@@ -139,14 +139,14 @@ JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_open(JNIEnv *e
 }
 
 /* Returns its version as one number: 130100 is 13.1.0. */
-JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_version(JNIEnv *env, jclass type,
+JNIEXPORT jlong JNICALL Java_io_fluxccl_matmul_CublasLtCalls_version(JNIEnv *env, jclass type,
                                                                           jlong library) {
   (void)env;
   (void)type;
   return (jlong)((const Lt *)(intptr_t)library)->version();
 }
 
-JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_describe(JNIEnv *env,
+JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_matmul_CublasLtCalls_describe(JNIEnv *env,
                                                                                 jclass type,
                                                                                 jlong library,
                                                                                 jint status) {
@@ -156,7 +156,7 @@ JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_describe(
 }
 
 /* Stores a handle of the current context into result[0]; a cublasStatus_t. */
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_create(JNIEnv *env, jclass type,
+JNIEXPORT jint JNICALL Java_io_fluxccl_matmul_CublasLtCalls_create(JNIEnv *env, jclass type,
                                                                         jlong library,
                                                                         jlongArray result) {
   (void)type;
@@ -166,7 +166,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_create(JNIEnv *
   return status;
 }
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_destroy(JNIEnv *env, jclass type,
+JNIEXPORT jint JNICALL Java_io_fluxccl_matmul_CublasLtCalls_destroy(JNIEnv *env, jclass type,
                                                                          jlong library,
                                                                          jlong handle) {
   (void)env;
@@ -316,7 +316,7 @@ static void free_plan(Plan *plan) {
 }
 
 /* Stores a plan into result[0]; a cublasStatus_t. */
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_plan(
+JNIEXPORT jint JNICALL Java_io_fluxccl_matmul_CublasLtCalls_plan(
     JNIEnv *env, jclass type, jlong library, jlong handle, jint in_type, jint out_type,
     jlong inputs, jlong outputs, jlong rows, jlong workspace, jlongArray result) {
   (void)type;
@@ -352,7 +352,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_plan(
   return SUCCESS;
 }
 
-JNIEXPORT void JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_freePlan(JNIEnv *env, jclass type,
+JNIEXPORT void JNICALL Java_io_fluxccl_matmul_CublasLtCalls_freePlan(JNIEnv *env, jclass type,
                                                                           jlong plan) {
   (void)env;
   (void)type;
@@ -360,7 +360,7 @@ JNIEXPORT void JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_freePlan(JNIEnv
 }
 
 /* Enqueues one product; addresses are device addresses. Returns a cublasStatus_t. */
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_CublasLtCalls_multiply(
+JNIEXPORT jint JNICALL Java_io_fluxccl_matmul_CublasLtCalls_multiply(
     JNIEnv *env, jclass type, jlong plan_address, jlong rows, jlong in, jlong weights, jlong out,
     jlong workspace, jlong stream) {
   (void)env;

@@ -29,6 +29,7 @@ class LayeringTest {
           List.of("io.fluxccl.device"),
           List.of("io.fluxccl.completion"),
           List.of("io.fluxccl.device.host", "io.fluxccl.device.cuda"),
+          List.of("io.fluxccl.matmul"),
           List.of("io.fluxccl.bootstrap"),
           List.of("io.fluxccl.netplugin"),
           List.of("io.fluxccl.netplugin.vendor", "io.fluxccl.netplugin.tcp"),

@@ -72,7 +72,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
 
   /**
    * Adds work that is neither a kernel nor a copy of this library, such as a {@link
-   * io.fluxccl.device.cuda.MatrixProduct} or calls of another library on {@link
+   * io.fluxccl.matmul.MatrixProduct} or calls of another library on {@link
    * io.fluxccl.device.cuda.CudaStream#handle()}. Each run calls it once, to enqueue; {@link
    * #capture} calls it once to record, and runs of the captured pipeline don't call it.
    *

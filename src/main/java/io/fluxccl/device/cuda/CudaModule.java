@@ -90,6 +90,21 @@ public final class CudaModule implements AutoCloseable {
   }
 
   /**
+   * Returns kernels from a source in FluxCCL's jars.
+   *
+   * @param path of the source, under {@code io/fluxccl/cuda}
+   * @param options how it is compiled
+   * @return the module; the caller closes it
+   */
+  public static CudaModule fromJar(String path, CudaCompileOptions options) {
+    String source = KernelSource.readPacked(path);
+    if (source == null) {
+      throw InvalidUsage.of("no jar of FluxCCL on the class path has the source %s", path);
+    }
+    return fromSource(path, source, options);
+  }
+
+  /**
    * Returns kernels from a file, which is read now; headers that lie beside a source are found.
    *
    * @param file named .cu, .ptx, .cubin or .fatbin

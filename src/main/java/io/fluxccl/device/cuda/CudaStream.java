@@ -10,7 +10,7 @@ import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.Recording;
-import java.util.function.IntSupplier;
+import java.util.function.LongToIntFunction;
 import jcuda.driver.CUevent;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
@@ -185,20 +185,20 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   }
 
   /**
-   * Runs a function of another library that enqueues on {@link #stream}, while holding the enqueue
-   * lock.
+   * Calls a function of another library that enqueues kernels on this stream, while holding the
+   * enqueue lock.
    *
-   * @param args the buffers that it uses
-   * @param call calls the function and returns its result
-   * @return the result
+   * @param args the buffers that the kernels use
+   * @param call takes this stream's handle and returns the function's result
+   * @return the result of the call
    */
-  int enqueueKernels(KernelArgs args, IntSupplier call) {
+  public int enqueueKernels(KernelArgs args, LongToIntFunction call) {
     synchronized (lock) {
       begin();
       keep(args);
       int result;
       try (EnqueueLock held = tryLock()) {
-        result = call.getAsInt();
+        result = call.applyAsInt(CudaPointer.valueOf(stream));
       }
       ended();
       return result;

@@ -16,12 +16,9 @@ import java.util.stream.Stream;
  *
  * @param environment the process's or a test's variables
  */
-record CudaToolkit(Map<String, String> environment) {
+public record CudaToolkit(Map<String, String> environment) {
   /** Environment: the file of libnvrtc, or the folder that it lies in. */
   static final String NVRTC_VARIABLE = "FLUXCCL_NVRTC";
-
-  /** Environment: the file of libcublasLt, or the folder that it lies in. */
-  static final String CUBLASLT_VARIABLE = "FLUXCCL_CUBLASLT";
 
   private static final List<String> ENDINGS = List.of(".so.13", ".so.12", ".so");
 
@@ -53,21 +50,19 @@ record CudaToolkit(Map<String, String> environment) {
     return homes.stream().distinct().toList();
   }
 
-  /**
-   * Returns the arguments for dlopen, in order. If the user has named a file, returns only that.
-   * Otherwise returns bare names, which the system's loader searches, and then the files of the
-   * toolkits.
-   */
   List<String> nvrtcCandidates() {
     return candidates(NVRTC_VARIABLE, "libnvrtc");
   }
 
-  /** Returns the arguments for dlopen for cuBLASLt, in order, as {@link #nvrtcCandidates}. */
-  List<String> cublasLtCandidates() {
-    return candidates(CUBLASLT_VARIABLE, "libcublasLt");
-  }
-
-  private List<String> candidates(String variable, String library) {
+  /**
+   * Returns the arguments for dlopen, in order. If the user has named a file, returns only that.
+   * Otherwise returns bare names, which the system's loader searches, and then the files of the
+   * toolkits.
+   *
+   * @param variable the environment variable with the user's file or folder
+   * @param library the library's name, as in {@code libnvrtc}
+   */
+  public List<String> candidates(String variable, String library) {
     List<String> names = ENDINGS.stream().map(library::concat).toList();
     String given = environment.getOrDefault(variable, "");
     if (!given.isEmpty()) {

@@ -11,7 +11,7 @@ import io.fluxccl.device.StreamClock;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
-import java.util.function.IntSupplier;
+import java.util.function.LongToIntFunction;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
@@ -166,7 +166,7 @@ class LiveCudaStream extends CudaStream {
   }
 
   @Override
-  int enqueueKernels(KernelArgs args, IntSupplier call) {
+  public int enqueueKernels(KernelArgs args, LongToIntFunction call) {
     try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
       return super.enqueueKernels(args, call);
     }

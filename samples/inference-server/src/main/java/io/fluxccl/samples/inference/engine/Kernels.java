@@ -4,8 +4,8 @@ package io.fluxccl.samples.inference.engine;
 import io.fluxccl.DataType;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.HostMatrix;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.matmul.HostMatrix;
 
 /**
  * The kernels of one rank on one kind of device. Each method adds launches for a step's rows to a

@@ -4,7 +4,7 @@ package io.fluxccl.samples.inference.model;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.fluxccl.DataType;
-import io.fluxccl.device.HostMatrix;
+import io.fluxccl.matmul.HostMatrix;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.model;
 
-import io.fluxccl.device.HostMatrix;
+import io.fluxccl.matmul.HostMatrix;
 
 /** A model's weights, by name. */
 public interface TensorSource {

@@ -5,8 +5,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.device.cuda.CudaDriver;
-import io.fluxccl.device.cuda.MatrixProducts;
 import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.matmul.MatrixProducts;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import java.io.IOException;
 import java.util.ArrayList;

@@ -5,8 +5,8 @@ import static io.fluxccl.samples.inference.engine.ModelOptions.PAGE;
 
 import io.fluxccl.DataType;
 import io.fluxccl.collective.CapturedPipeline;
-import io.fluxccl.device.HostMatrix;
 import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.matmul.HostMatrix;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.SafeTensors;

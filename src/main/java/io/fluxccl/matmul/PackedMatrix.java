@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
@@ -9,7 +9,9 @@ import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.HostMatrix;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaKernel;
 import java.nio.ByteOrder;
 import java.util.HashMap;
 import java.util.Map;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device;
+package io.fluxccl.matmul;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -7,6 +7,8 @@ import static org.assertj.core.api.Assertions.within;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.host.HostDevice;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;

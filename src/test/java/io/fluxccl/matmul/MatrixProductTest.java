@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -10,6 +10,9 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaToolkit;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import java.nio.ByteBuffer;
@@ -191,7 +194,7 @@ class MatrixProductTest {
   @Test
   void shouldNameThePackageToInstallIfCublasLtIsMissing() {
     CudaToolkit toolkit =
-        new CudaToolkit(Map.of(CudaToolkit.CUBLASLT_VARIABLE, "/proc/nowhere/libcublasLt.so"));
+        new CudaToolkit(Map.of(CublasLt.VARIABLE, "/proc/nowhere/libcublasLt.so"));
     assertThatThrownBy(() -> CublasLt.find(toolkit))
         .isInstanceOf(DeviceFailure.class)
         .hasMessageContaining("/proc/nowhere/libcublasLt.so")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -10,8 +10,10 @@ import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.HalfFloat;
-import io.fluxccl.device.HostMatrix;
-import io.fluxccl.device.cuda.PackedMatrix.Result;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaStream;
+import io.fluxccl.matmul.PackedMatrix.Result;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import java.nio.ByteBuffer;

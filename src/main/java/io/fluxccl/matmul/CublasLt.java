@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.Text;
+import io.fluxccl.device.cuda.CudaToolkit;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
 /** NVIDIA's library of matrix products, the first that can be opened. */
 final class CublasLt {
+  /** Environment: the file of libcublasLt, or the folder that it lies in. */
+  static final String VARIABLE = "FLUXCCL_CUBLASLT";
+
   final long library;
   final String version;
 
@@ -27,7 +31,7 @@ final class CublasLt {
   static CublasLt find(CudaToolkit toolkit) {
     NativeLibrary.require("cuBLASLt");
     List<String> problems = new ArrayList<>();
-    for (String candidate : toolkit.cublasLtCandidates()) {
+    for (String candidate : toolkit.candidates(VARIABLE, "libcublasLt")) {
       try {
         return new CublasLt(CublasLtCalls.open(candidate.getBytes(StandardCharsets.UTF_8)));
       } catch (UnsatisfiedLinkError e) {
@@ -40,7 +44,7 @@ final class CublasLt {
         Text.of(
             "no libcublasLt found; looked for %s; install the CUDA toolkit's cuBLAS (package"
                 + " libcublas-13-0, or nvidia-cublas of pip) or set %s to its file or folder",
-            String.join("; ", problems), CudaToolkit.CUBLASLT_VARIABLE));
+            String.join("; ", problems), VARIABLE));
   }
 
   void check(int status, String call) {

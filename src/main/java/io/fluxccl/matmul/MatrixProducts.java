@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
@@ -7,6 +7,9 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaToolkit;
 import java.util.Optional;
 
 /**

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device;
+package io.fluxccl.matmul;
 
 import io.fluxccl.DataType;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.HalfFloat;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 

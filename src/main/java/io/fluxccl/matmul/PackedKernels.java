@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
@@ -8,8 +8,13 @@ import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.HostMatrix;
 import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.cuda.CudaCompileOptions;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaKernel;
+import io.fluxccl.device.cuda.CudaModule;
+import io.fluxccl.device.cuda.CudaStream;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -62,8 +67,7 @@ final class PackedKernels implements AutoCloseable {
     this.tileRows = columns == 1 ? rowsOfKernel(maxRows) : columns * MOST_ROWS;
     // Without the letter a, wgmma is not available.
     CudaCompileOptions options = CudaCompileOptions.DEFAULT.withOption("-arch=sm_90a");
-    this.module =
-        lifecycle.own(CudaModule.fromSource(SOURCE, KernelSource.readPacked(SOURCE), options));
+    this.module = lifecycle.own(CudaModule.fromJar(SOURCE, options));
     try {
       module.prepare(device);
       this.loading = lifecycle.own(device.createStream("weights"));

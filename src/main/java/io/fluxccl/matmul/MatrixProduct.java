@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
+package io.fluxccl.matmul;
 
 import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
@@ -8,6 +8,9 @@ import io.fluxccl.Text;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.cuda.CudaBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.cuda.CudaStream;
 import java.util.function.Consumer;
 
 /**
@@ -80,11 +83,11 @@ public final class MatrixProduct {
 
   private void multiply(
       CudaStream stream, int rows, long in, long weights, long out, KernelArgs used) {
-    long handle = CudaPointer.valueOf(stream.stream);
     long workspace = products.workspace.address();
     int status =
         stream.enqueueKernels(
-            used, () -> CublasLtCalls.multiply(plan, rows, in, weights, out, workspace, handle));
+            used,
+            handle -> CublasLtCalls.multiply(plan, rows, in, weights, out, workspace, handle));
     products.lt.check(status, this + " of " + rows + " rows");
   }
 
