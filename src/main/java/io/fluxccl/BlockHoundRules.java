@@ -31,6 +31,6 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onClose")
         .allowBlockingCallsInside("io.fluxccl.transport.ib.IbAgent", "idle")
         .allowBlockingCallsInside("io.fluxccl.transport.net.NetAgent", "idle")
-        .allowBlockingCallsInside("io.fluxccl.netplugin.NetLoop", "idle");
+        .allowBlockingCallsInside("io.fluxccl.netplugin.reactive.NetLoop", "idle");
   }
 }

@@ -18,6 +18,11 @@ public interface AlgorithmFamily {
   /** Returns a line for each algorithm: "name: when and how". */
   List<String> description();
 
+  /** Returns settings of this process on which the choice among its algorithms depends, as text. */
+  default String settings() {
+    return "";
+  }
+
   /** Returns whether it can work among those ranks: the same on every one of them. */
   boolean supports(RankTopology topology);
 

@@ -7,7 +7,6 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
-import io.fluxccl.transport.net.CollectiveNetwork;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -102,7 +101,10 @@ final class LaneOpening {
                 "maxBlocks=" + options.maxBlocks(),
                 "preferCopyEngines=" + options.preferCopyEngines(),
                 "reproducible=" + options.reproducible(),
-                "collective network=" + (CollectiveNetwork.isAllowed() ? "allowed" : "no")));
+                families.stream()
+                    .map(AlgorithmFamily::settings)
+                    .filter(settings -> !settings.isEmpty())
+                    .collect(Collectors.joining(", "))));
   }
 
   /**

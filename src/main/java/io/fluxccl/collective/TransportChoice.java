@@ -7,7 +7,6 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
-import io.fluxccl.transport.ib.IbTransport;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;
@@ -89,7 +88,7 @@ record TransportChoice(Optional<Transport> only, TransportFlags networks) {
             .toList();
     List<Transport> rails = common.stream().filter(t -> t != Transport.ETHERNET).toList();
     if (!rails.isEmpty()) {
-      Transport rail = IbTransport.rankToIbDevice(localA, localB, rails.size());
+      Transport rail = Transport.rankToIbDevice(localA, localB, rails.size());
       return rails.get(rail.ordinal() - Transport.IB0.ordinal());
     }
     if (common.contains(Transport.ETHERNET)) {

@@ -10,7 +10,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.PointerType;
-import io.fluxccl.netplugin.ReactiveNet;
+import io.fluxccl.netplugin.reactive.ReactiveNet;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testing;
 
-import io.fluxccl.transport.net.NetTransport;
+import io.fluxccl.transport.plugin.NetTransport;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import org.junit.jupiter.api.extension.AfterAllCallback;

@@ -26,7 +26,7 @@ record Network(Kind kind, boolean evenWithinHosts) {
   Transport between(Bootstrap bootstrap, int peer) {
     return kind == Kind.ETHERNET
         ? Transport.ETHERNET
-        : IbTransport.rankToIbDevice(
+        : Transport.rankToIbDevice(
             localRank(bootstrap, bootstrap.rank()),
             localRank(bootstrap, peer),
             IbTransport.getIbDeviceCount());

@@ -38,6 +38,14 @@ public final class ChannelFamily implements AlgorithmFamily {
   }
 
   @Override
+  public String settings() {
+    if (!RailNetwork.isAllowed()) {
+      return "collective network=no";
+    }
+    return "collective network=allowed" + (RailNetwork.find().isPresent() ? "" : ", not installed");
+  }
+
+  @Override
   public boolean supports(RankTopology topology) {
     return topology.nRanks() > 1
         && topology.nRanks() <= MAX_RANKS

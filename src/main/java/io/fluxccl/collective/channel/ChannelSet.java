@@ -8,7 +8,9 @@ import io.fluxccl.collective.RankTopology;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import org.slf4j.LoggerFactory;
 
 /** The algorithms that use a lane's pipes. */
 final class ChannelSet implements AlgorithmSet {
@@ -21,11 +23,11 @@ final class ChannelSet implements AlgorithmSet {
   private static final int CONCURRENT = 2;
 
   private final Pipes pipes;
-  private final CollNetGroups groups;
+  private final RailNetwork.Groups groups;
   private final GpuAlgorithms onGpu;
   private final List<CollectiveAlgorithm> algorithms;
 
-  private ChannelSet(Pipes pipes, CollNetGroups groups) {
+  private ChannelSet(Pipes pipes, RailNetwork.Groups groups) {
     this.pipes = pipes;
     this.groups = groups;
     boolean isGpu = pipes.peers.topology().kind() == DeviceKind.CUDA;
@@ -45,12 +47,36 @@ final class ChannelSet implements AlgorithmSet {
 
   private static CompletableFuture<AlgorithmSet> prepare(
       Pipes pipes, PeerConnections peers, PipeLayout layout) {
-    return CollNetGroups.open(peers, layout)
+    return openGroups(peers, layout)
         .whenComplete(PeerConnections.onFailure(pipes::close))
         .thenApply(groups -> of(pipes, groups.orElse(null)));
   }
 
-  private static AlgorithmSet of(Pipes pipes, CollNetGroups groups) {
+  /** Opens the groups of a network that reduces data itself, if the user allows it. */
+  private static CompletableFuture<Optional<RailNetwork.Groups>> openGroups(
+      PeerConnections peers, PipeLayout layout) {
+    RankTopology topology = peers.topology();
+    boolean isUsable =
+        RailNetwork.isAllowed()
+            && topology.kind() == DeviceKind.HOST
+            && Hierarchy.isRegular(topology);
+    Optional<RailNetwork> network = isUsable ? RailNetwork.find() : Optional.empty();
+    if (network.isEmpty()) {
+      if (isUsable && peers.rank() == 0) {
+        LoggerFactory.getLogger(RailNetwork.class)
+            .warn(
+                "{}=1, but the collective network is not used: no jar on the class path has one",
+                RailNetwork.VARIABLE);
+      }
+      return CompletableFuture.completedFuture(Optional.empty());
+    }
+    Hierarchy hierarchy = Hierarchy.of(topology);
+    return network
+        .get()
+        .open(peers, hierarchy.rail(), hierarchy.railIndex(), layout.lanes(), layout.slotBytes());
+  }
+
+  private static AlgorithmSet of(Pipes pipes, RailNetwork.Groups groups) {
     try {
       return new ChannelSet(pipes, groups);
     } catch (RuntimeException e) {

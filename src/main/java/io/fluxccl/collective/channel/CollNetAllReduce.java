@@ -20,13 +20,13 @@ import io.fluxccl.collective.pipe.PipeGroup;
  * <p>The network chooses the order in which it combines the hosts' values.
  */
 final class CollNetAllReduce extends HostHierarchical {
-  private static final int IN_FLIGHT = CollNetLane.SLOTS;
+  private static final int IN_FLIGHT = RailNetwork.Lane.SLOTS;
 
-  private final CollNetLane network;
+  private final RailNetwork.Lane network;
   private int behind;
   private boolean direct;
 
-  CollNetAllReduce(HostLane lane, Hierarchy hierarchy, CollNetLane network) {
+  CollNetAllReduce(HostLane lane, Hierarchy hierarchy, RailNetwork.Lane network) {
     super(lane, hierarchy);
     this.network = network;
   }

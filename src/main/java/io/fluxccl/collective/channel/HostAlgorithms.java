@@ -26,7 +26,7 @@ final class HostAlgorithms {
   }
 
   /** Returns the methods; {@code groups} may be null. */
-  static List<CollectiveAlgorithm> of(Pipes pipes, CollNetGroups groups) {
+  static List<CollectiveAlgorithm> of(Pipes pipes, RailNetwork.Groups groups) {
     HostAlgorithms host = new HostAlgorithms(pipes);
     RankTopology topology = pipes.peers.topology();
     List<CollectiveAlgorithm> all = new ArrayList<>();

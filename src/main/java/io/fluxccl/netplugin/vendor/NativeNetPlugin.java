@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.vendor;
 
-import io.fluxccl.netplugin.CheckedNetPlugin;
-import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.netplugin.reactive.CheckedNetPlugin;
 import java.util.Optional;
 
 /**

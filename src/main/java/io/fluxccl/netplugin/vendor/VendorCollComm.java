@@ -4,7 +4,6 @@ package io.fluxccl.netplugin.vendor;
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.netplugin.CollNetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;

@@ -11,7 +11,6 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
-import io.fluxccl.netplugin.NetResult;
 import io.fluxccl.netplugin.PointerType;
 import java.time.Duration;
 import java.util.ArrayList;

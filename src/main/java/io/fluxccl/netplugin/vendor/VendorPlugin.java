@@ -4,7 +4,6 @@ package io.fluxccl.netplugin.vendor;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
-import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;

@@ -50,32 +50,6 @@ public final class IbTransport implements TransportProvider {
     return Math.min(MAX_DEVICES, RdmaDevices.ofThisMachine().size());
   }
 
-  /**
-   * Returns the device for a pair of ranks. The traffic of a host is spread over its devices. Both
-   * ends choose the same device index, which is the same rail.
-   *
-   * @param localRank the local rank of one end on its host
-   * @param remoteLocalRank the local rank of the other end on its host
-   * @param devices the number of devices of every host, 1 to 8
-   * @return IB0 to IB7
-   */
-  public static Transport rankToIbDevice(int localRank, int remoteLocalRank, int devices) {
-    if (devices < 1 || devices > MAX_DEVICES) {
-      throw InvalidUsage.of("devices=%s; give 1 to %s", devices, MAX_DEVICES);
-    }
-    if (localRank < 0 || remoteLocalRank < 0) {
-      throw InvalidUsage.of(
-          "localRank=%s, remoteLocalRank=%s; give 0 or more", localRank, remoteLocalRank);
-    }
-    // Hierarchical collectives connect ranks with equal local ranks; these pairs use all rails.
-    int rail = localRank == remoteLocalRank ? localRank : localRank + remoteLocalRank;
-    return transportOf(rail % devices);
-  }
-
-  private static Transport transportOf(int index) {
-    return Transport.values()[Transport.IB0.ordinal() + index];
-  }
-
   @Override
   public Set<Transport> transports() {
     return EnumSet.range(Transport.IB0, Transport.IB7);

@@ -5,7 +5,7 @@
  * loaded by name, because it needs a native library that not every machine has.
  *
  * <p>Imports the root package, {@code concurrent}, {@code wire}, {@code device}, {@code
- * device.host} and {@code transport}.
+ * device.host} and {@code transport}. It is the jar {@code fluxccl-rdma}.
  */
 @Experimental
 package io.fluxccl.transport.ib;

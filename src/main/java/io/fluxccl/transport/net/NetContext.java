@@ -28,7 +28,10 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Predicate;
 
 /** The network transport of one communicator, over one plugin. */
-final class NetContext implements TransportContext {
+public final class NetContext implements TransportContext {
+  /** The most rails of a connection. */
+  public static final int MAX_RAILS = EndpointWire.MAX_RAILS;
+
   private static final long CLOSE_SECONDS = 10;
 
   private final TransportEnvironment environment;
@@ -56,7 +59,7 @@ final class NetContext implements TransportContext {
    * @param alsoStaged returns whether to stage a buffer that the network can access; null stages
    *     none
    */
-  NetContext(
+  public NetContext(
       Transport transport,
       TransportEnvironment environment,
       NetPlugin plugin,

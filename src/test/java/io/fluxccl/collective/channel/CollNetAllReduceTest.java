@@ -16,8 +16,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import io.fluxccl.testkit.LocalRanks;
-import io.fluxccl.transport.net.CollectiveNetwork;
-import io.fluxccl.transport.net.NetTransport;
+import io.fluxccl.transport.plugin.NetTransport;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.function.BiConsumer;
@@ -39,12 +38,12 @@ class CollNetAllReduceTest {
   @AfterEach
   void clear() {
     System.clearProperty(NetTransport.LIBRARY_PROPERTY);
-    System.clearProperty(CollectiveNetwork.PROPERTY);
+    System.clearProperty(RailNetwork.PROPERTY);
   }
 
   private static void allow(Path library) {
     System.setProperty(NetTransport.LIBRARY_PROPERTY, library.toString());
-    System.setProperty(CollectiveNetwork.PROPERTY, "1");
+    System.setProperty(RailNetwork.PROPERTY, "1");
   }
 
   private static void onHosts(

@@ -8,7 +8,7 @@ import static org.mockito.Mockito.when;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetResult;
+import io.fluxccl.netplugin.vendor.NetResult;
 import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.HangLimit;
 import java.nio.ByteBuffer;

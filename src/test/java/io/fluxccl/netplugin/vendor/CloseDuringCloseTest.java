@@ -4,9 +4,6 @@ package io.fluxccl.netplugin.vendor;
 import static io.fluxccl.netplugin.NetLink.await;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.netplugin.CollNetComm;
-import io.fluxccl.netplugin.CollNetListener;
-import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetSendComm;

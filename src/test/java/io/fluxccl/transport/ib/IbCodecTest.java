@@ -150,11 +150,11 @@ class IbCodecTest {
   void shouldSpreadRanksOverDevicesAlikeFromBothEnds() {
     for (int local = 0; local < 8; local++) {
       for (int remote = 0; remote < 8; remote++) {
-        assertThat(IbTransport.rankToIbDevice(local, remote, 4))
-            .isEqualTo(IbTransport.rankToIbDevice(remote, local, 4));
+        assertThat(Transport.rankToIbDevice(local, remote, 4))
+            .isEqualTo(Transport.rankToIbDevice(remote, local, 4));
       }
     }
-    assertThat(IbTransport.rankToIbDevice(3, 2, 4)).isEqualTo(Transport.IB1);
-    assertThatThrownBy(() -> IbTransport.rankToIbDevice(0, 0, 9)).isInstanceOf(InvalidUsage.class);
+    assertThat(Transport.rankToIbDevice(3, 2, 4)).isEqualTo(Transport.IB1);
+    assertThatThrownBy(() -> Transport.rankToIbDevice(0, 0, 9)).isInstanceOf(InvalidUsage.class);
   }
 }

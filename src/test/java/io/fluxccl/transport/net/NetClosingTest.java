@@ -25,7 +25,7 @@ class NetClosingTest {
     when(device.createPreferredStream(anyString())).thenReturn(streams[0], streams[1]);
     doThrow(new IllegalStateException("of a test")).when(streams[0]).close();
     FaultyNet net = new FaultyNet();
-    NetContext context = NetRanks.open(NetRanks.environment(0, device), net, 1);
+    NetContext context = NetRanks.open(NetRanks.environment(0, device), net, 1, net::close);
     context.close();
     await().until(() -> net.closed);
     verify(streams[1]).close();

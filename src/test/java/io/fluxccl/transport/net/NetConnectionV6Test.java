@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
+import io.fluxccl.transport.plugin.NetChoice;
 import java.nio.file.Path;
 
 /** Eight requests, sizes that are ints, one rail. */

@@ -14,6 +14,7 @@ import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.TestNet;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.plugin.NetChoice;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;

@@ -13,6 +13,7 @@ import io.fluxccl.testing.TestNet;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.plugin.NetChoice;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;

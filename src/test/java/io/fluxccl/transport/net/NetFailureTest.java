@@ -19,6 +19,7 @@ import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.plugin.NetChoice;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;

@@ -5,6 +5,7 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
+import io.fluxccl.transport.plugin.NetChoice;
 import java.nio.file.Path;
 
 /** Memory of the fake driver's GPUs, which the plugin says it reaches. */

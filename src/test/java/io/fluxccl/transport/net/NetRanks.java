@@ -21,6 +21,8 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportFlags;
+import io.fluxccl.transport.plugin.NetChoice;
+import io.fluxccl.transport.plugin.NetTransport;
 import java.net.InetAddress;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -30,6 +32,7 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import java.util.function.Predicate;
 import org.awaitility.Awaitility;
@@ -68,13 +71,23 @@ public final class NetRanks implements ConnectedRanks {
 
   /** As {@link #NetRanks(NetPlugin)}, with this number of rails over the device. */
   NetRanks(NetPlugin plugin, int rails) {
-    this(
-        List.of(HostDevice.create(), HostDevice.create()),
-        environment -> open(environment, plugin, rails));
+    this(plugin, rails, new AtomicInteger(2));
   }
 
-  static NetContext open(TransportEnvironment environment, NetPlugin plugin, int rails) {
-    OpenPlugins.Lease lease = OpenPlugins.lease("of a test", () -> plugin);
+  private NetRanks(NetPlugin plugin, int rails, AtomicInteger users) {
+    this(
+        List.of(HostDevice.create(), HostDevice.create()),
+        environment -> open(environment, plugin, rails, () -> closeAfterLast(users, plugin)));
+  }
+
+  private static void closeAfterLast(AtomicInteger users, NetPlugin plugin) {
+    if (users.decrementAndGet() == 0) {
+      plugin.close();
+    }
+  }
+
+  static NetContext open(
+      TransportEnvironment environment, NetPlugin plugin, int rails, AutoCloseable lease) {
     return new NetContext(Transport.NET, environment, plugin, lease, new int[rails], null);
   }
 

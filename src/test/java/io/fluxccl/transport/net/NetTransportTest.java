@@ -23,6 +23,8 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportProvider;
+import io.fluxccl.transport.plugin.NetChoice;
+import io.fluxccl.transport.plugin.NetTransport;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ServiceLoader;

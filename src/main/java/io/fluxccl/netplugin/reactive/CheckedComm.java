@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
+import io.fluxccl.netplugin.NetComm;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
+import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.NetWaiter;
+import io.fluxccl.netplugin.PointerType;
 import java.util.ArrayList;
 import java.util.List;
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetSendComm;
 import reactor.core.publisher.MonoSink;
 
 /** A connect, whose progress the plugin keeps in the handle. */

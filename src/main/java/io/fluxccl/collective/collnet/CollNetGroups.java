@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.collective.channel;
+package io.fluxccl.collective.collnet;
 
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.PeerConnections;
-import io.fluxccl.collective.RankTopology;
+import io.fluxccl.collective.channel.RailNetwork;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
-import io.fluxccl.device.DeviceKind;
-import io.fluxccl.netplugin.CollNetComm;
-import io.fluxccl.netplugin.CollNetListener;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.PointerType;
-import io.fluxccl.transport.net.CollectiveNetwork;
+import io.fluxccl.netplugin.vendor.CollNetComm;
+import io.fluxccl.netplugin.vendor.CollNetListener;
+import io.fluxccl.transport.plugin.CollectiveNetwork;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.nio.ByteBuffer;
@@ -30,15 +29,14 @@ import org.slf4j.LoggerFactory;
  * This rank's groups in a network that reduces data itself: for each lane one group of the ranks of
  * its rail. All ranks have them, or none: a rank that can't take part sends the others the reason.
  */
-final class CollNetGroups implements AutoCloseable {
+final class CollNetGroups implements RailNetwork.Groups {
   private static final int MAGIC = 0x464c434e; // FLCN
   private static final int VERSION = 1;
   private static final int MOST_TEXT = 4096;
   private static final int ALIGNMENT = 4096;
 
   private final PeerConnections peers;
-  private final PipeLayout layout;
-  private final Hierarchy hierarchy;
+  private final Shape shape;
   private final CollectiveNetwork network;
   private final List<CollNetListener> listeners = new ArrayList<>();
   private final List<CollNetComm> comms = new ArrayList<>();
@@ -49,14 +47,16 @@ final class CollNetGroups implements AutoCloseable {
   /** A bit for each type and operation that the network reduces on every rank. */
   private long reductions;
 
-  private CollNetGroups(PeerConnections peers, PipeLayout layout, CollectiveNetwork network) {
+  /** The arguments of {@link RailNetwork#open}. */
+  record Shape(int[] rail, int railIndex, int lanes, int slotBytes) {}
+
+  private CollNetGroups(PeerConnections peers, Shape shape, CollectiveNetwork network) {
     this.peers = peers;
-    this.layout = layout;
-    this.hierarchy = Hierarchy.of(peers.topology());
+    this.shape = shape;
     this.network = network;
     this.slots =
         BufferUtil.allocateDirectAligned(
-            (int) (layout.lanes() * CollNetLane.bytes(layout.slotBytes())), ALIGNMENT);
+            (int) (shape.lanes() * CollNetLane.bytes(shape.slotBytes())), ALIGNMENT);
   }
 
   /**
@@ -86,36 +86,24 @@ final class CollNetGroups implements AutoCloseable {
     }
   }
 
-  /**
-   * Opens the groups together with all ranks, if the user allows it and the hosts have equally many
-   * ranks.
-   *
-   * @return the groups, or empty if they are not used
-   */
-  static CompletableFuture<Optional<CollNetGroups>> open(PeerConnections peers, PipeLayout layout) {
-    RankTopology topology = peers.topology();
-    if (!CollectiveNetwork.isAllowed()
-        || topology.kind() != DeviceKind.HOST
-        || !Hierarchy.isRegular(topology)) {
-      return CompletableFuture.completedFuture(Optional.empty());
-    }
-    return new Opening(peers, layout).run();
+  static CompletableFuture<Optional<RailNetwork.Groups>> open(PeerConnections peers, Shape shape) {
+    return new Opening(peers, shape).run();
   }
 
   /** The steps in which all ranks open their groups, or agree to use none. */
   private static final class Opening {
     private final PeerConnections peers;
-    private final PipeLayout layout;
+    private final Shape shape;
     private CollNetGroups groups;
     private List<Offer> offers = List.of();
     private String problem = "";
 
-    Opening(PeerConnections peers, PipeLayout layout) {
+    Opening(PeerConnections peers, Shape shape) {
       this.peers = peers;
-      this.layout = layout;
+      this.shape = shape;
     }
 
-    CompletableFuture<Optional<CollNetGroups>> run() {
+    CompletableFuture<Optional<RailNetwork.Groups>> run() {
       return peers
           .exchange("open a collective network", this::offer)
           .thenAccept(this::takeOffers)
@@ -129,7 +117,7 @@ final class CollNetGroups implements AutoCloseable {
     private byte[] offer() {
       try {
         CollectiveNetwork network = CollectiveNetwork.open();
-        groups = new CollNetGroups(peers, layout, network);
+        groups = new CollNetGroups(peers, shape, network);
         return groups.listen().encode();
       } catch (FluxCclException e) {
         return new Offer(textOf(e), 0, List.of()).encode();
@@ -144,7 +132,7 @@ final class CollNetGroups implements AutoCloseable {
     private void takeOffers(List<byte[]> messages) {
       offers =
           IntStream.range(0, messages.size())
-              .mapToObj(rank -> Offer.decode(messages.get(rank), rank, layout.lanes()))
+              .mapToObj(rank -> Offer.decode(messages.get(rank), rank, shape.lanes()))
               .toList();
       noteProblem(offers.stream().map(Offer::problem).toList());
     }
@@ -170,7 +158,7 @@ final class CollNetGroups implements AutoCloseable {
       return new WireWriter().header(MAGIC, VERSION).string(mine).toBytes();
     }
 
-    private Optional<CollNetGroups> result(List<byte[]> messages) {
+    private Optional<RailNetwork.Groups> result(List<byte[]> messages) {
       List<String> problems = new ArrayList<>();
       for (int rank = 0; rank < messages.size(); rank++) {
         WireReader in =
@@ -193,7 +181,7 @@ final class CollNetGroups implements AutoCloseable {
 
   private Offer listen() {
     List<byte[]> handles = new ArrayList<>();
-    for (int lane = 0; lane < layout.lanes(); lane++) {
+    for (int lane = 0; lane < shape.lanes(); lane++) {
       CollNetListener listener = network.plugin().listen(0);
       listeners.add(listener);
       handles.add(listener.handle());
@@ -201,7 +189,7 @@ final class CollNetGroups implements AutoCloseable {
     long all = 0;
     for (DataType type : DataType.values()) {
       for (ReduceOp op : ReduceOp.values()) {
-        if (Method.COLLNET.reduces(type) && network.plugin().reduces(type, onNetwork(op))) {
+        if (network.plugin().reduces(type, onNetwork(op))) {
           all |= bit(type, op);
         }
       }
@@ -220,31 +208,31 @@ final class CollNetGroups implements AutoCloseable {
   /** Joins the group of each lane, and registers its slots. Waits for the rail's other ranks. */
   private void join(List<Offer> offers) {
     reductions = offers.stream().mapToLong(Offer::reductions).reduce(-1L, (a, b) -> a & b);
-    long bytes = CollNetLane.bytes(layout.slotBytes());
-    for (int lane = 0; lane < layout.lanes(); lane++) {
+    long bytes = CollNetLane.bytes(shape.slotBytes());
+    for (int lane = 0; lane < shape.lanes(); lane++) {
       int number = lane;
       List<byte[]> handles =
-          IntStream.of(hierarchy.rail())
+          IntStream.of(shape.rail())
               .mapToObj(rank -> offers.get(rank).handles().get(number))
               .toList();
-      CollNetComm comm =
-          network.plugin().connect(handles, hierarchy.railIndex(), listeners.get(lane));
+      CollNetComm comm = network.plugin().connect(handles, shape.railIndex(), listeners.get(lane));
       comms.add(comm);
       long address = BufferUtil.address(slots) + lane * bytes;
       NetMemory memory = comm.register(address, bytes, PointerType.HOST);
       memories.add(memory);
-      lanes.add(new CollNetLane(peers.communicator(), comm, memory, address, layout.slotBytes()));
+      lanes.add(new CollNetLane(peers.communicator(), comm, memory, address, shape.slotBytes()));
     }
     Closing.all(listeners);
     listeners.clear();
   }
 
-  /** Returns whether the network combines elements of a type, on every rank. */
-  boolean reduces(DataType type, ReduceOp op) {
+  @Override
+  public boolean reduces(DataType type, ReduceOp op) {
     return op != null && (reductions & bit(type, op)) != 0;
   }
 
-  CollNetLane lane(int number) {
+  @Override
+  public RailNetwork.Lane lane(int number) {
     return lanes.get(number);
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -13,6 +13,12 @@ import static org.mockito.Mockito.when;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetComm;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.netplugin.PointerType;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.transport.net;
+package io.fluxccl.transport.plugin;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.netplugin.CollNetPlugin;
 import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.vendor.CollNetPlugin;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 
 /**
@@ -12,23 +12,12 @@ import io.fluxccl.netplugin.vendor.NativeNetPlugin;
  * Holds the plug-in open.
  */
 public final class CollectiveNetwork implements AutoCloseable {
-  /** The environment variable, NCCL's, that allows such networks if it is 1. */
-  public static final String VARIABLE = "NCCL_COLLNET_ENABLE";
-
-  /** The system property that allows such networks if it is 1. */
-  public static final String PROPERTY = "fluxccl.collnet";
-
   private final CollNetPlugin plugin;
   private final OpenPlugins.Lease lease;
 
   private CollectiveNetwork(CollNetPlugin plugin, OpenPlugins.Lease lease) {
     this.plugin = plugin;
     this.lease = lease;
-  }
-
-  /** Returns whether the user allows such networks. */
-  public static boolean isAllowed() {
-    return "1".equals(System.getProperty(PROPERTY, System.getenv(VARIABLE)));
   }
 
   /**

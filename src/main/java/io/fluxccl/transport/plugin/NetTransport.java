@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.transport.net;
+package io.fluxccl.transport.plugin;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -11,6 +11,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
+import io.fluxccl.transport.net.NetContext;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -120,7 +121,8 @@ public final class NetTransport implements TransportProvider {
     return context;
   }
 
-  static NetContext open(NetChoice choice, TransportEnvironment environment) {
+  /** Opens the network of a choice for one communicator, as {@link #open} does. */
+  public static NetContext open(NetChoice choice, TransportEnvironment environment) {
     OpenPlugins.Lease lease = choice.open(environment.hostAddress());
     try {
       int[] devices = choice.devicesOf(lease.plugin());

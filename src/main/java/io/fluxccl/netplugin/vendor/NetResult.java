@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.netplugin.NetMisuse;
 
 /** NCCL's result codes, and the failures that they stand for. */
 public enum NetResult {

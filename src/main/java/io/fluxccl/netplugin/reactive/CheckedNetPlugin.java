@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMisuse;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetSendComm;
 
 /**
  * Refuses misuse of a plugin with {@link InvalidUsage} before the plugin sees the call. It refuses

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.collective.channel;
+package io.fluxccl.collective.collnet;
 
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.channel.RailNetwork;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.host.SpinWait;
-import io.fluxccl.netplugin.CollNetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.vendor.CollNetComm;
 
 /**
  * The group of one lane in a collective network, with slots for the pieces in flight: each has an
  * input and a result. Used by the lane's thread, in the same order on all ranks of the group.
  * Allocates nothing.
  */
-final class CollNetLane {
-  /** The most pieces in flight. */
-  static final int SLOTS = 4;
-
+final class CollNetLane implements RailNetwork.Lane {
   private final Communicator communicator;
   private final CollNetComm comm;
   private final NetMemory memory;
@@ -52,8 +50,8 @@ final class CollNetLane {
     return (int) (number % SLOTS);
   }
 
-  /** Returns the address for the next piece's input. */
-  long nextInput() {
+  @Override
+  public long nextInput() {
     return address + (long) slot(posted) * slotBytes;
   }
 
@@ -61,12 +59,8 @@ final class CollNetLane {
     return address + (long) (SLOTS + slot) * slotBytes;
   }
 
-  /**
-   * Gives the next piece to the network.
-   *
-   * @return false if the communicator was aborted
-   */
-  boolean post(long count, DataType type, ReduceOp op) {
+  @Override
+  public boolean post(long count, DataType type, ReduceOp op) {
     int slot = slot(posted);
     try {
       for (int step = 0; step >= 0; step = waitOn(step)) {
@@ -83,13 +77,8 @@ final class CollNetLane {
     return false;
   }
 
-  /**
-   * Waits for the oldest piece's result.
-   *
-   * @return its address, valid until as many further pieces are posted as there are slots; 0 if the
-   *     communicator was aborted
-   */
-  long take() {
+  @Override
+  public long take() {
     int slot = slot(taken);
     try {
       for (int step = 0; step >= 0; step = waitOn(step)) {

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetComm;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.netplugin.PointerType;
 import java.time.Duration;
 import java.util.concurrent.Callable;
 import java.util.function.Consumer;

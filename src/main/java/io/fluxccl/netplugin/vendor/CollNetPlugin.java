@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetProperties;
 import java.util.List;
 
 /**

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.vendor;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.PointerType;
 
 /** One rank's end of a group whose network reduces data. Used by one thread at a time. */
 public interface CollNetComm extends AutoCloseable {

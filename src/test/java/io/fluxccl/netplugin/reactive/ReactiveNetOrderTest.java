@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import static io.fluxccl.netplugin.NetLink.address;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -14,6 +14,15 @@ import static org.mockito.Mockito.when;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
+import io.fluxccl.netplugin.NetComm;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetLink;
+import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
 import java.nio.ByteBuffer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import static io.fluxccl.netplugin.NetLink.address;
 import static io.fluxccl.netplugin.NetLink.await;
@@ -7,6 +7,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetLink;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.transport.net;
+package io.fluxccl.transport.plugin;
 
 import io.fluxccl.netplugin.NetPlugin;
 import java.util.HashMap;

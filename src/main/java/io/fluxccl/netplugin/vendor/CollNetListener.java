@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.vendor;
 
 /** A listener of one rank that is ready to join a group. */
 public interface CollNetListener extends AutoCloseable {

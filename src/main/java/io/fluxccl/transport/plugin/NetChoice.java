@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.transport.net;
+package io.fluxccl.transport.plugin;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.netplugin.CheckedNetPlugin;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
+import io.fluxccl.netplugin.reactive.CheckedNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpNetPluginProvider;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
+import io.fluxccl.transport.net.NetContext;
 import java.net.InetAddress;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -27,11 +28,11 @@ import java.util.ServiceLoader;
  *     with the rank's address
  * @param keepLoaded whether a vendor's library stays loaded after its last use
  */
-record NetChoice(String network, String library, String devices, boolean keepLoaded) {
+public record NetChoice(String network, String library, String devices, boolean keepLoaded) {
   private static final String NO_LIBRARY = "none";
 
   /** Returns the choice of the environment variables, each overridden by its system property. */
-  static NetChoice fromEnvironment() {
+  public static NetChoice fromEnvironment() {
     return new NetChoice(
         value(NetTransport.NETWORK_PROPERTY, NetTransport.NETWORK_VARIABLE),
         value(NetTransport.LIBRARY_PROPERTY, NativeNetPlugin.VARIABLE),
@@ -138,7 +139,7 @@ record NetChoice(String network, String library, String devices, boolean keepLoa
         chosen.add(deviceOf(plugin, name.strip()));
       }
     }
-    return chosen.stream().limit(EndpointWire.MAX_RAILS).mapToInt(Integer::intValue).toArray();
+    return chosen.stream().limit(NetContext.MAX_RAILS).mapToInt(Integer::intValue).toArray();
   }
 
   private static int deviceOf(NetPlugin plugin, String name) {

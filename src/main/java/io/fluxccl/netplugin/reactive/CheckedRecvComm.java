@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
+import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
+import io.fluxccl.netplugin.NetRecvComm;
+import io.fluxccl.netplugin.NetRequest;
 import java.util.Arrays;
 
 /** Checks the receiving end of a connection. */

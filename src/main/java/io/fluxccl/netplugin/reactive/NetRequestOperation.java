@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.netplugin.NetRequest;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import reactor.core.publisher.MonoSink;

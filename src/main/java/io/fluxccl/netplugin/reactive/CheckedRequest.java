@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.netplugin.NetMisuse;
+import io.fluxccl.netplugin.NetRequest;
 
 /** A request of a checked connection. The comm reuses the object after the request is done. */
 final class CheckedRequest implements NetRequest {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
+
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.NetSendComm;
 
 /** Checks the sending end of a connection. */
 final class CheckedSendComm extends CheckedComm implements NetSendComm {

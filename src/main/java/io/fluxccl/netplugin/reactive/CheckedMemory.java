@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.netplugin;
+package io.fluxccl.netplugin.reactive;
+
+import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.NetMisuse;
 
 /** A registration that keeps its address range, so that each operation is checked against it. */
 final class CheckedMemory implements NetMemory {
