@@ -26,9 +26,12 @@ modules+=,jdk.attach,jdk.crypto.ec,jdk.jfr,jdk.management,jdk.management.agent,j
 # Classes of the JDK shared between the JVMs of one machine, and ready at once.
 "$root/runtime/bin/java" -Xshare:dump >/dev/null
 
-cp "target/$jar_name.jar" "$root/lib/fluxccl.jar"
+# All of FluxCCL in one jar.
+(cd target/bundle && "$java_home/bin/jar" --extract --file "../$jar_name.jar" META-INF/MANIFEST.MF)
+"$java_home/bin/jar" --create --file "$root/lib/fluxccl.jar" --manifest target/bundle/META-INF/MANIFEST.MF \
+  --main-class io.fluxccl.cli.Main -C target/classes .
 "$java_home/bin/jar" --create --no-manifest --file "$root/lib/fluxccl-samples.jar" \
-  -C target/classes io/fluxccl/samples
+  -C target/test-classes io/fluxccl/samples
 for library in target/lib/*.jar; do
   case ${library##*/} in
     # 24 MB of PTX compiler that nothing here calls; what is called lies unpacked in lib/native.
@@ -60,6 +63,10 @@ for library in "${libraries[@]}"; do
       assertj-*.jar | awaitility-*.jar | hamcrest-*.jar | reactor-test-*.jar | \
       mockito-*.jar | objenesis-*.jar | byte-buddy-agent-*.jar)
       cp "$library" "$root/lib/test/"
+      ;;
+    # Of the step server, a sample.
+    reactor-netty-*.jar | netty-*.jar)
+      [ -f "$root/lib/${library##*/}" ] || cp "$library" "$root/lib/"
       ;;
     byte-buddy-*.jar)
       # It holds all its classes twice, for old Javas and for newer ones: 4 MB less.

@@ -4,11 +4,15 @@ package io.fluxccl;
 import java.util.Optional;
 
 /**
- * A library that only a part of FluxCCL needs. It is an optional Maven dependency, which an
- * application that uses this part adds.
+ * A library that only a part of FluxCCL needs, or a part of FluxCCL in a jar of its own. An
+ * application that uses it adds it as a Maven dependency.
  */
 @Experimental
 public enum OptionalLibrary {
+  /** The transports IB0 to IB7. */
+  RDMA("fluxccl-rdma", "io/fluxccl/transport/ib/IbTransport", "io.fluxccl:fluxccl-rdma"),
+  /** The transport NET, and networks that reduce data themselves. */
+  NCCL("fluxccl-nccl", "io/fluxccl/transport/plugin/NetTransport", "io.fluxccl:fluxccl-nccl"),
   /** GPUs. */
   JCUDA(
       "JCuda",
@@ -37,7 +41,10 @@ public enum OptionalLibrary {
     this.coordinates = coordinates;
   }
 
-  /** Returns the Maven coordinates to add, as {@code group:artifact:version}. */
+  /**
+   * Returns the Maven coordinates to add, as {@code group:artifact:version}. FluxCCL's own have no
+   * version: it is that of this jar.
+   */
   public String coordinates() {
     return coordinates;
   }

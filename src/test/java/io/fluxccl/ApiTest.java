@@ -92,9 +92,7 @@ class ApiTest {
 
   private static boolean isType(Path file) {
     String name = file.toString();
-    return name.endsWith(".class")
-        && !name.endsWith("package-info.class")
-        && !name.contains("/samples/");
+    return name.endsWith(".class") && !name.endsWith("package-info.class");
   }
 
   private static Class<?> load(String name) {

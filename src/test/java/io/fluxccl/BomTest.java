@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
 import org.junit.jupiter.api.Test;
 import org.w3c.dom.Element;
@@ -16,22 +17,36 @@ import org.w3c.dom.NodeList;
 class BomTest {
   private final Element library = read("pom.xml");
   private final Element bom = read("bom/pom.xml");
+  private final Element jars = read("jars/pom.xml");
 
   @Test
   void shouldHaveTheVersionOfTheLibrary() {
     assertThat(text(bom, "version")).isEqualTo(text(library, "version"));
+    assertThat(text(jars, "version")).isEqualTo(text(library, "version"));
     for (String same : List.of("groupId", "url", "licenses", "developers", "scm")) {
       assertThat(text(bom, same)).as(same).isEqualTo(text(library, same)).isNotBlank();
+      assertThat(text(jars, same)).as(same).isEqualTo(text(library, same));
     }
   }
 
   @Test
   void shouldManageOnlyDependenciesOfTheLibrary() {
     List<String> known = dependencies(child(library, "dependencies"), library);
-    known.add("io.fluxccl:fluxccl:" + text(library, "version") + "::[]");
+    List<String> artifacts =
+        Stream.concat(Stream.of(""), modules(jars).map(module -> "-" + module))
+            .map(jar -> "io.fluxccl:fluxccl" + jar + ":" + text(library, "version") + "::[]")
+            .toList();
+    known.addAll(artifacts);
     List<String> managed =
         dependencies(child(child(bom, "dependencyManagement"), "dependencies"), bom);
-    assertThat(managed).hasSizeGreaterThan(1).isSubsetOf(known);
+    assertThat(managed).hasSizeGreaterThan(1).isSubsetOf(known).containsAll(artifacts);
+  }
+
+  /** The folders of jars, without the library and the BOM, which lie elsewhere. */
+  private static Stream<String> modules(Element jars) {
+    return children(child(jars, "modules")).stream()
+        .map(Element::getTextContent)
+        .filter(module -> !module.startsWith(".."));
   }
 
   /** Coordinates and exclusions, with properties resolved. */

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
-import static com.tngtech.archunit.base.DescribedPredicate.not;
-import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideInAnyPackage;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
 import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -56,15 +54,21 @@ class LayeringTest {
           List.of("io.fluxccl.collective.collnet"),
           List.of("io.fluxccl.group"),
           List.of("io.fluxccl.testkit"),
-          List.of("io.fluxccl.cli"),
-          List.of("io.fluxccl.samples.allpairs", "io.fluxccl.samples.common"),
+          List.of("io.fluxccl.cli"));
+
+  /** The packages of the jars that not all users need; all others are of the jar fluxccl. */
+  private static final List<List<String>> JARS =
+      List.of(
+          List.of("io.fluxccl.transport.ib", "io.fluxccl.transport.ib.disni"),
           List.of(
-              "io.fluxccl.samples.alltoall",
-              "io.fluxccl.samples.foreign",
-              "io.fluxccl.samples.fusion",
-              "io.fluxccl.samples.overlap",
-              "io.fluxccl.samples.pipeline",
-              "io.fluxccl.samples.stepserver"));
+              "io.fluxccl.netplugin.reactive",
+              "io.fluxccl.netplugin.vendor",
+              "io.fluxccl.netplugin.export",
+              "io.fluxccl.transport.plugin",
+              "io.fluxccl.collective.collnet"),
+          List.of("io.fluxccl.matmul"),
+          List.of("io.fluxccl.cli"),
+          List.of("io.fluxccl.testkit"));
 
   // Once for all tests, and without reading the libraries that it uses: their names are enough.
   private static JavaClasses library;
@@ -112,14 +116,18 @@ class LayeringTest {
   }
 
   @Test
-  void shouldServeHttpInSamplesOnly() {
-    noClasses()
-        .that()
-        .resideOutsideOfPackages("io.fluxccl.samples..")
-        .should()
-        .dependOnClassesThat()
-        .resideInAPackage("reactor.netty..")
-        .check(library);
+  void shouldImportAJarsPackagesInThatJarOnly() {
+    for (List<String> jar : JARS) {
+      String[] packages = jar.toArray(new String[0]);
+      noClasses()
+          .that()
+          .resideOutsideOfPackages(packages)
+          .should()
+          .dependOnClassesThat()
+          .resideInAnyPackage(packages)
+          .because("they are in another jar")
+          .check(library);
+    }
   }
 
   @Test
@@ -136,7 +144,7 @@ class LayeringTest {
   @Test
   void shouldDescribeEveryPackage() {
     assertThat(
-            library.that(not(resideInAnyPackage("io.fluxccl.samples.."))).stream()
+            library.stream()
                 .map(c -> c.getPackage())
                 .distinct()
                 .filter(p -> p.tryGetPackageInfo().isEmpty())
@@ -148,7 +156,7 @@ class LayeringTest {
   void shouldNeverEndTheProcessFromTheLibrary() {
     noClasses()
         .that()
-        .resideOutsideOfPackages("io.fluxccl.cli", "io.fluxccl.samples..")
+        .resideOutsideOfPackages("io.fluxccl.cli")
         .should()
         .callMethod(System.class, "exit", int.class)
         .check(library);

@@ -201,7 +201,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
   static Map<String, String> transports(Iterator<TransportProvider> providers) {
     Map<String, String> transports = new LinkedHashMap<>();
     for (Transport transport : Transport.values()) {
-      transports.put(transport.name(), "not in this build");
+      transports.put(transport.name(), TransportProvider.absentBecause(transport));
     }
     int broken = 0;
     while (broken <= Transport.values().length) {

@@ -88,7 +88,7 @@ final class TransportContexts implements AutoCloseable {
                         () ->
                             provider.unreachableBecause(
                                 transport, device.kind(), device.exportsDmaBufs())))
-        .orElse(Optional.of(transport + " is not in this build"));
+        .orElseGet(() -> Optional.of(TransportProvider.absentBecause(transport)));
   }
 
   private synchronized Optional<TransportProvider> find(Transport transport) {
@@ -101,15 +101,15 @@ final class TransportContexts implements AutoCloseable {
   }
 
   private TransportProvider providerOf(Transport transport) {
-    TransportProvider provider =
-        find(transport)
-            .orElseThrow(
-                () -> new InvalidUsage("transport " + transport + " is not in this build"));
-    Optional<String> missing = provider.unavailableBecause(transport);
-    if (missing.isPresent()) {
-      throw new InvalidUsage("transport " + transport + " is not available: " + missing.get());
+    Optional<TransportProvider> provider = find(transport);
+    String missing =
+        provider.isEmpty()
+            ? TransportProvider.absentBecause(transport)
+            : provider.get().unavailableBecause(transport).orElse("");
+    if (!missing.isEmpty()) {
+      throw new InvalidUsage("transport " + transport + " is not available: " + missing);
     }
-    return provider;
+    return provider.get();
   }
 
   @Override

@@ -2,6 +2,7 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.Experimental;
+import io.fluxccl.OptionalLibrary;
 import io.fluxccl.device.DeviceKind;
 import java.util.Optional;
 import java.util.Set;
@@ -45,6 +46,22 @@ public interface TransportProvider {
    */
   default Optional<String> description(Transport transport) {
     return Optional.empty();
+  }
+
+  /**
+   * Returns the reason that no provider of a transport is found.
+   *
+   * @param transport a transport that no provider has
+   * @return what to add to the class path, or that this build lacks the transport
+   */
+  static String absentBecause(Transport transport) {
+    Optional<String> missing =
+        switch (transport) {
+          case SHM, CUDA_IPC, ETHERNET -> Optional.empty();
+          case NET -> OptionalLibrary.NCCL.missingBecause();
+          default -> OptionalLibrary.RDMA.missingBecause();
+        };
+    return missing.orElse("not in this build");
   }
 
   /**

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import io.fluxccl.OptionalLibrary;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerConnections;
@@ -65,8 +66,9 @@ final class ChannelSet implements AlgorithmSet {
       if (isUsable && peers.rank() == 0) {
         LoggerFactory.getLogger(RailNetwork.class)
             .warn(
-                "{}=1, but the collective network is not used: no jar on the class path has one",
-                RailNetwork.VARIABLE);
+                "{}=1, but the collective network is not used: {}",
+                RailNetwork.VARIABLE,
+                OptionalLibrary.NCCL.missingBecause().orElse("no jar on the class path has it"));
       }
       return CompletableFuture.completedFuture(Optional.empty());
     }

@@ -11,24 +11,47 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * FluxCCL's own kernels: the fat binary in the jar. If the build had no nvcc, or the driver is
- * older than the binary, the jar's sources are compiled at run time.
+ * FluxCCL's own kernels: the fat binary of the jar {@code fluxccl-kernels}. Without that jar, or if
+ * the driver is older than the binary, the sources of this jar are compiled at run time.
  */
 final class BuiltInKernels implements CudaModule.Images {
   static final Logger LOG = LoggerFactory.getLogger(CudaModule.class);
 
   static final CudaModule MODULE =
-      new CudaModule("FluxCCL's built-in kernels", new BuiltInKernels(), false);
+      new CudaModule(
+          "FluxCCL's built-in kernels",
+          new BuiltInKernels(
+              "io/fluxccl/cuda/fluxccl.fatbin", KernelCompiler.PROCESS, CudaCompileOptions.DEFAULT),
+          false);
 
-  private static final String FAT_BINARY = "/io/fluxccl/cuda/fluxccl.fatbin";
   private static final String SOURCE = "builtin.cu";
+
+  private final String fatBinary;
+  private final KernelCompiler compiler;
+  private final CudaCompileOptions options;
+
+  /**
+   * Creates the images of the kernels.
+   *
+   * @param fatBinary the resource that holds them, if there is one
+   * @param compiler makes them otherwise
+   * @param options how they are compiled
+   */
+  BuiltInKernels(String fatBinary, KernelCompiler compiler, CudaCompileOptions options) {
+    this.fatBinary = fatBinary;
+    this.compiler = compiler;
+    this.options = options;
+  }
 
   @Override
   public KernelImage make(int capability) {
     byte[] binary = fatBinary();
     return binary != null
         ? new KernelImage(binary)
-        : compile(capability, "this build has no fat binary of them, for it had no nvcc");
+        : compile(
+            capability,
+            "their fat binary is not on the class path (add the Maven dependency"
+                + " io.fluxccl:fluxccl-kernels)");
   }
 
   @Override
@@ -36,29 +59,29 @@ final class BuiltInKernels implements CudaModule.Images {
     if (fatBinary() == null) {
       throw refusal; // it was compiled here already
     }
-    return compile(capability, "the fat binary of this build is refused: " + refusal.getMessage());
+    return compile(capability, "the driver refuses their fat binary: " + refusal.getMessage());
   }
 
-  private static KernelImage compile(int capability, String why) {
+  private KernelImage compile(int capability, String why) {
     String source = KernelSource.readPacked(SOURCE);
     if (source == null) {
       throw new DeviceFailure(
           0, "NO_KERNELS", "FluxCCL's built-in kernels: " + why + ", and no sources of them");
     }
     try {
-      return KernelCompiler.PROCESS.compile(
-          KernelSource.of(SOURCE, source, List.of()), CudaCompileOptions.DEFAULT, capability);
+      return compiler.compile(KernelSource.of(SOURCE, source, List.of()), options, capability);
     } catch (FluxCclException e) {
       throw new DeviceFailure(
           0, "NO_KERNELS", "FluxCCL's built-in kernels: " + why + ". " + e.getMessage(), e);
     }
   }
 
-  private static byte[] fatBinary() {
-    try (InputStream in = BuiltInKernels.class.getResourceAsStream(FAT_BINARY)) {
+  private byte[] fatBinary() {
+    // Of the class loader, not of the class: on the module path the jar is another module.
+    try (InputStream in = BuiltInKernels.class.getClassLoader().getResourceAsStream(fatBinary)) {
       return in == null ? null : in.readAllBytes();
     } catch (IOException e) {
-      throw new DeviceFailure(0, "NO_KERNELS", "reading " + FAT_BINARY + " failed: " + e, e);
+      throw new DeviceFailure(0, "NO_KERNELS", "reading " + fatBinary + " failed: " + e, e);
     }
   }
 }

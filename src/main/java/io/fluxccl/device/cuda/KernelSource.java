@@ -25,8 +25,8 @@ import java.util.stream.Stream;
  * @param files the user's headers, for the cache's key; the compilers read them by themselves
  */
 record KernelSource(String name, String text, Map<String, String> packed, Map<Path, String> files) {
-  /** The folder of FluxCCL's headers and sources in the jar. */
-  private static final String PACKED_ROOT = "/io/fluxccl/cuda/";
+  /** The folder of FluxCCL's headers and sources in the jars. */
+  private static final String PACKED_ROOT = "io/fluxccl/cuda/";
 
   private static final List<String> PACKED_FOLDERS = List.of("include/", "");
 
@@ -100,13 +100,14 @@ record KernelSource(String name, String text, Map<String, String> packed, Map<Pa
     }
   }
 
-  /** Returns a source in the jar by its path under io/fluxccl/cuda, or null. */
+  /** Returns a source in FluxCCL's jars by its path under io/fluxccl/cuda, or null. */
   static String readPacked(String path) {
+    ClassLoader loader = KernelSource.class.getClassLoader();
     if (path.startsWith("/") || path.contains("..")) {
       return null;
     }
     for (String folder : PACKED_FOLDERS) {
-      try (InputStream in = KernelSource.class.getResourceAsStream(PACKED_ROOT + folder + path)) {
+      try (InputStream in = loader.getResourceAsStream(PACKED_ROOT + folder + path)) {
         if (in != null) {
           return new String(in.readAllBytes(), StandardCharsets.UTF_8);
         }

@@ -174,6 +174,17 @@ class KernelCompilerTest {
   }
 
   @Test
+  void shouldNameTheJarOfTheBuiltInKernelsIfThereIsNoCompilerEither() {
+    KernelCompiler none =
+        compiler(Map.of(CudaToolkit.NVRTC_VARIABLE, folder.resolve("libnvrtc.so.13").toString()));
+    BuiltInKernels kernels = new BuiltInKernels("io/fluxccl/cuda/none.fatbin", none, NVRTC);
+    assertThatThrownBy(() -> kernels.make(90))
+        .isInstanceOf(DeviceFailure.class)
+        .hasMessageContaining("add the Maven dependency io.fluxccl:fluxccl-kernels")
+        .hasMessageContaining("needs a CUDA compiler");
+  }
+
+  @Test
   void shouldEndAnNvccThatTakesTooLongWithAllItStarted() throws Exception {
     Path pid = folder.resolve("pid");
     KernelCompiler slow = compiler(nvccThat("sleep 100 & echo $! > " + pid + "; wait"));

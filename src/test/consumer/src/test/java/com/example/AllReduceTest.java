@@ -20,15 +20,12 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.testkit.Ranks;
-import io.fluxccl.transport.Transport;
-import io.fluxccl.transport.TransportProvider;
 import io.netty.util.Version;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.List;
-import java.util.ServiceLoader;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 import reactor.test.StepVerifier;
@@ -86,18 +83,6 @@ class AllReduceTest {
   void shouldNameTheDependencyThatGpusNeed() {
     String message = assertThrows(DeviceFailure.class, () -> CudaDevice.open(0)).getMessage();
     assertTrue(message.contains("org.jcuda:jcuda:"), message);
-  }
-
-  @Test
-  void shouldNameTheDependencyThatRdmaNeeds() {
-    String reason =
-        ServiceLoader.load(TransportProvider.class).stream()
-            .map(ServiceLoader.Provider::get)
-            .filter(provider -> provider.transports().contains(Transport.IB0))
-            .findFirst()
-            .flatMap(provider -> provider.unavailableBecause(Transport.IB0))
-            .orElse("available");
-    assertTrue(reason.contains("com.ibm.disni:disni:"), reason);
   }
 
   @Test

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.channel.RailNetwork;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.transport.Transport;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.spi.ToolProvider;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import java.util.zip.ZipEntry;
+import java.util.zip.ZipOutputStream;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Tests which classes and files each jar has, and what it depends on, without packing it. */
+@Timeout(120)
+class JarsTest {
+  private static final Path CLASSES = Path.of("target/classes");
+  private static final int MOST_BYTES_OF_CORE = 2_000_000;
+
+  /** The optional dependencies of the jar fluxccl: the packages that it uses, and what for. */
+  private static final Map<String, String> OPTIONAL_OF_CORE =
+      Map.of(
+          "jcuda.", "GPUs: fluxccl-kernels and fluxccl-matmul bring it",
+          "io.netty.handler.", "TLS of the bootstrap",
+          "io.micrometer.", "GroupMeters, which an application with Micrometer calls",
+          "reactor.blockhound.", "BlockHoundRules, which BlockHound loads");
+
+  /** Artifacts that Maven adds for one that a pom declares, as far as our classes name them. */
+  private static final Map<String, List<String>> BROUGHT_ALONG =
+      Map.of(
+          "reactor-core", List.of("reactive-streams", "jspecify"),
+          "netty-transport", List.of("netty-buffer", "netty-common", "netty-resolver"),
+          "netty-codec", List.of("netty-codec-base"),
+          "junit-jupiter-api", List.of("junit-platform-commons", "opentest4j", "apiguardian-api"));
+
+  private static final Pattern DEPENDENCY =
+      Pattern.compile("<dependency>(.*?)</dependency>", Pattern.DOTALL);
+  private static final Pattern ARTIFACT = Pattern.compile("<artifactId>(.*?)</artifactId>");
+  private static final Pattern MISSING = Pattern.compile("-> (\\S+) +not found");
+
+  @TempDir private static Path staged;
+
+  @BeforeAll
+  static void stage() throws Exception {
+    Process process =
+        new ProcessBuilder("sh", "jars/stage", CLASSES.toString(), staged.toString(), "classes")
+            .redirectErrorStream(true)
+            .start();
+    String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertThat(process.waitFor()).as(output).isZero();
+  }
+
+  /** Returns the names of the folders under jars, and core. */
+  private static Set<String> jars() {
+    Set<String> names = new TreeSet<>(Set.of("core"));
+    try (Stream<Path> folders = Files.list(Path.of("jars"))) {
+      folders.filter(Files::isDirectory).forEach(each -> names.add(each.getFileName().toString()));
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+    return names;
+  }
+
+  private static Path classesOf(String jar) {
+    return staged.resolve(jar).resolve("classes");
+  }
+
+  private static List<String> files(Path folder) {
+    try (Stream<Path> tree = Files.walk(folder)) {
+      return tree.filter(Files::isRegularFile)
+          .map(file -> folder.relativize(file).toString())
+          .sorted()
+          .toList();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  @Test
+  void shouldPutEachFileIntoOneJar() {
+    List<String> all = new ArrayList<>();
+    for (String jar : jars()) {
+      List<String> own = files(classesOf(jar));
+      assertThat(own).contains("META-INF/LICENSE", "META-INF/NOTICE");
+      own.stream().filter(file -> !file.startsWith("META-INF/")).forEach(all::add);
+    }
+    assertThat(all)
+        .containsExactlyInAnyOrderElementsOf(
+            files(CLASSES).stream().filter(file -> !file.startsWith("META-INF/")).toList());
+  }
+
+  @Test
+  void shouldPutEachPackageIntoOneJar() {
+    Map<String, Set<String>> jarsOf = new TreeMap<>();
+    for (String jar : jars()) {
+      files(classesOf(jar)).stream()
+          .filter(file -> file.endsWith(".class"))
+          .map(file -> file.substring(0, file.lastIndexOf('/')))
+          .forEach(name -> jarsOf.computeIfAbsent(name, any -> new TreeSet<>()).add(jar));
+    }
+    assertThat(jarsOf).hasSizeGreaterThan(30).allSatisfy((name, in) -> assertThat(in).hasSize(1));
+  }
+
+  @Test
+  void shouldDivideTheServicesAmongTheJarsOfTheirClasses() throws IOException {
+    Set<String> names = new HashSet<>();
+    for (String jar : jars()) {
+      files(classesOf(jar)).stream()
+          .filter(file -> file.startsWith("META-INF/services/"))
+          .forEach(names::add);
+    }
+    assertThat(names)
+        .containsExactlyInAnyOrderElementsOf(
+            files(CLASSES).stream().filter(f -> f.startsWith("META-INF/services/")).toList());
+    for (String name : names) {
+      List<String> lines = new ArrayList<>();
+      for (String jar : jars()) {
+        Path file = classesOf(jar).resolve(name);
+        List<String> own = Files.exists(file) ? Files.readAllLines(file) : List.of();
+        assertThat(own)
+            .allSatisfy(
+                type ->
+                    assertThat(classesOf(jar).resolve(type.replace('.', '/') + ".class")).exists());
+        lines.addAll(own);
+      }
+      assertThat(lines)
+          .as(name)
+          .containsExactlyInAnyOrderElementsOf(Files.readAllLines(CLASSES.resolve(name)));
+    }
+  }
+
+  @Test
+  void shouldKeepTheJarOfUsersWithoutGpusSmall() throws IOException {
+    long[] bytes = new long[1];
+    OutputStream counter =
+        new OutputStream() {
+          @Override
+          public void write(int b) {
+            bytes[0]++;
+          }
+
+          @Override
+          public void write(byte[] source, int offset, int length) {
+            bytes[0] += length;
+          }
+        };
+    Path core = classesOf("core");
+    try (ZipOutputStream zip = new ZipOutputStream(counter)) {
+      for (String file : files(core)) {
+        zip.putNextEntry(new ZipEntry(file));
+        Files.copy(core.resolve(file), zip);
+      }
+    }
+    assertThat(bytes[0]).isBetween(1_000_000L, (long) MOST_BYTES_OF_CORE);
+  }
+
+  @Test
+  void shouldNeedNothingElseForTheJarFluxccl() throws IOException {
+    Set<String> missing = missing("core", classPath(declaredBy("pom.xml", false)));
+    assertThat(missing)
+        .allMatch(type -> OPTIONAL_OF_CORE.keySet().stream().anyMatch(type::startsWith));
+    assertThat(OPTIONAL_OF_CORE.keySet())
+        .allMatch(optional -> missing.stream().anyMatch(type -> type.startsWith(optional)));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"rdma", "nccl", "matmul", "cli", "testkit"})
+  void shouldNeedOnlyWhatItsPomDeclares(String jar) throws IOException {
+    List<String> declared = new ArrayList<>(declaredBy("pom.xml", false));
+    declared.addAll(declaredBy("jars/" + jar + "/pom.xml", true));
+    List<Path> classPath = classPath(declared);
+    classPath.add(classesOf("core"));
+    assertThat(missing(jar, classPath)).isEmpty();
+  }
+
+  /** Returns the artifacts that a pom gives to its users, and maybe those that they may add. */
+  private static List<String> declaredBy(String pom, boolean optional) throws IOException {
+    String text = Files.readString(Path.of(pom)).replaceAll("(?s)<dependencyManagement>.*", "");
+    text = text.replaceAll("(?s)<exclusions>.*?</exclusions>", "");
+    return DEPENDENCY
+        .matcher(text)
+        .results()
+        .map(match -> match.group(1))
+        .filter(dependency -> optional || !dependency.contains("<optional>true</optional>"))
+        .filter(dependency -> !dependency.matches("(?s).*<scope>(test|provided)</scope>.*"))
+        .map(
+            dependency -> {
+              Matcher artifact = ARTIFACT.matcher(dependency);
+              assertThat(artifact.find()).isTrue();
+              return artifact.group(1);
+            })
+        .toList();
+  }
+
+  private static List<Path> classPath(Collection<String> artifacts) {
+    Set<String> wanted = new TreeSet<>(artifacts);
+    artifacts.forEach(each -> wanted.addAll(BROUGHT_ALONG.getOrDefault(each, List.of())));
+    return thirdParty()
+        .filter(
+            file ->
+                wanted.contains(
+                    file.getFileName().toString().replaceFirst("-\\d[\\w.]*(-linux.*)?\\.jar", "")))
+        .collect(Collectors.toCollection(ArrayList::new));
+  }
+
+  private static Stream<Path> thirdParty() {
+    return Arrays.stream(System.getProperty("java.class.path").split(":"))
+        .filter(entry -> entry.endsWith(".jar"))
+        .map(Path::of);
+  }
+
+  /** Returns the types that the classes of a jar name and that are nowhere on a class path. */
+  private static Set<String> missing(String jar, List<Path> classPath) {
+    StringWriter output = new StringWriter();
+    PrintWriter writer = new PrintWriter(output);
+    ToolProvider.findFirst("jdeps")
+        .orElseThrow()
+        .run(
+            writer,
+            writer,
+            "--multi-release",
+            "17",
+            "--missing-deps",
+            "--class-path",
+            classPath.stream().map(Path::toString).collect(Collectors.joining(":")),
+            classesOf(jar).toString());
+    assertThat(output.toString()).doesNotContain("Error:");
+    return MISSING
+        .matcher(output.toString())
+        .results()
+        .map(match -> match.group(1))
+        .collect(Collectors.toCollection(TreeSet::new));
+  }
+
+  @Test
+  void shouldRepeatTheVersionsOfThePom() throws IOException {
+    String root = Files.readString(Path.of("pom.xml"));
+    Pattern property = Pattern.compile("<(\\w+\\.version|project\\.build\\.\\w+)>(.*?)</\\1>");
+    List<String> repeated =
+        property
+            .matcher(Files.readString(Path.of("jars/pom.xml")))
+            .results()
+            .map(match -> match.group())
+            .toList();
+    assertThat(repeated).hasSizeGreaterThan(5).allSatisfy(line -> assertThat(root).contains(line));
+    String version = "<version>" + versionOf(root) + "</version>";
+    for (String jar : jars()) {
+      if (!jar.equals("core")) {
+        String pom = Files.readString(Path.of("jars", jar, "pom.xml"));
+        assertThat(pom)
+            .contains(
+                version, "<artifactId>fluxccl-" + jar + "</artifactId>", "target/jars/" + jar);
+        assertThat(Files.readString(Path.of("jars/pom.xml")))
+            .contains(version, "<module>" + jar + "</module>");
+      }
+    }
+  }
+
+  private static String versionOf(String pom) {
+    Matcher version = Pattern.compile("<version>(.*?)</version>").matcher(pom);
+    assertThat(version.find()).isTrue();
+    return version.group(1);
+  }
+
+  @Test
+  void shouldNameTheJarThatIsMissing() throws Exception {
+    List<String> command = new ArrayList<>();
+    command.add(ProcessHandle.current().info().command().orElseThrow());
+    command.addAll(TestJvms.ofBuild());
+    String libraries = thirdParty().map(Path::toString).collect(Collectors.joining(":"));
+    command.addAll(List.of("-cp", classesOf("core") + ":target/test-classes:" + libraries));
+    command.addAll(List.of("-D" + RailNetwork.PROPERTY + "=1", CoreAlone.class.getName()));
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
+    assertThat(output)
+        .contains(
+            "IB0: fluxccl-rdma is not on the class path; add the Maven dependency"
+                + " io.fluxccl:fluxccl-rdma",
+            "transport IB3 is not available: fluxccl-rdma is not on the class path",
+            "transport NET is not available: fluxccl-nccl is not on the class path; add"
+                + " the Maven dependency io.fluxccl:fluxccl-nccl",
+            "NCCL_COLLNET_ENABLE=1, but the collective network is not used: fluxccl-nccl is not",
+            "lanes opened: 2");
+  }
+
+  /** Uses, with the jar fluxccl alone, what other jars have. */
+  static final class CoreAlone {
+    private CoreAlone() {}
+
+    public static void main(String[] args) {
+      List<LocalBootstrap> ranks = LocalBootstrap.group(List.of(1L, 2L));
+      List<CompletableFuture<Void>> lanes =
+          ranks.stream()
+              .map(
+                  rank ->
+                      CompletableFuture.runAsync(() -> run(rank), task -> new Thread(task).start()))
+              .toList();
+      lanes.forEach(CompletableFuture::join);
+      System.out.println("lanes opened: " + lanes.size());
+    }
+
+    private static void run(LocalBootstrap bootstrap) {
+      try (HostDevice device = HostDevice.create();
+          Communicator communicator = Communicator.create(bootstrap, device)) {
+        if (bootstrap.rank() == 0) {
+          System.out.println("IB0: " + communicator.unusableBecause(Transport.IB0).orElseThrow());
+          for (Transport transport : List.of(Transport.IB3, Transport.NET)) {
+            communicator.connectOnSetup(0, 0, transport);
+            try {
+              communicator.setup().join();
+            } catch (CompletionException e) {
+              System.out.println("error: " + e.getCause().getMessage());
+            }
+          }
+        }
+        Collectives.create(communicator).join().close();
+      }
+    }
+  }
+}
