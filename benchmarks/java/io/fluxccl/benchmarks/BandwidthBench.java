@@ -94,7 +94,7 @@ final class BandwidthBench {
     }
   }
 
-  /** Returns GB/s, the best of some transfers behind one that warms up. */
+  /** Returns GB/s, the best of several transfers after one warm-up transfer. */
   private static double best(Samples.Action transfers) throws Exception {
     double[] micros = Samples.micros(1, REPETITIONS, transfers);
     return BYTES * TIMES / Samples.percentile(micros, 0) / 1e3;

@@ -58,7 +58,7 @@ final class ChannelBench {
     return median(rank, roundTrips, repetition -> () -> rank.run(kernel, 1, 32, arguments));
   }
 
-  /** Measures an SM channel; packets have a number that goes on with each repetition. */
+  /** Measures an SM channel; the packets' number grows with each repetition. */
   private static double stored(GpuRank rank, String name, int bytesOfAThread, boolean packets)
       throws Exception {
     GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * BYTES);

@@ -89,7 +89,7 @@ final class EthernetLoopback {
     }
   }
 
-  /** Posts writes, with a flush after so many of them to bound what is posted ahead. */
+  /** Posts writes, with a flush after a number of them, which bounds the posted writes. */
   private Samples.Cost writes(int size, int count, int ahead) throws Exception {
     return Samples.cost(
         count,

@@ -15,7 +15,7 @@ import io.fluxccl.transport.Transport;
 import java.util.concurrent.CompletableFuture;
 import jcuda.driver.JCudaDriver;
 
-/** What the host sees of a GPU: from a launch to its completion, and from an abort to its end. */
+/** Times on the host: from a launch to its completion, and from an abort to the kernel's end. */
 final class HostBench {
   private static final int LAUNCHES = 20_000;
   private static final int ABORTS = 10;

@@ -25,8 +25,8 @@ import jcuda.driver.CUgraph;
 import reactor.core.publisher.Mono;
 
 /**
- * What the host adds to a collective: from subscribing to completion, and to a replay. Both ranks
- * do the same number of calls, one after the other, and so keep each other in step.
+ * Host overhead of a collective, from subscribing to completion, and of a replay. Both ranks do the
+ * same number of calls, one after the other, and so keep each other in step.
  */
 final class LatencyBench {
   private static final int ROUNDS = 5_000;

@@ -45,9 +45,7 @@ public record Row(Map<String, Object> fields) {
     return four.setScale(Math.max(0, four.scale()), RoundingMode.UNNECESSARY);
   }
 
-  /**
-   * Returns a row of names and values in turn. What is null, empty or no finite number is left out.
-   */
+  /** Returns a row of names and values in turn. Omits fields that are null, empty or not finite. */
   static Row of(Object... namesAndValues) {
     Map<String, Object> fields = new LinkedHashMap<>();
     for (int i = 0; i < namesAndValues.length; i += 2) {
@@ -137,7 +135,7 @@ public record Row(Map<String, Object> fields) {
     return goal[1].equals("<=") ? order <= 0 : order >= 0;
   }
 
-  /** Returns this row with more fields behind its own. */
+  /** Returns this row with additional fields. */
   public Row with(String name, String value) {
     Map<String, Object> more = new LinkedHashMap<>(fields);
     more.put(name, value);

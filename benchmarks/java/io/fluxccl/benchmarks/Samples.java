@@ -34,7 +34,7 @@ public final class Samples {
    */
   record Cost(double micros, double cpuMicros, double bytes) {}
 
-  /** Returns the cost of an operation in a run of so many. */
+  /** Returns the cost of one operation of a run. */
   static Cost cost(long operations, Action run) throws Exception {
     ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
     long bytes = threads.getCurrentThreadAllocatedBytes();

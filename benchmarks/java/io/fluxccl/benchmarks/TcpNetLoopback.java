@@ -84,7 +84,9 @@ final class TcpNetLoopback {
     return new Pair(send, receive);
   }
 
-  /** Posts so many requests, of which {@code depth} are in flight; returns when all are done. */
+  /**
+   * Posts a number of requests, of which {@code depth} are in flight; returns when all are done.
+   */
   private static void pump(IntFunction<NetRequest> post, int depth, long count) {
     IdleStrategy idle = new BackoffIdleStrategy(20, 1, 5_000, 50_000);
     NetRequest[] inFlight = new NetRequest[depth];
@@ -103,7 +105,7 @@ final class TcpNetLoopback {
     }
   }
 
-  /** Sends so many messages; returns the receiver's cost of each, stores the sender's bytes. */
+  /** Sends a number of messages; returns the receiver's cost of each, stores the sender's bytes. */
   private Samples.Cost stream(int size, int depth, long count, double[] allocated)
       throws Exception {
     Pair pair = connect();

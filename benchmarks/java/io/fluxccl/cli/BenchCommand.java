@@ -75,7 +75,7 @@ final class BenchCommand implements Callable<Integer> {
   static CommandLine commandLine(CliContext context, List<Bench> benches, String what) {
     CommandLine command = new CommandLine(new BenchCommand(context, benches));
     command.getCommandSpec().usageMessage().description(what);
-    // What follows the first argument belongs to the benchmark, options too.
+    // All arguments after the first, options too, belong to the benchmark.
     return command.setStopAtPositional(true);
   }
 

@@ -198,7 +198,7 @@ class JarsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"rdma", "nccl", "matmul", "cli", "testkit"})
-  void shouldNeedOnlyWhatItsPomDeclares(String jar) throws IOException {
+  void shouldNeedOnlyDeclaredDependencies(String jar) throws IOException {
     List<String> declared = new ArrayList<>(declaredBy("pom.xml", false));
     declared.addAll(declaredBy("jars/" + jar + "/pom.xml", true));
     List<Path> classPath = classPath(declared);

@@ -56,7 +56,7 @@ class LayeringTest {
           List.of("io.fluxccl.testkit"),
           List.of("io.fluxccl.cli"));
 
-  /** The packages of the jars that not all users need; all others are of the jar fluxccl. */
+  /** Packages of each optional jar. All other packages belong to the jar fluxccl. */
   private static final List<List<String>> JARS =
       List.of(
           List.of("io.fluxccl.transport.ib", "io.fluxccl.transport.ib.disni"),

@@ -98,7 +98,7 @@ class BenchMainTest {
   }
 
   @Test
-  void shouldRefuseWhatThereIsNot() {
+  void shouldRefuseUnknownBenchmarks() {
     assertThat(bench("no-such")).isEqualTo(ExitCode.USAGE);
     assertThat(bench("gpu", "no-such")).isEqualTo(ExitCode.USAGE);
     assertThat(err()).contains("there is no benchmark no-such");

@@ -26,7 +26,7 @@ class ResultsPageTest {
           "cited", "samples", "machine", "commit", "date", "command", "note");
 
   @Test
-  void shouldBeWhatTheRowsMake() throws IOException {
+  void shouldMatchTheGeneratedText() throws IOException {
     String remedy = "run ./fluxccl bench --write-results";
     Results results = Results.of(ROOT);
 
@@ -60,7 +60,7 @@ class ResultsPageTest {
   }
 
   @Test
-  void shouldHaveRowsWithWhatAReaderNeeds() throws IOException {
+  void shouldGiveMachineDateAndCommandInEachRow() throws IOException {
     List<Row> rows = Results.of(ROOT).rows().values().stream().flatMap(List::stream).toList();
 
     assertThat(rows).hasSizeGreaterThan(800).allSatisfy(ResultsPageTest::check);

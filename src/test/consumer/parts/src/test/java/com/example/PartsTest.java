@@ -24,7 +24,7 @@ class PartsTest {
     Set<Transport> found = EnumSet.noneOf(Transport.class);
     for (TransportProvider provider : ServiceLoader.load(TransportProvider.class)) {
       found.addAll(provider.transports());
-      // Whatever is missing here, it is no jar.
+      // The error names another reason than a missing jar.
       for (Transport transport : provider.transports()) {
         String reason = provider.unavailableBecause(transport).orElse("");
         assertFalse(reason.contains("Maven"), transport + ": " + reason);
