@@ -94,7 +94,7 @@ class Combine {
     for (uint32_t i = warpOfLaunch(); i < count * task_.rows.by; i += warpsOfLaunch()) {
       const uint32_t token = begin + task_.rows.quotient(i);
       for (int k = 1; k < peers_.nRanks; ++k) {
-        const int peer = peers_.ahead(k);
+        const int peer = peers_.successor(k);
         if (RoutePlan::has(shared().received, words_, peer, token)) {
           Ll128Rows::send(task_.area.row(peers_, peer, peers_.rank, epoch, i), laneId(),
                           load(shared().place(words_, peer, token), task_.rows.remainder(i)), epoch);

@@ -194,7 +194,7 @@ class Dispatch {
   FLUXCCL_DEVICE void sendHeaders(Fault fault, uint32_t epoch) const {
     const Shared& s = shared();
     visitHeaders(headerLength(), [&](uint32_t i, uint32_t at) {
-      const int peer = peers_.ahead(1 + i);
+      const int peer = peers_.successor(1 + i);
       uint32_t word = at == 0 ? static_cast<uint32_t>(fault) : at == 1 ? static_cast<uint32_t>(s.wrong) : 0;
       if (at >= RouteArea::kHeaderWords + words_) {
         const uint32_t expert = at - RouteArea::kHeaderWords - words_;
@@ -214,7 +214,7 @@ class Dispatch {
     const uint32_t length = blockIdx.x == 0 ? headerLength() : RouteArea::kHeaderWords + words_;
     bool going = true;
     visitHeaders(length, [&](uint32_t i, uint32_t at) {
-      const int from = peers_.behind(1 + i);
+      const int from = peers_.predecessor(1 + i);
       const Ll8Packet* packet = task_.area.header(peers_, peers_.rank, from, epoch) + at;
       uint32_t word = 0;
       going = going && waitUntil(peers_.abort, from, [&] { return packet->tryRead(epoch, word); });
@@ -228,7 +228,7 @@ class Dispatch {
     }
     const uint32_t first = warpOfLaunch();
     if (first < min(task_.sliceTokens, tokens()) * task_.rows.by * task_.others.by) {
-      const int from = peers_.behind(1 + task_.others.remainder(first));
+      const int from = peers_.predecessor(1 + task_.others.remainder(first));
       row = Ll128Rows::load(task_.area.row(peers_, peers_.rank, from, epoch, task_.others.quotient(first)), laneId());
     }
     placeTokens();
@@ -334,7 +334,7 @@ class Dispatch {
   // first: the values of this warp's first row of the first slice.
   FLUXCCL_DEVICE void send(uint32_t begin, uint32_t count, uint32_t epoch, const uint4& first) const {
     for (uint32_t i = warpOfLaunch(); i < count * task_.rows.by * task_.others.by; i += warpsOfLaunch()) {
-      const int peer = peers_.ahead(1 + task_.others.remainder(i));
+      const int peer = peers_.successor(1 + task_.others.remainder(i));
       const uint32_t slotRow = task_.others.quotient(i);
       const uint32_t token = begin + task_.rows.quotient(slotRow);
       const uint32_t row = task_.rows.remainder(slotRow);
@@ -363,7 +363,7 @@ class Dispatch {
   // arrived: as receiveHeaders() has loaded it.
   FLUXCCL_DEVICE bool receive(uint32_t begin, uint32_t count, uint32_t epoch, const uint4& arrived) const {
     for (uint32_t i = warpOfLaunch(); i < count * task_.rows.by * task_.others.by; i += warpsOfLaunch()) {
-      const int from = peers_.behind(1 + task_.others.remainder(i));
+      const int from = peers_.predecessor(1 + task_.others.remainder(i));
       const uint32_t row = task_.others.quotient(i);
       const uint32_t token = begin + task_.rows.quotient(row);
       if (RoutePlan::has(shared().plan.received, words_, from, token)) {

@@ -52,8 +52,8 @@ FLUXCCL_DEVICE bool endStep(const MappedPeers& peers, uint32_t step, uint32_t ep
   bool ended = true;
   __syncthreads();
   if (threadIdx.x == 0) {
-    nudgePeer(peers, peers.ahead(step), Point::SENT, epoch, step);
-    ended = awaitPeer(peers, peers.behind(step), Point::SENT, epoch, step);
+    signalPeerRelaxed(peers, peers.successor(step), Point::SENT, epoch, step);
+    ended = awaitPeer(peers, peers.predecessor(step), Point::SENT, epoch, step);
   }
   return __syncthreads_and(ended);
 }

@@ -92,7 +92,7 @@ class FusedRows {
   FLUXCCL_DEVICE void sendToAll(int phase, uint32_t index, uint32_t epoch, const uint4 (&words)[kWords]) const {
 #pragma unroll 1
     for (int steps = 1; steps < peers_.nRanks; ++steps) {
-      send(peers_.ahead(steps), phase, index, epoch, words);
+      send(peers_.successor(steps), phase, index, epoch, words);
     }
   }
 
@@ -237,12 +237,12 @@ FLUXCCL_DEVICE void fusedTwoShots(const MappedPeers& peers, const Reduction& tas
       fused.load(row, words);
     }
   };
-  const uint32_t epoch = beginEpoch(peers, [&] { load(blockIdx.x * nRanks + peers.ahead(1)); });
+  const uint32_t epoch = beginEpoch(peers, [&] { load(blockIdx.x * nRanks + peers.successor(1)); });
 #pragma unroll 1
   for (uint32_t set = blockIdx.x; set < sets; set += gridDim.x) {
 #pragma unroll 1
     for (int steps = 1; steps < peers.nRanks; ++steps) {
-      const int owner = peers.ahead(steps);
+      const int owner = peers.successor(steps);
       const uint32_t row = set * nRanks + owner;
       if (set != blockIdx.x || steps > 1) {
         load(row);
@@ -268,7 +268,7 @@ FLUXCCL_DEVICE void fusedTwoShots(const MappedPeers& peers, const Reduction& tas
   for (uint32_t set = blockIdx.x; set < sets; set += gridDim.x) {
 #pragma unroll 1
     for (int steps = 1; steps < peers.nRanks; ++steps) {
-      const int owner = peers.behind(steps);
+      const int owner = peers.predecessor(steps);
       const uint32_t row = set * nRanks + owner;
       if (row < rows) {
         fused.loadAhead(row, ahead);

@@ -53,12 +53,12 @@ struct MappedPeers {
 #if defined(FLUXCCL_CUDA)
   // Returns (rank + steps) % nRanks, 0 <= steps < nRanks. If all ranks visit their peers in this order, they
   // visit different peers at the same time.
-  FLUXCCL_DEVICE int ahead(int steps) const {
+  FLUXCCL_DEVICE int successor(int steps) const {
     const int peer = rank + steps;
     return peer < nRanks ? peer : peer - nRanks;
   }
 
-  FLUXCCL_DEVICE int behind(int steps) const {
+  FLUXCCL_DEVICE int predecessor(int steps) const {
     const int peer = rank - steps;
     return peer < 0 ? peer + nRanks : peer;
   }
@@ -147,14 +147,14 @@ FLUXCCL_DEVICE uint64_t flagValue(uint32_t epoch, uint32_t step) {
 // Raises the flag for a peer's block of the same index: this block has reached a step. Releases everything
 // that this thread did before; it releases stores of other threads only if a barrier of the block lies
 // between. Pairs with the acquire in awaitPeer.
-FLUXCCL_DEVICE void tellPeer(const MappedPeers& peers, int peer, Point point, uint32_t epoch,
-                             uint32_t step = 0) {
+FLUXCCL_DEVICE void signalPeer(const MappedPeers& peers, int peer, Point point, uint32_t epoch,
+                               uint32_t step = 0) {
   storeReleaseSys(flag(peers, peer, point, blockIdx.x, peers.rank, epoch), flagValue(epoch, step));
 }
 
-// As tellPeer, but relaxed: orders no other accesses. For pacing only.
-FLUXCCL_DEVICE void nudgePeer(const MappedPeers& peers, int peer, Point point, uint32_t epoch,
-                              uint32_t step = 0) {
+// As signalPeer, but relaxed: orders no other accesses. For pacing only.
+FLUXCCL_DEVICE void signalPeerRelaxed(const MappedPeers& peers, int peer, Point point, uint32_t epoch,
+                                      uint32_t step = 0) {
   storeRelaxedSys(flag(peers, peer, point, blockIdx.x, peers.rank, epoch), flagValue(epoch, step));
 }
 
@@ -164,7 +164,7 @@ FLUXCCL_DEVICE bool awaitPeer(const MappedPeers& peers, int peer, Point point, u
                               uint32_t step = 0) {
   const uint64_t* theirs = flag(peers, peers.rank, point, blockIdx.x, peer, epoch);
   return waitUntil(peers.abort, peer, [&] {
-    // Pairs with tellPeer. The set holds this epoch's steps or older epochs' flags, nothing newer.
+    // Pairs with signalPeer. The set holds this epoch's steps or older epochs' flags, nothing newer.
     const uint64_t value = loadAcquireSys(theirs);
     return static_cast<uint32_t>(value >> 32) == epoch && static_cast<uint32_t>(value) >= step;
   });
@@ -179,7 +179,7 @@ FLUXCCL_DEVICE bool meet(const MappedPeers& peers, Point point, uint32_t epoch, 
   __syncthreads();
   const int peer = threadIdx.x;
   if (peer < peers.nRanks && peer != peers.rank) {
-    tellPeer(peers, peer, point, epoch, step);
+    signalPeer(peers, peer, point, epoch, step);
     met = awaitPeer(peers, peer, point, epoch, step);
   }
   return __syncthreads_and(met);

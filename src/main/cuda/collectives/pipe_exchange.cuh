@@ -10,8 +10,8 @@ namespace fluxccl {
 namespace collectives {
 namespace pipes {
 
-// The distribution of bytes over ranks. Twin of Spread.
-struct Spread {
+// The distribution of bytes over ranks. Twin of PeerByteRanges.
+struct PeerByteRanges {
   uint64_t total;
   uint64_t stride;
   uint64_t each;
@@ -29,7 +29,7 @@ struct Spread {
     return static_cast<int64_t>(min(each, total - offset(peer)));
   }
 };
-FLUXCCL_ASSERT_SIZE(Spread, 32);
+FLUXCCL_ASSERT_SIZE(PeerByteRanges, 32);
 
 // Written by GpuAlgorithms.
 struct ExchangePlan {
@@ -45,10 +45,10 @@ struct ExchangePlan {
   const uint8_t* selfFrom;
   uint8_t* selfTo;
   uint64_t selfBytes;
-  Spread give;
-  Spread take;
-  Spread handOn;
-  Spread collect;
+  PeerByteRanges give;
+  PeerByteRanges take;
+  PeerByteRanges handOn;
+  PeerByteRanges collect;
   ReduceOp op;
   int32_t reduces;
   int32_t twice;

@@ -2,7 +2,7 @@
 // The kernels of the family "cuda-reduce": one for each algorithm and type of element, named after them.
 #include "reduce_bulk.cuh"
 #include "reduce_one_shot.cuh"
-#include "reduce_permuted.cuh"
+#include "reduce_staggered.cuh"
 #include "reduce_two_shots.cuh"
 
 using namespace fluxccl;
@@ -33,10 +33,10 @@ using namespace fluxccl::collectives;
 #define FLUXCCL_REDUCE_ANY(label, T)                  \
   FLUXCCL_REDUCE_ONE_SHOT(label, T, ll128, Ll128Rows) \
   FLUXCCL_REDUCE_TWO_SHOTS(label, T, ll128, Ll128Rows, 256)                             \
-  FLUXCCL_REDUCE_KERNEL(permuted, label, 512)                                           \
+  FLUXCCL_REDUCE_KERNEL(staggered, label, 512)                                          \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task,   \
    const __grid_constant__ Scratch scratch) {                                           \
-    reducePermuted<T>(peers, task, scratch);                                            \
+    reduceStaggered<T>(peers, task, scratch);                                           \
   }                                                                                     \
   FLUXCCL_REDUCE_KERNEL(slice, label, 512)                                              \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task,   \

@@ -32,7 +32,7 @@ FLUXCCL_DEVICE void scatterRows(const MappedPeers& peers, const Reduction& task,
   const uint32_t slot = task.slot(peers, 0, 1, peers.rank, epoch);
 #pragma unroll 1
   for (int k = 1; k < peers.nRanks; ++k) {
-    const int peer = peers.ahead(k);
+    const int peer = peers.successor(k);
     const Piece<T> part = task.inputPart<T>(peers, peer);
     uint8_t* rows = scratch.areas[peer] + slot;
     for (uint32_t first = begin + threadIdx.x / kLanes; first < end; first += kAtOnce * warps) {
@@ -124,7 +124,7 @@ FLUXCCL_DEVICE void reduceBulk(const MappedPeers& peers, const Reduction& task, 
           min(input.size - at, static_cast<uint64_t>(last - first) * Rows::kPayload));
 #pragma unroll 1
       for (int k = 1; k < peers.nRanks; ++k) {
-        carryAway<T>(peers.outputs[peers.ahead(k)] + task.outputOffset(peers.rank) + at, piece, bytes,
+        carryAway<T>(peers.outputs[peers.successor(k)] + task.outputOffset(peers.rank) + at, piece, bytes,
                      kCopyRows * Rows::kSize);
       }
       if (threadIdx.x == 0) {

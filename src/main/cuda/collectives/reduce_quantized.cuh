@@ -199,7 +199,7 @@ class QuantizedReduce {
   FLUXCCL_DEVICE void scatter(uint32_t first, uint32_t count, uint32_t epoch) const {
     for (uint32_t i = warpOfLaunch(); i < count; i += warpsOfLaunch()) {
       for (int k = 1; k < peers_.nRanks; ++k) {
-        const int peer = peers_.ahead(k);
+        const int peer = peers_.successor(k);
         Values values;
         loadInput(values, peer, first + i);
         Ll128Rows::send(row(peer, peers_.rank, kScatter, epoch, i), laneId(), values.encode(), epoch);
@@ -227,7 +227,7 @@ class QuantizedReduce {
       }
       const uint4 codes = sum.encode();
       for (int k = 1; k < peers_.nRanks; ++k) {
-        Ll128Rows::send(row(peers_.ahead(k), peers_.rank, kGather, epoch, i), laneId(), codes, epoch);
+        Ll128Rows::send(row(peers_.successor(k), peers_.rank, kGather, epoch, i), laneId(), codes, epoch);
       }
       sum.decode(codes);
       sum.store(output(peers_.rank), size(peers_.rank), first + i);
@@ -239,7 +239,7 @@ class QuantizedReduce {
     for (uint32_t i = warpOfLaunch(); i < count; i += warpsOfLaunch()) {
 #pragma unroll 1
       for (int k = 1; k < peers_.nRanks; ++k) {
-        const int from = peers_.behind(k);
+        const int from = peers_.predecessor(k);
         uint4 raw;
         if (!receiveRow<Ll128Rows>(peers_.abort, from, row(peers_.rank, from, kGather, epoch, i), laneId(), epoch,
                                    raw)) {

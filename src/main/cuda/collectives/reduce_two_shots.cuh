@@ -29,7 +29,7 @@ struct PeerRows {
 
   FLUXCCL_DEVICE uint32_t row(uint32_t i) const { return i / others; }
   FLUXCCL_DEVICE int peer(const MappedPeers& peers, uint32_t i) const {
-    return peers.ahead(1 + i % others);
+    return peers.successor(1 + i % others);
   }
 };
 
@@ -107,7 +107,7 @@ FLUXCCL_DEVICE void handOnRow(const MappedPeers& peers, const Reduction& task, u
   const uint32_t offset = task.slot(peers, kGather, kShots, peers.rank, epoch) + row * Rows::kSize;
 #pragma unroll 4
   for (int k = 1; k < peers.nRanks; ++k) {
-    const int peer = peers.ahead(k);
+    const int peer = peers.successor(k);
     if (task.isTarget(peer)) {
       Rows::send(peers.area(peer, task.area) + offset, lane, reduced, epoch);
     }

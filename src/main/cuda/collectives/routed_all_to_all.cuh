@@ -231,7 +231,7 @@ class CountedExchange {
   FLUXCCL_DEVICE void send(uint32_t slice, uint32_t epoch) const {
     const uint32_t others = peers_.nRanks - 1;
     for (uint32_t i = warpOfLaunch(); i < task_.sliceRows * others; i += warpsOfLaunch()) {
-      const int peer = peers_.ahead(1 + i % others);
+      const int peer = peers_.successor(1 + i % others);
       const uint32_t row = i / others;
       const Part& part = shared().sent[peer];
       const Range bytes = range(part, slice, row);
@@ -246,7 +246,7 @@ class CountedExchange {
   FLUXCCL_DEVICE bool receive(uint32_t slice, uint32_t epoch) const {
     const uint32_t others = peers_.nRanks - 1;
     for (uint32_t i = warpOfLaunch(); i < task_.sliceRows * others; i += warpsOfLaunch()) {
-      const int from = peers_.behind(1 + i % others);
+      const int from = peers_.predecessor(1 + i % others);
       const uint32_t row = i / others;
       const Part& part = shared().received[from];
       const Range bytes = range(part, slice, row);

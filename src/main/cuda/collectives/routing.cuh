@@ -99,7 +99,7 @@ FLUXCCL_DEVICE void beginSlice(const MappedPeers& peers, uint32_t epoch) {
   const int peer = threadIdx.x;
   if (peer < peers.nRanks && peer != peers.rank) {
     // Relaxed is enough: only loads of packets precede it, and they have returned their values.
-    nudgePeer(peers, peer, Point::ENTERED, epoch);
+    signalPeerRelaxed(peers, peer, Point::ENTERED, epoch);
   }
 }
 

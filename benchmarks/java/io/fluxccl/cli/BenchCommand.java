@@ -140,20 +140,20 @@ final class BenchCommand implements Callable<Integer> {
     AtomicBoolean stopped = new AtomicBoolean();
     String complete = arguments.isEmpty() ? "" : " " + String.join(" ", arguments);
     int code;
-    try (RankProcesses processes =
-        RankProcesses.start(
+    try (RankLauncher processes =
+        RankLauncher.start(
             command,
             ranks == null ? bench.ranks() : ranks,
             0,
-            RankProcesses.TERMINATION_GRACE,
+            RankLauncher.TERMINATION_GRACE,
             new RowSink(bench.id() + complete, rows))) {
       CompletableFuture.delayedExecutor(seconds, TimeUnit.SECONDS)
           .execute(
               () -> {
                 stopped.set(true);
-                processes.terminate(RankProcesses.TERMINATION_GRACE);
+                processes.terminate(RankLauncher.TERMINATION_GRACE);
               });
-      code = processes.await(RankProcesses.GRACE);
+      code = processes.await(RankLauncher.GRACE);
       if (code == ExitCode.OK) {
         return true;
       }

@@ -79,14 +79,16 @@ final class NcclPeer implements MeasuredLibrary.Peer {
   }
 
   @Override
-  public boolean supports(PerfCase shape, Placement placement) {
+  public boolean supports(PerfCase shape, BufferAliasing placement) {
     // In place, a group of sends and receives would overwrite bytes that are yet to be sent.
     return !shape.collective().isOfExperts()
-        && (placement == Placement.OUT_OF_PLACE || shape.collective() != Collective.ALL_TO_ALL);
+        && (placement == BufferAliasing.OUT_OF_PLACE
+            || shape.collective() != Collective.ALL_TO_ALL);
   }
 
   @Override
-  public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+  public PreparedCalls prepare(
+      PerfCase shape, BufferAliasing placement, int length, boolean graph) {
     NcclCommunicator.Call collective = call(shape, placement);
     Consumer<CudaStream> epilogue = epilogue(shape, placement);
     String what = "NCCL's " + shape;
@@ -110,7 +112,7 @@ final class NcclPeer implements MeasuredLibrary.Peer {
     }
   }
 
-  private NcclCommunicator.Call call(PerfCase shape, Placement placement) {
+  private NcclCommunicator.Call call(PerfCase shape, BufferAliasing placement) {
     CollectiveCall call = buffers.call(shape, placement);
     long in = call.input() == null ? 0 : call.input().address();
     long out = call.output() == null ? 0 : call.output().address();
@@ -166,7 +168,7 @@ final class NcclPeer implements MeasuredLibrary.Peer {
   }
 
   /** Returns what follows NCCL's collective: the library's kernel for the rows of the sum. */
-  private Consumer<CudaStream> epilogue(PerfCase shape, Placement placement) {
+  private Consumer<CudaStream> epilogue(PerfCase shape, BufferAliasing placement) {
     if (buffers.call(shape, placement) instanceof FusedAllReduce fused) {
       AddRmsNorm norm = (AddRmsNorm) fused.epilogue();
       return onto ->

@@ -53,7 +53,7 @@ final class SoakCommand implements Callable<Integer> {
       description = "The duration. Default ${DEFAULT-VALUE}.")
   private int seconds;
 
-  @Mixin private final RankChoices choices = new RankChoices();
+  @Mixin private final CollectiveCommandOptions choices = new CollectiveCommandOptions();
 
   @Option(
       names = "--max-bytes",
@@ -136,28 +136,28 @@ final class SoakCommand implements Callable<Integer> {
     command.addAll(spec.root().commandLine().getParseResult().originalArgs());
     long until = System.currentTimeMillis() + TimeUnit.SECONDS.toMillis(seconds);
     command.addAll(List.of("--until", Long.toString(until)));
-    SoakTally tally = new SoakTally(context.err());
+    SoakSummary tally = new SoakSummary(context.err());
     ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor();
     int code;
-    try (RankProcesses processes =
-        RankProcesses.start(
+    try (RankLauncher processes =
+        RankLauncher.start(
             command,
             ranks,
-            restart ? RankProcesses.UNLIMITED : 0,
-            RankProcesses.TERMINATION_GRACE,
+            restart ? RankLauncher.UNLIMITED : 0,
+            RankLauncher.TERMINATION_GRACE,
             tally)) {
       timer.scheduleAtFixedRate(
           tally::progress, PROGRESS_SECONDS, PROGRESS_SECONDS, TimeUnit.SECONDS);
       if (killEverySeconds > 0) {
         new SoakKiller(processes, tally, timer, seed, ranks, killEverySeconds, until).start();
       }
-      code = processes.await(RankProcesses.GRACE);
+      code = processes.await(RankLauncher.GRACE);
       // A rank that replaces a killed one has deleted the files of that one.
       tally.segmentsLeft(SegmentDirectory.countFiles(processes.pids()));
     } finally {
       timer.shutdownNow();
     }
-    SoakTally.Result result = tally.result();
+    SoakSummary.Result result = tally.result();
     String text = text(result);
     context.out().println(text);
     file.ifPresent(to -> to.write(text));
@@ -166,7 +166,7 @@ final class SoakCommand implements Callable<Integer> {
     return code == ExitCode.OK && fault.isPresent() ? ExitCode.FAILURE : code;
   }
 
-  private static String text(SoakTally.Result result) {
+  private static String text(SoakSummary.Result result) {
     StringWriter text = new StringWriter();
     try (JsonGenerator out = new JsonFactory().createGenerator(text)) {
       out.writeStartObject();

@@ -14,8 +14,8 @@ final class SoakKiller {
   /** A recovery, with the start of a JVM, takes about this time. */
   private static final int HEALING_MILLIS = 2_000;
 
-  private final RankProcesses processes;
-  private final SoakTally tally;
+  private final RankLauncher processes;
+  private final SoakSummary tally;
   private final ScheduledExecutorService timer;
   private final Random random;
   private final int ranks;
@@ -23,8 +23,8 @@ final class SoakKiller {
   private final long untilMillis;
 
   SoakKiller(
-      RankProcesses processes,
-      SoakTally tally,
+      RankLauncher processes,
+      SoakSummary tally,
       ScheduledExecutorService timer,
       long seed,
       int ranks,

@@ -23,7 +23,7 @@ import java.util.stream.Stream;
 
 /**
  * One rank of a soak: in each generation it runs random collectives, the same on every rank, and
- * checks its own results. Reports lines that {@link SoakTally} adds up. Confined to one thread.
+ * checks its own results. Reports lines that {@link SoakSummary} adds up. Confined to one thread.
  */
 final class SoakRank {
   private static final List<Collective> COLLECTIVES = Collective.plain();
@@ -99,7 +99,8 @@ final class SoakRank {
   }
 
   private void say(String kind, long generation, int rank, long one, long two) {
-    out.printf(Locale.ROOT, "%s%s %d %d %d %d%n", SoakTally.MARK, kind, generation, rank, one, two);
+    out.printf(
+        Locale.ROOT, "%s%s %d %d %d %d%n", SoakSummary.MARK, kind, generation, rank, one, two);
     out.flush();
   }
 
@@ -231,13 +232,14 @@ final class SoakRank {
     }
 
     private void runOnce(PerfCase shape) {
-      Placement placement = Placement.values()[random.nextInt(Placement.values().length)];
+      BufferAliasing placement =
+          BufferAliasing.values()[random.nextInt(BufferAliasing.values().length)];
       if (!placement.isPossible(shape.collective())) {
-        placement = Placement.OUT_OF_PLACE;
+        placement = BufferAliasing.OUT_OF_PLACE;
       }
       Mode mode = Mode.values()[random.nextInt(Mode.values().length)];
       // In place a second call would have the first one's output as its input.
-      int calls = placement == Placement.IN_PLACE ? 1 : 1 + random.nextInt(MOST_CALLS);
+      int calls = placement == BufferAliasing.IN_PLACE ? 1 : 1 + random.nextInt(MOST_CALLS);
       DataLayout layout = new DataLayout(shape, rank.rank(), rank.nRanks());
       BufferContents data = contents(shape);
       data.upload(layout, placement);
@@ -261,7 +263,7 @@ final class SoakRank {
     private void barrier() {
       PerfCase shape = new PerfCase(Collective.BARRIER, 0, DataType.INT8, null, 0);
       try (PreparedCalls prepared =
-          rank.library().prepare(shape, Placement.OUT_OF_PLACE, 1, false)) {
+          rank.library().prepare(shape, BufferAliasing.OUT_OF_PLACE, 1, false)) {
         prepared.run(1).join();
       }
       collectives++;

@@ -50,7 +50,7 @@ public enum OptionalLibrary {
   }
 
   /** Returns why the library can't be used and what to add, or empty if it is on the class path. */
-  public Optional<String> missingBecause() {
+  public Optional<String> missingReason() {
     return OptionalLibrary.class.getClassLoader().getResource(resource) != null
         ? Optional.empty()
         : Optional.of(

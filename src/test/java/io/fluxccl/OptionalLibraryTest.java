@@ -41,6 +41,6 @@ class OptionalLibraryTest {
   @ParameterizedTest
   @EnumSource(OptionalLibrary.class)
   void shouldFindLibrariesOnTheClassPath(OptionalLibrary library) {
-    assertThat(library.missingBecause()).isEmpty();
+    assertThat(library.missingReason()).isEmpty();
   }
 }

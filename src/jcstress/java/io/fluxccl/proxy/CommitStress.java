@@ -15,7 +15,7 @@ import org.openjdk.jcstress.infra.results.JJ_Result;
 @Outcome(id = "0, 5", expect = Expect.ACCEPTABLE, desc = "polled before the push")
 @Outcome(id = "5, 0", expect = Expect.ACCEPTABLE, desc = "polled after the push")
 @Outcome(expect = Expect.FORBIDDEN, desc = "torn, lost or handled twice")
-public class CommitStress extends Ring {
+public class CommitStress extends StressFifo {
   public CommitStress() {
     super(2);
   }

@@ -22,7 +22,7 @@ import org.openjdk.jcstress.infra.results.L_Result;
 @Outcome(id = "3142", expect = Expect.ACCEPTABLE, desc = "interleaved")
 @Outcome(id = "3412", expect = Expect.ACCEPTABLE, desc = "in order")
 @Outcome(expect = Expect.FORBIDDEN, desc = "torn, lost, handled twice, or one producer reordered")
-public class ProducersStress extends Ring {
+public class ProducersStress extends StressFifo {
   private long taken;
 
   public ProducersStress() {

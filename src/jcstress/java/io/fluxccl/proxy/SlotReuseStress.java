@@ -22,7 +22,7 @@ import org.openjdk.jcstress.infra.results.JJJJ_Result;
     expect = Expect.ACCEPTABLE,
     desc = "second pushed after the second poll")
 @Outcome(expect = Expect.FORBIDDEN, desc = "torn, lost, or overwritten before it was read")
-public class SlotReuseStress extends Ring {
+public class SlotReuseStress extends StressFifo {
   public SlotReuseStress() {
     super(1);
     push(1);

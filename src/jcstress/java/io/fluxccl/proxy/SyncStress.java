@@ -14,7 +14,7 @@ import org.openjdk.jcstress.infra.results.JJ_Result;
 @State
 @Outcome(id = "7, 8", expect = Expect.ACCEPTABLE, desc = "both see the other's work")
 @Outcome(expect = Expect.FORBIDDEN, desc = "tail or commit overtook plain stores before it")
-public class SyncStress extends Ring {
+public class SyncStress extends StressFifo {
   private long before;
   private long done;
 

@@ -19,7 +19,7 @@ import org.openjdk.jcstress.infra.results.JJJ_Result;
 @Outcome(id = "1, 2, 34", expect = Expect.ACCEPTABLE, desc = "in order")
 @Outcome(id = "1, 2, 43", expect = Expect.ACCEPTABLE, desc = "in order")
 @Outcome(expect = Expect.FORBIDDEN, desc = "torn, lost, or overwritten before it was read")
-public class TailCacheStress extends Ring {
+public class TailCacheStress extends StressFifo {
   public TailCacheStress() {
     super(2);
     push(1);

@@ -53,7 +53,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   private final Unsent unsent;
   final PendingOperations operations;
   final SubGroups subGroups = new SubGroups(this);
-  final Reports reports = new Reports(this);
+  final DumpResponder reports = new DumpResponder(this);
   private final BitSet departed = new BitSet();
 
   AbstractBootstrap(String name, int rank, int nRanks, int messageLimit) {

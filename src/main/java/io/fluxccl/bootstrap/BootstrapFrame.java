@@ -117,13 +117,13 @@ sealed interface BootstrapFrame {
   // ---- dumps ----
 
   /**
-   * Requests a rank's {@link Report}, a root's {@link Peers}, or the {@link Convened} of a
+   * Requests a rank's {@link DumpReply}, a root's {@link Peers}, or the {@link Convened} of a
    * generation.
    */
-  record Inquire(boolean all) implements BootstrapFrame {}
+  record DumpRequest(boolean all) implements BootstrapFrame {}
 
   /** The report of a rank; see {@link io.fluxccl.trace.RankReport}. */
-  record Report(byte[] content) implements BootstrapFrame {}
+  record DumpReply(byte[] content) implements BootstrapFrame {}
 
   // ---- between any two ----
 

@@ -11,11 +11,12 @@ import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
 import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.Hello;
-import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
@@ -23,7 +24,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
-import io.fluxccl.bootstrap.BootstrapFrame.Report;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Spare;
@@ -130,13 +130,13 @@ final class BootstrapFrameCodec {
               (frame, out) -> out.raw(frame.session()).int64(frame.received()),
               in -> new Resume(in.raw("session", NONCE_BYTES), in.int64("received"))),
           new Form<>(
-              Inquire.class,
+              DumpRequest.class,
               (frame, out) -> out.bool(frame.all()),
-              in -> new Inquire(in.bool("all"))),
+              in -> new DumpRequest(in.bool("all"))),
           new Form<>(
-              Report.class,
+              DumpReply.class,
               (frame, out) -> out.bytes(frame.content()),
-              in -> new Report(in.bytes("content", CONTROL_LIMIT))),
+              in -> new DumpReply(in.bytes("content", CONTROL_LIMIT))),
           new Form<>(
               Hello.class,
               (frame, out) -> out.header(MAGIC, VERSION),

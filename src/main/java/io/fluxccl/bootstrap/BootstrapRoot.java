@@ -387,7 +387,7 @@ final class BootstrapRoot extends Gate {
     }
     sendAll(new Ping());
     if (clock.stalled()) {
-      sessions.forEach((rank, session) -> session.excuseUnless(silent.contains(rank)));
+      sessions.forEach((rank, session) -> session.restartSilenceUnless(silent.contains(rank)));
     } else if (peers != null) {
       long since = clock.silenceLimit();
       List<Integer> now =

@@ -81,7 +81,7 @@ final class ControlConnection implements Handshake.Outcome {
   }
 
   @Override
-  public void welcomed(Channel channel, Handshake.Connector connector) {
+  public void admitted(Channel channel, Handshake.Connector connector) {
     if (stopped) {
       channel.close();
       return;
@@ -149,7 +149,7 @@ final class ControlConnection implements Handshake.Outcome {
   }
 
   @Override
-  public void mistrusted() {
+  public void secretMismatch() {
     String where = bootstrap.describe() + ": initialize reached the root at ";
     String why = Handshake.SECRETS_DIFFER;
     refused(where + rendezvous.root() + ": " + why, why);
@@ -281,7 +281,7 @@ final class ControlConnection implements Handshake.Outcome {
 
   private void tick() {
     if (clock.stalled()) {
-      session.excuseUnless(bootstrap.liveness.silentRanks().contains(rootHost));
+      session.restartSilenceUnless(bootstrap.liveness.silentRanks().contains(rootHost));
     }
     // Sent without a ping, because the root's ping may be queued after a long message.
     send(new Pong());
@@ -337,7 +337,7 @@ final class ControlConnection implements Handshake.Outcome {
     }
 
     @Override
-    void seek() {
+    void reconnectOrProbe() {
       attempt(LinkKind.RESUME, this);
     }
 

@@ -132,7 +132,7 @@ abstract class FrameSession extends SimpleChannelInboundHandler<BootstrapFrame> 
    *
    * @param silent whether it was silent already; it then stays silent until it answers
    */
-  final void excuseUnless(boolean silent) {
+  final void restartSilenceUnless(boolean silent) {
     if (!silent) {
       excusedNanos = System.nanoTime();
     }

@@ -56,7 +56,7 @@ abstract class Gate {
 
   final void admit(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
     if (proof.kind() == LinkKind.INQUIRY) {
-      Inquiry.answer(channel, acceptor, this);
+      DumpClient.answer(channel, acceptor, this);
     } else {
       admitted(channel, acceptor, proof);
     }

@@ -135,7 +135,7 @@ abstract class Gather {
       blocks[position] = block;
       arrived++;
       if (arrived == blocks.length) {
-        Blocks.inChunks(blocks).forEach(this::answerAll);
+        Blocks.inBatches(blocks).forEach(this::answerAll);
         stopReports();
         complete();
       } else if (report == null) {

@@ -15,7 +15,7 @@ sealed interface GatherAnswer {
     private static final int CHUNK_BYTES = 1 << 16;
 
     /** Returns all blocks, cut so that no message is much longer than the longest block. */
-    static List<Blocks> inChunks(byte[][] blocks) {
+    static List<Blocks> inBatches(byte[][] blocks) {
       List<byte[]> all = Arrays.asList(blocks);
       List<Blocks> chunks = new ArrayList<>();
       int begin = 0;

@@ -118,7 +118,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   /** The result of a connector's attempt; exactly one method is called, once. */
   interface Outcome {
     /** Replaces {@code connector} by a session: both sides are authenticated. */
-    void welcomed(Channel channel, Connector connector);
+    void admitted(Channel channel, Connector connector);
 
     /** The acceptor knows the secret and refuses. */
     void refused(Admission admission, int expectedRanks);
@@ -142,7 +142,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     }
 
     /** The acceptor refuses this side's secret. This refusal is not authenticated. */
-    default void mistrusted() {
+    default void secretMismatch() {
       lost(SECRETS_DIFFER);
     }
   }
@@ -340,7 +340,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       if (admission == Admission.WRONG_SECRET) {
         decided = true;
         ctx.close();
-        outcome.mistrusted();
+        outcome.secretMismatch();
         return;
       }
       byte[] expected =
@@ -357,7 +357,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
             ctx.channel(), key.frames(true, request, acceptorNonce, certificate(ctx, true)));
         Frames.verify(
             ctx.channel(), key.frames(false, request, acceptorNonce, certificate(ctx, true)));
-        outcome.welcomed(ctx.channel(), this);
+        outcome.admitted(ctx.channel(), this);
       } else {
         ctx.close();
         outcome.refused(admission, verdict.expectedRanks());

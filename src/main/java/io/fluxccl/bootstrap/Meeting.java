@@ -255,7 +255,7 @@ public final class Meeting implements AutoCloseable {
 
   private final class Connecting implements Handshake.Outcome {
     @Override
-    public void welcomed(Channel channel, Handshake.Connector connector) {
+    public void admitted(Channel channel, Handshake.Connector connector) {
       if (attendance == null || closed) {
         channel.close();
         return;
@@ -286,14 +286,14 @@ public final class Meeting implements AutoCloseable {
     }
 
     @Override
-    public void mistrusted() {
+    public void secretMismatch() {
       if (refusals.begins()) {
-        LOG.warn("{}", place.mistrusted().getMessage());
+        LOG.warn("{}", place.secretMismatch().getMessage());
       }
       // A member of an earlier generation has the right secret: another process holds the address.
       boolean newcomer = attendance != null && attendance.request.generation() == 0;
       if (newcomer && refusals.isOver()) {
-        end().completeExceptionally(place.mistrusted());
+        end().completeExceptionally(place.secretMismatch());
       } else {
         again(Handshake.SECRETS_DIFFER);
       }

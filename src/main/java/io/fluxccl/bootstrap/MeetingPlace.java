@@ -107,7 +107,7 @@ record MeetingPlace(
   }
 
   /** Returns the failure of a rank with another secret than the process at the address. */
-  InvalidUsage mistrusted() {
+  InvalidUsage secretMismatch() {
     return InvalidUsage.of(
         "%s reached the job's address %s: %s", this, address, Handshake.SECRETS_DIFFER);
   }

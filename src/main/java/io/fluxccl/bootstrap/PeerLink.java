@@ -94,7 +94,7 @@ final class PeerLink extends ResumingSession {
   }
 
   @Override
-  void seek() {
+  void reconnectOrProbe() {
     if (incoming) {
       links.probe(peer, this::later, this::end);
     } else {
@@ -203,7 +203,7 @@ final class PeerLink extends ResumingSession {
     }
 
     @Override
-    public void welcomed(Channel channel, Handshake.Connector connector) {
+    public void admitted(Channel channel, Handshake.Connector connector) {
       connecting = false;
       if (shut) {
         channel.close();

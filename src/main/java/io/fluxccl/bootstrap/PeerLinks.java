@@ -36,7 +36,7 @@ final class PeerLinks extends Gate {
   private CompletableFuture<InetSocketAddress> listening;
   private List<Member> members;
   private CompletableFuture<Void> flushed;
-  private JobEntry.Written entry;
+  private JobFile.Written entry;
   private boolean leaving;
   private boolean rootDied;
   private boolean rootLeft;
@@ -67,12 +67,12 @@ final class PeerLinks extends Gate {
   void begin(SessionKey jobKey, List<Member> all) {
     members = all;
     key.complete(jobKey);
-    entry = JobEntry.write(bootstrap, jobKey.of(LinkKind.INQUIRY), all);
+    entry = JobFile.write(bootstrap, jobKey.of(LinkKind.INQUIRY), all);
   }
 
   /** Requests a report from every rank, including this one, each over a separate connection. */
-  CompletableFuture<JobDump> inquire(boolean all, Duration limit) {
-    return new Inquiry(bootstrap.loop, channels, from, limit, all)
+  CompletableFuture<JobDump> requestDump(boolean all, Duration limit) {
+    return new DumpClient(bootstrap.loop, channels, from, limit, all)
         .askAll(jobKey().of(LinkKind.INQUIRY), members);
   }
 
@@ -154,7 +154,7 @@ final class PeerLinks extends Gate {
    *
    * @return completes when all have answered, or after a second
    */
-  CompletableFuture<Void> learnDepartures() {
+  CompletableFuture<Void> probeDepartures() {
     CompletableFuture<?>[] answers =
         IntStream.range(0, rootLeft ? bootstrap.nRanks() : 0)
             .filter(peer -> peer != bootstrap.rank() && !bootstrap.hasDeparted(peer))

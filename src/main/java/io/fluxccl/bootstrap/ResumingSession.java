@@ -70,7 +70,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
    * On the side that connected, reconnects with this as the outcome. On the other side, probes
    * whether the connector still listens, and calls {@link #later} if it may, {@link #end} if not.
    */
-  abstract void seek();
+  abstract void reconnectOrProbe();
 
   /** Called when the session is over. */
   abstract void ended();
@@ -216,7 +216,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
     if (!mayResume()) {
       end();
     } else {
-      seek();
+      reconnectOrProbe();
     }
   }
 
@@ -250,7 +250,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
   // ---- the side that connects ----
 
   @Override
-  public final void welcomed(Channel next, Handshake.Connector connector) {
+  public final void admitted(Channel next, Handshake.Connector connector) {
     if (!resuming || !mayResume()) {
       next.close();
       end();
@@ -316,7 +316,7 @@ abstract class ResumingSession extends FrameSession implements Handshake.Outcome
 
   /** Ends the session: another job listens there, maybe that of this job's survivors. */
   @Override
-  public final void mistrusted() {
+  public final void secretMismatch() {
     end();
   }
 

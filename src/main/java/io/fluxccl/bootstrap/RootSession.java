@@ -48,7 +48,7 @@ final class RootSession extends ResumingSession {
   }
 
   @Override
-  void seek() {
+  void reconnectOrProbe() {
     Frames.probe(root.loop, register.member().address(), root.channels, this::later, this::end);
   }
 

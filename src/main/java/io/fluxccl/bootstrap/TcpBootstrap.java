@@ -254,7 +254,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   /** Returns the ranks that have left in good order. On the event loop. */
   CompletableFuture<Stream<Integer>> departures() {
     return links
-        .learnDepartures()
+        .probeDepartures()
         .thenApply(all -> IntStream.range(0, nRanks()).filter(this::hasDeparted).boxed());
   }
 

@@ -31,7 +31,7 @@ final class TlsChannels {
    * @throws InvalidUsage naming the variable, or the library that is missing
    */
   static void check() {
-    Optional<String> missing = OptionalLibrary.NETTY_HANDLER.missingBecause();
+    Optional<String> missing = OptionalLibrary.NETTY_HANDLER.missingReason();
     if (Tls.fromEnvironment().isPresent() && missing.isPresent()) {
       throw new InvalidUsage(Tls.VARIABLE + "=1: " + missing.get());
     }

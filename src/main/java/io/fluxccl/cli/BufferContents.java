@@ -45,8 +45,8 @@ final class BufferContents {
   }
 
   /** Writes this rank's input, poison where its output goes, and the guards after them. */
-  void upload(DataLayout layout, Placement placement) {
-    if (placement == Placement.OUT_OF_PLACE) {
+  void upload(DataLayout layout, BufferAliasing placement) {
+    if (placement == BufferAliasing.OUT_OF_PLACE) {
       // Also on a rank without input, to detect a collective that reads it there.
       write(PerfRank.Buffer.INPUT, 0, layout.inputExtent(), rank.rank());
       guard(PerfRank.Buffer.INPUT, layout.inputExtent());
@@ -64,7 +64,7 @@ final class BufferContents {
   }
 
   /** Returns how many elements are wrong, and how many guard bytes have changed. */
-  long wrongElements(DataLayout layout, Placement placement) {
+  long wrongElements(DataLayout layout, BufferAliasing placement) {
     long wrong = 0;
     long outputOffset = layout.outputOffset(placement);
     for (DataLayout.Segment part : layout.segments()) {
@@ -79,7 +79,7 @@ final class BufferContents {
     if (layout.shape().collective() == Collective.COMBINE) {
       wrong += combinedDifferences(layout);
     }
-    if (placement == Placement.OUT_OF_PLACE) {
+    if (placement == BufferAliasing.OUT_OF_PLACE) {
       wrong += differences(PerfRank.Buffer.INPUT, 0, layout.inputExtent(), rank.rank(), 0);
       wrong += guardDifferences(PerfRank.Buffer.INPUT, layout.inputExtent());
       if (!layout.hasOutput()) {
@@ -113,7 +113,7 @@ final class BufferContents {
 
   /** Returns how many elements of a range without output have changed in place. */
   private long touchedInPlace(DataLayout layout, long from, long to) {
-    long input = layout.inputOffset(Placement.IN_PLACE);
+    long input = layout.inputOffset(BufferAliasing.IN_PLACE);
     long begin = Math.min(Math.max(input, from), to);
     long end = Math.min(Math.max(input + inputLength(layout), from), to);
     return differences(PerfRank.Buffer.OUTPUT, from, begin - from, POISONED, 0)

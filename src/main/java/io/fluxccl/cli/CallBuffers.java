@@ -30,10 +30,10 @@ record CallBuffers(
   }
 
   /** Returns this rank's call of a case. */
-  CollectiveCall call(PerfCase shape, Placement placement) {
+  CollectiveCall call(PerfCase shape, BufferAliasing placement) {
     DataLayout layout = new DataLayout(shape, rank, nRanks);
     long size = shape.type().size();
-    DeviceBuffer holder = placement == Placement.IN_PLACE ? output : input;
+    DeviceBuffer holder = placement == BufferAliasing.IN_PLACE ? output : input;
     DeviceBuffer in =
         holder.slice(layout.inputOffset(placement) * size, layout.inputExtent() * size);
     DeviceBuffer out =

@@ -58,13 +58,13 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
    * until the last call is complete. If the number of iterations is open, that is the median of
    * several rounds.
    */
-  double micros(MeasuredLibrary library, PerfCase shape, Placement placement)
+  double micros(MeasuredLibrary library, PerfCase shape, BufferAliasing placement)
       throws InterruptedException {
     return micros(library, shape, placement, plan.iterations(), LEAST_TIME, ROUNDS);
   }
 
   /** Runs a case for a moment, in the way it is measured. */
-  void warmUp(MeasuredLibrary library, PerfCase shape, Placement placement)
+  void warmUp(MeasuredLibrary library, PerfCase shape, BufferAliasing placement)
       throws InterruptedException {
     micros(library, shape, placement, Optional.empty(), WARM_UP_TIME, 1);
   }
@@ -72,7 +72,7 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
   private double micros(
       MeasuredLibrary library,
       PerfCase shape,
-      Placement placement,
+      BufferAliasing placement,
       Optional<Integer> iterations,
       Duration leastTime,
       int rounds)
@@ -107,9 +107,9 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
    * Runs a case once in the way it is measured, and waits for it: one call, or a whole graph where
    * the input stays as it is.
    */
-  void once(MeasuredLibrary library, PerfCase shape, Placement placement)
+  void once(MeasuredLibrary library, PerfCase shape, BufferAliasing placement)
       throws InterruptedException {
-    int length = placement == Placement.OUT_OF_PLACE ? plan.graph().orElse(1) : 1;
+    int length = placement == BufferAliasing.OUT_OF_PLACE ? plan.graph().orElse(1) : 1;
     try (Batch batch = new Batch(library, shape, placement, length, plan.graph().isPresent())) {
       batch.await(batch.calls.run(1), length);
     }
@@ -133,7 +133,12 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
     private final PerfCase shape;
     private final int length;
 
-    Batch(MeasuredLibrary library, PerfCase shape, Placement placement, int length, boolean graph) {
+    Batch(
+        MeasuredLibrary library,
+        PerfCase shape,
+        BufferAliasing placement,
+        int length,
+        boolean graph) {
       this.calls = library.prepare(shape, placement, length, graph);
       this.shape = shape;
       this.length = length;

@@ -47,15 +47,15 @@ final class CollectiveBenchmark extends PerfRun {
   }
 
   @Override
-  void warmUp(PerfCase shape, Placement placement) throws InterruptedException {
+  void warmUp(PerfCase shape, BufferAliasing placement) throws InterruptedException {
     contents(shape).upload(layout(shape), placement);
     super.warmUp(shape, placement);
     check(shape, placement);
   }
 
   private PerfRow measure(PerfCase shape) throws InterruptedException {
-    Map<Placement, Measurement> measurements = new EnumMap<>(Placement.class);
-    for (Placement placement : placements(shape)) {
+    Map<BufferAliasing, Measurement> measurements = new EnumMap<>(BufferAliasing.class);
+    for (BufferAliasing placement : placements(shape)) {
       contents(shape).upload(layout(shape), placement);
       rank.barrier(Deadline.after(plan.timeout()));
       double micros = timer.micros(rank.library(), shape, placement);
@@ -67,7 +67,7 @@ final class CollectiveBenchmark extends PerfRun {
     return new PerfRow(shape, rank.nRanks(), measurements);
   }
 
-  private OptionalDouble peerMicros(PerfCase shape, Placement placement)
+  private OptionalDouble peerMicros(PerfCase shape, BufferAliasing placement)
       throws InterruptedException {
     Optional<MeasuredLibrary> peer = rank.peer();
     return peer.isPresent() && peer.get().supports(shape, placement)
@@ -79,7 +79,7 @@ final class CollectiveBenchmark extends PerfRun {
    * Counts wrong elements. There is no barrier between upload and call, so that a collective that
    * reads the data of a peer before that peer has called it gets wrong data.
    */
-  private OptionalLong check(PerfCase shape, Placement placement) throws InterruptedException {
+  private OptionalLong check(PerfCase shape, BufferAliasing placement) throws InterruptedException {
     if (plan.checks() == 0) {
       return OptionalLong.empty();
     }

@@ -69,17 +69,17 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
   }
 
   /** Returns where the input begins in its buffer. */
-  long inputOffset(Placement placement) {
+  long inputOffset(BufferAliasing placement) {
     boolean part =
         shape.collective() == Collective.ALL_GATHER || shape.collective() == Collective.GATHER;
-    return placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
+    return placement == BufferAliasing.IN_PLACE && part ? rank * shape.count() : 0;
   }
 
   /** Returns where the output begins in its buffer. */
-  long outputOffset(Placement placement) {
+  long outputOffset(BufferAliasing placement) {
     boolean part =
         shape.collective() == Collective.REDUCE_SCATTER || shape.collective() == Collective.SCATTER;
-    return placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
+    return placement == BufferAliasing.IN_PLACE && part ? rank * shape.count() : 0;
   }
 
   /** Returns what this rank must get, in the order of the output, without gaps. */

@@ -2,7 +2,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.bootstrap.JobInquiry;
+import io.fluxccl.bootstrap.JobDumpClient;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.trace.JobDump;
@@ -65,12 +65,12 @@ final class DumpCommand implements Callable<Integer> {
     if (limitMillis < 1) {
       throw InvalidUsage.of("--limit=%d; give 1 ms or more", limitMillis);
     }
-    JobInquiry inquiry = new JobInquiry(json || trace != null, Duration.ofMillis(limitMillis));
+    JobDumpClient client = new JobDumpClient(json || trace != null, Duration.ofMillis(limitMillis));
     boolean isProcess = target.matches("\\d{1," + PROCESS_DIGITS + "}");
     List<CompletableFuture<JobDump>> asked =
         isProcess
-            ? inquiry.ofProcess(Long.parseLong(target))
-            : List.of(inquiry.ofAddress(target, JobSecret.from(context.environment())));
+            ? client.ofProcess(Long.parseLong(target))
+            : List.of(client.ofAddress(target, JobSecret.from(context.environment())));
     List<JobDump> dumps = asked.stream().map(CompletableFuture::join).toList();
     if (trace != null) {
       new ResultFile("trace", trace).write(TraceFile.of(dumps));

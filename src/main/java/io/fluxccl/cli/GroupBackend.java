@@ -195,7 +195,8 @@ final class GroupBackend implements PerfBackend {
     }
 
     @Override
-    public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+    public PreparedCalls prepare(
+        PerfCase shape, BufferAliasing placement, int length, boolean graph) {
       CollectiveCall call = buffers.call(shape, placement);
       Pipeline pipeline = collectives.pipeline();
       for (int i = 0; i < length; i++) {
@@ -215,7 +216,7 @@ final class GroupBackend implements PerfBackend {
     }
 
     @Override
-    public List<String> algorithms(PerfCase shape, Placement placement) {
+    public List<String> algorithms(PerfCase shape, BufferAliasing placement) {
       CollectiveCall call = buffers.call(shape, placement);
       List<String> names = new ArrayList<>(collectives.algorithmsFor(call));
       if (names.size() > 1) {

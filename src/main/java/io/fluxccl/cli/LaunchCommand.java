@@ -70,7 +70,7 @@ final class LaunchCommand implements Callable<Integer> {
     if (graceSeconds < 0) {
       throw new InvalidUsage("grace=" + graceSeconds + " is negative");
     }
-    return RankProcesses.runAndAwait(
+    return RankLauncher.runAndAwait(
         command,
         ranks,
         restarts,

@@ -21,7 +21,7 @@ public final class Main {
   public static void main(String[] args) {
     String missing =
         Stream.of(OptionalLibrary.PICOCLI, OptionalLibrary.JACKSON)
-            .map(OptionalLibrary::missingBecause)
+            .map(OptionalLibrary::missingReason)
             .flatMap(Optional::stream)
             .collect(Collectors.joining("; "));
     if (!missing.isEmpty()) {

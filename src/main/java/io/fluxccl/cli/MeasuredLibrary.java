@@ -10,7 +10,7 @@ interface MeasuredLibrary {
   String name();
 
   /** Returns whether the library can do a case; the same on every rank. */
-  default boolean supports(PerfCase shape, Placement placement) {
+  default boolean supports(PerfCase shape, BufferAliasing placement) {
     return true;
   }
 
@@ -23,7 +23,7 @@ interface MeasuredLibrary {
    * @param graph whether to record the calls once and only replay them from then on
    * @return the calls; the caller closes them
    */
-  PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph);
+  PreparedCalls prepare(PerfCase shape, BufferAliasing placement, int length, boolean graph);
 
   /** A library that this one is compared with. */
   interface Peer extends MeasuredLibrary, AutoCloseable {

@@ -144,11 +144,11 @@ final class PerfCommand implements Callable<Integer> {
     if (options.progress.isEmpty() && progress().isShown()) {
       command.add("--progress");
     }
-    return RankProcesses.runAndAwait(
+    return RankLauncher.runAndAwait(
         command,
         nRanks,
         0,
-        RankProcesses.TERMINATION_GRACE,
+        RankLauncher.TERMINATION_GRACE,
         RankOutput.ofFirstRank(context.out(), context.err()));
   }
 

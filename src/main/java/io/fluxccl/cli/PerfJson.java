@@ -71,7 +71,7 @@ final class PerfJson {
       json.writeStringField("peer", peer);
     }
     writeTimes(json, row, row.micros(), row.peerMicros(), row.wrong());
-    for (Map.Entry<Placement, PerfRow.Measurement> each : row.byPlacement().entrySet()) {
+    for (Map.Entry<BufferAliasing, PerfRow.Measurement> each : row.byPlacement().entrySet()) {
       PerfRow.Measurement part = each.getValue();
       json.writeObjectFieldStart(each.getKey().name().toLowerCase(Locale.ROOT));
       json.writeStringField("algorithm", part.algorithm());

@@ -153,7 +153,7 @@ final class PerfOptions {
       description = "Only algorithms that add in the ranks' order, also between hosts.")
   private boolean reproducible;
 
-  @Mixin private final RankChoices choices = new RankChoices();
+  @Mixin private final CollectiveCommandOptions choices = new CollectiveCommandOptions();
 
   @Option(
       names = {"-c", "--check"},
@@ -303,11 +303,11 @@ final class PerfOptions {
         : Arrays.stream(labels.split(",", -1)).map(ofLabel).distinct().toList();
   }
 
-  private List<Placement> placements() {
+  private List<BufferAliasing> placements() {
     return switch (placement) {
-      case "in" -> List.of(Placement.IN_PLACE);
-      case "out" -> List.of(Placement.OUT_OF_PLACE);
-      case "both" -> List.of(Placement.values());
+      case "in" -> List.of(BufferAliasing.IN_PLACE);
+      case "out" -> List.of(BufferAliasing.OUT_OF_PLACE);
+      case "both" -> List.of(BufferAliasing.values());
       default -> throw new InvalidUsage("placement=" + placement + " is none of in, out, both");
     };
   }

@@ -21,7 +21,7 @@ import java.util.stream.Stream;
  */
 record PerfPlan(
     List<PerfCase> cases,
-    List<Placement> placements,
+    List<BufferAliasing> placements,
     Optional<Integer> iterations,
     int warmUpIterations,
     Optional<Integer> graph,
@@ -36,12 +36,12 @@ record PerfPlan(
   }
 
   /** Returns the placements of a case; the only possible one where no other is wanted. */
-  List<Placement> placements(PerfCase shape) {
-    List<Placement> possible = possible(placements.stream(), shape);
-    return possible.isEmpty() ? possible(Stream.of(Placement.values()), shape) : possible;
+  List<BufferAliasing> placements(PerfCase shape) {
+    List<BufferAliasing> possible = possible(placements.stream(), shape);
+    return possible.isEmpty() ? possible(Stream.of(BufferAliasing.values()), shape) : possible;
   }
 
-  private static List<Placement> possible(Stream<Placement> of, PerfCase shape) {
+  private static List<BufferAliasing> possible(Stream<BufferAliasing> of, PerfCase shape) {
     return of.filter(placement -> placement.isPossible(shape.collective())).toList();
   }
 }

@@ -48,7 +48,7 @@ interface PerfRank extends AutoCloseable {
    * Returns the names of the algorithms that support a case, equal on every rank. The first one
    * would be chosen.
    */
-  List<String> algorithms(PerfCase shape, Placement placement);
+  List<String> algorithms(PerfCase shape, BufferAliasing placement);
 
   /**
    * Uses an algorithm for the collective of a case from now on, wherever it can. All ranks call it

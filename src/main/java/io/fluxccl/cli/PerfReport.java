@@ -112,12 +112,12 @@ final class PerfReport {
         shape.type().label(),
         shape.opLabel(),
         shape.rootOrNone(),
-        group(row, Placement.OUT_OF_PLACE),
-        group(row, Placement.IN_PLACE),
+        group(row, BufferAliasing.OUT_OF_PLACE),
+        group(row, BufferAliasing.IN_PLACE),
         peer.isEmpty() ? "" : comparison(row));
   }
 
-  private static String group(PerfRow row, Placement placement) {
+  private static String group(PerfRow row, BufferAliasing placement) {
     PerfRow.Measurement measured = row.byPlacement().get(placement);
     if (measured == null) {
       return Text.of(GROUP, NONE, NONE, NONE, NONE);

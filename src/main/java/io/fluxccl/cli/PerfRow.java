@@ -13,7 +13,7 @@ import java.util.function.Function;
  * @param nRanks how many ranks took part
  * @param byPlacement the measurements by placement, one at least
  */
-record PerfRow(PerfCase measured, int nRanks, Map<Placement, Measurement> byPlacement) {
+record PerfRow(PerfCase measured, int nRanks, Map<BufferAliasing, Measurement> byPlacement) {
   /**
    * A case in one placement.
    *

@@ -32,12 +32,12 @@ abstract class PerfRun {
   }
 
   /** Returns the placements in which a case is measured. */
-  List<Placement> placements(PerfCase shape) {
+  List<BufferAliasing> placements(PerfCase shape) {
     return plan.placements(shape);
   }
 
   /** Runs a case for a moment, in the way it is measured. */
-  void warmUp(PerfCase shape, Placement placement) throws InterruptedException {
+  void warmUp(PerfCase shape, BufferAliasing placement) throws InterruptedException {
     timer.warmUp(rank.library(), shape, placement);
   }
 

@@ -102,7 +102,7 @@ final class RootCommand implements Runnable {
       System.setProperty(LOGBACK_PROPERTY, LOGBACK_CONFIGURATION);
     }
     try {
-      ParentWatch.start(System.getenv());
+      ParentWatchdog.start(System.getenv());
     } catch (InvalidUsage e) {
       System.err.println("fluxccl: " + e.getMessage());
       System.exit(ExitCode.USAGE);

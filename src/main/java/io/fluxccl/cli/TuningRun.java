@@ -72,7 +72,7 @@ final class TuningRun extends PerfRun {
   }
 
   @Override
-  List<Placement> placements(PerfCase shape) {
+  List<BufferAliasing> placements(PerfCase shape) {
     return super.placements(shape).subList(0, 1);
   }
 
@@ -137,7 +137,7 @@ final class TuningRun extends PerfRun {
 
   /** Returns all algorithms with their times, the one to choose first. */
   private List<AlgorithmTime> measure(PerfCase shape, String smaller) throws InterruptedException {
-    Placement placement = placements(shape).get(0);
+    BufferAliasing placement = placements(shape).get(0);
     List<AlgorithmTime> times = new ArrayList<>();
     for (String algorithm : rank.algorithms(shape, placement)) {
       rank.prefer(shape, Optional.of(algorithm));

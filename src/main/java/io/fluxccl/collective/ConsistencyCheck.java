@@ -48,10 +48,10 @@ final class ConsistencyCheck {
   }
 
   /** Returns the turn of the next run. Called under the lane's lock. */
-  Turn nextTurn() {
-    Turn turn = new Turn(++runs, last, new CompletableFuture<>());
-    last = turn.done();
-    return turn;
+  CompareTicket nextTicket() {
+    CompareTicket ticket = new CompareTicket(++runs, last, new CompletableFuture<>());
+    last = ticket.done();
+    return ticket;
   }
 
   /** Returns whether no run is being compared: all have been enqueued, or refused. */
@@ -60,21 +60,21 @@ final class ConsistencyCheck {
   }
 
   /** The place of a run among those that are compared. */
-  record Turn(long number, CompletableFuture<Void> before, CompletableFuture<Void> done) {}
+  record CompareTicket(long number, CompletableFuture<Void> before, CompletableFuture<Void> done) {}
 
   /** Starts a run once the ranks agree, after the runs of earlier turns; or fails the run. */
-  void compare(Turn turn, Run run, Runnable start) {
-    Function<Void, CompletableFuture<Void>> reach = ready -> reachAgreement(turn.number(), run);
+  void compare(CompareTicket ticket, Run run, Runnable start) {
+    Function<Void, CompletableFuture<Void>> reach = ready -> reachAgreement(ticket.number(), run);
     // On another thread after an earlier run: of many runs that are over before their turn, each
     // would end the next one, ever deeper in one stack.
     CompletableFuture<Void> agreed =
-        turn.before().isDone()
-            ? turn.before().thenCompose(reach)
-            : turn.before().thenComposeAsync(reach, BlockingTasks.EXECUTOR);
-    agreed.whenComplete((ready, failure) -> compared(turn, run, start, failure));
+        ticket.before().isDone()
+            ? ticket.before().thenCompose(reach)
+            : ticket.before().thenComposeAsync(reach, BlockingTasks.EXECUTOR);
+    agreed.whenComplete((ready, failure) -> compared(ticket, run, start, failure));
   }
 
-  private void compared(Turn turn, Run run, Runnable start, Throwable failure) {
+  private void compared(CompareTicket ticket, Run run, Runnable start, Throwable failure) {
     try {
       if (failure != null) {
         disagreed(run, FluxCclException.from(failure));
@@ -82,7 +82,7 @@ final class ConsistencyCheck {
         start.run();
       }
     } finally {
-      turn.done().complete(null);
+      ticket.done().complete(null);
     }
   }
 

@@ -148,22 +148,22 @@ final class Lane implements AutoCloseable {
       start(run, false);
       return;
     }
-    ConsistencyCheck.Turn turn;
+    ConsistencyCheck.CompareTicket ticket;
     try {
-      turn =
+      ticket =
           locked(
               run.others(),
               () -> {
                 refuseIfOver();
                 check(enqueuable(run.steps), false);
-                return consistency.nextTurn();
+                return consistency.nextTicket();
               });
     } catch (Throwable e) {
       refused(run, e);
       return;
     }
     consistency.compare(
-        turn, run, () -> start(run, run.steps.stream().anyMatch(Step::involvesPeers)));
+        ticket, run, () -> start(run, run.steps.stream().anyMatch(Step::involvesPeers)));
   }
 
   /**

@@ -31,7 +31,7 @@ final class OtherLanes {
     }
   }
 
-  private final Lane own;
+  private final Lane thisLane;
   private final List<Lane> lanes;
 
   /** The other lanes and this lane, sorted by number (the lock order). */
@@ -42,11 +42,11 @@ final class OtherLanes {
 
   private final long[] lastRounds;
 
-  private OtherLanes(Lane own, List<Step.CollectOn> steps) {
-    this.own = own;
+  private OtherLanes(Lane thisLane, List<Step.CollectOn> steps) {
+    this.thisLane = thisLane;
     this.lanes = steps.stream().map(Step.CollectOn::other).distinct().toList();
     this.locked = new ArrayList<>(lanes);
-    locked.add(own);
+    locked.add(thisLane);
     locked.sort(Comparator.comparingLong(lane -> lane.number));
     this.rounds = new int[lanes.size()];
     this.lastRounds = new long[lanes.size()];
@@ -56,9 +56,10 @@ final class OtherLanes {
   }
 
   /** Returns the other lanes of steps, or null if there is none. */
-  static OtherLanes of(Lane own, List<Step> steps) {
+  static OtherLanes of(Lane thisLane, List<Step> steps) {
     return areUsed(steps)
-        ? new OtherLanes(own, steps.stream().flatMap(step -> step.onOtherLanes().stream()).toList())
+        ? new OtherLanes(
+            thisLane, steps.stream().flatMap(step -> step.onOtherLanes().stream()).toList())
         : null;
   }
 
@@ -73,11 +74,11 @@ final class OtherLanes {
   }
 
   /** Returns which lanes steps use, for messages; empty if only the own one. */
-  static String describe(Lane own, List<Step> steps) {
-    OtherLanes others = of(own, steps);
+  static String describe(Lane thisLane, List<Step> steps) {
+    OtherLanes others = of(thisLane, steps);
     return others == null
         ? ""
-        : Stream.concat(Stream.of(own), others.lanes.stream())
+        : Stream.concat(Stream.of(thisLane), others.lanes.stream())
             .map(
                 lane ->
                     (lane.communicator.bootstrap().name() + " tag=" + lane.options.tag()).strip())
@@ -114,11 +115,11 @@ final class OtherLanes {
    * Returns the communicator that knows which rank a run waits for: the own one, or else another.
    */
   Communicator waiting() {
-    return Stream.concat(Stream.of(own), lanes.stream())
+    return Stream.concat(Stream.of(thisLane), lanes.stream())
         .map(lane -> lane.communicator)
         .filter(OtherLanes::isWaiting)
         .findFirst()
-        .orElse(own.communicator);
+        .orElse(thisLane.communicator);
   }
 
   private static boolean isWaiting(Communicator communicator) {
@@ -168,9 +169,9 @@ final class OtherLanes {
     for (Lane lane : lanes) {
       if (lane.communicator.isClosed()) {
         String text = "%s: the communicator of another lane that it uses was closed";
-        own.communicator.abort(Aborted.of(FluxCclException.NO_RANK, text, run));
+        thisLane.communicator.abort(Aborted.of(FluxCclException.NO_RANK, text, run));
       }
     }
-    own.communicator.failed().thenAccept(run::fail);
+    thisLane.communicator.failed().thenAccept(run::fail);
   }
 }

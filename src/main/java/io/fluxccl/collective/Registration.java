@@ -77,11 +77,21 @@ public final class Registration implements AutoCloseable {
 
   /**
    * Returns why calls with this buffer use staging buffers, as if it were not registered: other
-   * ranks can't map some rank's memory ({@link DeviceBuffer#unshareableBecause}). All ranks get the
+   * ranks can't map some rank's memory ({@link DeviceBuffer#unshareableReason}). All ranks get the
    * same answer; empty if peers use the buffer directly.
    */
-  public Optional<String> stagedBecause() {
+  public Optional<String> stagedReason() {
     return Optional.ofNullable(staged);
+  }
+
+  /**
+   * Returns {@link #stagedReason}.
+   *
+   * @deprecated Use {@link #stagedReason}.
+   */
+  @Deprecated
+  public Optional<String> stagedBecause() {
+    return stagedReason();
   }
 
   /**

@@ -70,7 +70,7 @@ final class Registrations {
   }
 
   private Registration notifySets(Registration registration) {
-    if (registration.stagedBecause().isPresent()) {
+    if (registration.stagedReason().isPresent()) {
       return registration;
     }
     try {
@@ -101,7 +101,7 @@ final class Registrations {
   }
 
   private CompletableFuture<Registration> exchange(DeviceBuffer buffer, List<SharedBuffer> all) {
-    Optional<String> reason = SharedBuffer.stagedBecause(all);
+    Optional<String> reason = SharedBuffer.stagedReason(all);
     if (reason.isPresent()) {
       return CompletableFuture.supplyAsync(
           () -> addStaged(buffer, all, reason.get()), BlockingTasks.EXECUTOR);

@@ -21,7 +21,7 @@ record SharedBuffer(long size, String unshareable) {
   private static final int MOST_TEXT = 4096;
 
   static SharedBuffer of(DeviceBuffer buffer) {
-    String reason = buffer.unshareableBecause().orElse("");
+    String reason = buffer.unshareableReason().orElse("");
     return new SharedBuffer(
         buffer.size(), reason.substring(0, Math.min(reason.length(), MOST_TEXT / 4)));
   }
@@ -45,7 +45,7 @@ record SharedBuffer(long size, String unshareable) {
   }
 
   /** Returns the first reason of a rank that can't share its buffer, the same on every rank. */
-  static Optional<String> stagedBecause(List<SharedBuffer> all) {
+  static Optional<String> stagedReason(List<SharedBuffer> all) {
     for (int rank = 0; rank < all.size(); rank++) {
       if (!all.get(rank).unshareable.isEmpty()) {
         return Optional.of("rank " + rank + ": " + all.get(rank).unshareable);

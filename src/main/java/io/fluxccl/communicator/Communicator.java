@@ -49,7 +49,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   private final AbortFlag abortFlag;
   private final SetupQueue setups;
   private final FailedState failedState;
-  private final HostLoad hostLoad;
+  private final HostProcessCount hostLoad;
 
   /** Cancelled on close: a bootstrap may outlive many communicators. */
   private final CompletableFuture<FluxCclException> bootstrapFailure;
@@ -77,7 +77,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
     this.memories = lifecycle.own(new Memories(bootstrap, device, transports));
     this.setups = new SetupQueue(lifecycle::failure, this::verdict);
     this.failedState = new FailedState(lifecycle, bootstrap, abortFlag, setups);
-    this.hostLoad = HostLoad.add(bootstrap);
+    this.hostLoad = HostProcessCount.add(bootstrap);
     this.bootstrapFailure = bootstrap.failure();
     bootstrapFailure.thenAccept(failedState::enter);
     this.dump = lifecycle.own(new CommunicatorDump(this, setups, connections::all, options));
@@ -160,7 +160,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   public Optional<Connection> connectOnDemand(
       int peer, int tag, EndpointConfig config, long own, long theirs) {
     messages.checkPeer(peer, tag);
-    return connections.onDemand(peer, tag, config, new OnDemand.Numbers(own, theirs));
+    return connections.onDemand(peer, tag, config, new OnDemandConnect.Numbers(own, theirs));
   }
 
   /**
@@ -217,7 +217,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   }
 
   /** Queues an operation of another layer; it fails at once when this communicator has failed. */
-  public void onSetup(Setupable operation) {
+  public void onSetup(SetupOperation operation) {
     setups.add(operation);
   }
 

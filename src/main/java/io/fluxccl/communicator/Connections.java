@@ -41,9 +41,11 @@ final class Connections implements AutoCloseable {
   }
 
   /** {@link Communicator#connectOnDemand}. */
-  Optional<Connection> onDemand(int peer, int tag, EndpointConfig config, OnDemand.Numbers lane) {
-    OnDemand demand =
-        new OnDemand(messages, () -> endpoint(peer, tag, config), peer, tag, config, lane, abort);
+  Optional<Connection> onDemand(
+      int peer, int tag, EndpointConfig config, OnDemandConnect.Numbers lane) {
+    OnDemandConnect demand =
+        new OnDemandConnect(
+            messages, () -> endpoint(peer, tag, config), peer, tag, config, lane, abort);
     Optional<Connection> connection = demand.begin();
     connection.ifPresent(this::keep);
     return connection;

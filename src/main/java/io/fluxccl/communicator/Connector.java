@@ -81,7 +81,7 @@ final class Connector extends PeerSetup<Connection> {
   }
 
   private CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
-    if (!endpoint.meetsPeer()) {
+    if (!endpoint.needsReadyExchange()) {
       return endpoint.connect(remoteWire, deadline);
     }
     AtomicBoolean told = new AtomicBoolean();

@@ -12,7 +12,7 @@ import java.util.concurrent.CompletableFuture;
  *
  * @param <T> its result
  */
-abstract class PeerSetup<T> implements Setupable {
+abstract class PeerSetup<T> implements SetupOperation {
   final SetupMessages messages;
   final int peer;
   final int tag;

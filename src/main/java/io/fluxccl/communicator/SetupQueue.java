@@ -16,11 +16,11 @@ import java.util.function.Supplier;
 
 /** Set-up operations from when they are queued until they have ended. Thread-safe. */
 final class SetupQueue {
-  private record Started(Setupable operation, CompletableFuture<Void> done, long sinceNanos) {}
+  private record Started(SetupOperation operation, CompletableFuture<Void> done, long sinceNanos) {}
 
   // Guarded by itself.
-  private final List<Setupable> queue = new ArrayList<>();
-  private final Map<Setupable, Started> started = new ConcurrentHashMap<>();
+  private final List<SetupOperation> queue = new ArrayList<>();
+  private final Map<SetupOperation, Started> started = new ConcurrentHashMap<>();
 
   /** The end of the last set-up of several steps, by tag. */
   private final Map<Integer, CompletableFuture<Void>> last = new ConcurrentHashMap<>();
@@ -43,7 +43,7 @@ final class SetupQueue {
   }
 
   /** Queues an operation; it fails at once when all operations do. */
-  void add(Setupable operation) {
+  void add(SetupOperation operation) {
     synchronized (queue) {
       queue.add(operation);
     }
@@ -65,7 +65,7 @@ final class SetupQueue {
    * @return the function's result, once all that it queued is done; or the first error
    */
   <T> CompletableFuture<T> run(Deadline deadline, Supplier<T> queueing) {
-    List<Setupable> batch;
+    List<SetupOperation> batch;
     T queued;
     synchronized (queue) {
       int before = queue.size();
@@ -94,7 +94,7 @@ final class SetupQueue {
             });
   }
 
-  private CompletableFuture<Void> run(List<Setupable> batch, Deadline deadline) {
+  private CompletableFuture<Void> run(List<SetupOperation> batch, Deadline deadline) {
     FluxCclException reason = failure.get();
     if (reason != null) {
       batch.forEach(operation -> operation.fail(reason));
@@ -103,18 +103,18 @@ final class SetupQueue {
     return start(batch, deadline);
   }
 
-  private List<Setupable> take(int from) {
+  private List<SetupOperation> take(int from) {
     synchronized (queue) {
       // Fewer than before, if all have failed in the meantime.
-      List<Setupable> tail = queue.subList(Math.min(from, queue.size()), queue.size());
-      List<Setupable> taken = new ArrayList<>(tail);
+      List<SetupOperation> tail = queue.subList(Math.min(from, queue.size()), queue.size());
+      List<SetupOperation> taken = new ArrayList<>(tail);
       tail.clear();
       return taken;
     }
   }
 
   /** Starts all operations; completes when all have ended, with the first error in order. */
-  CompletableFuture<Void> start(List<Setupable> batch, Deadline deadline) {
+  CompletableFuture<Void> start(List<SetupOperation> batch, Deadline deadline) {
     List<Throwable> refused = new ArrayList<>(batch.size());
     batch.forEach(operation -> refused.add(begin(operation, deadline)));
     List<CompletableFuture<Void>> all = new ArrayList<>(batch.size());
@@ -131,7 +131,7 @@ final class SetupQueue {
   }
 
   /** Returns why an operation could not begin, or null. An Error, too, ends only this one. */
-  private static Throwable begin(Setupable operation, Deadline deadline) {
+  private static Throwable begin(SetupOperation operation, Deadline deadline) {
     try {
       operation.beginSetup(deadline);
       return null;
@@ -140,7 +140,8 @@ final class SetupQueue {
     }
   }
 
-  private CompletableFuture<Void> end(Setupable operation, Throwable refused, Deadline deadline) {
+  private CompletableFuture<Void> end(
+      SetupOperation operation, Throwable refused, Deadline deadline) {
     CompletableFuture<Void> ending;
     try {
       ending =
@@ -185,7 +186,8 @@ final class SetupQueue {
     }
   }
 
-  private void fail(Setupable operation, CompletableFuture<Void> done, FluxCclException reason) {
+  private void fail(
+      SetupOperation operation, CompletableFuture<Void> done, FluxCclException reason) {
     started.remove(operation);
     operation.fail(reason);
     done.completeExceptionally(reason);

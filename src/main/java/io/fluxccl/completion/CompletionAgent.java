@@ -103,13 +103,13 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
    * @param stream the stream's name
    * @param line {@link CompletionQueue#LINE_LENGTH} zeroed bytes of pinned memory, which stay until
    *     the queue is removed
-   * @param milestones another source of the stream's progress, polled while there is a waiter
+   * @param progressSource another source of the stream's progress, polled while there is a waiter
    * @param health checks whether the stream can still make progress
    * @return the queue
    */
   public CompletionQueue createQueue(
-      String stream, AtomicBuffer line, Milestones milestones, StreamHealth health) {
-    CompletionQueue queue = new CompletionQueue(stream, line, milestones, health, this);
+      String stream, AtomicBuffer line, ProgressSource progressSource, StreamHealth health) {
+    CompletionQueue queue = new CompletionQueue(stream, line, progressSource, health, this);
     synchronized (this) {
       queues = ArrayUtil.add(queues, queue);
     }
@@ -118,7 +118,7 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
 
   /** Creates the queue of a stream that stores all its numbers into its line. */
   CompletionQueue createQueue(String stream, AtomicBuffer line, StreamHealth health) {
-    return createQueue(stream, line, Milestones.NONE, health);
+    return createQueue(stream, line, ProgressSource.NONE, health);
   }
 
   synchronized void remove(CompletionQueue queue) {

@@ -31,7 +31,7 @@ public final class CompletionQueue {
 
   private final String name;
   private final AtomicBuffer line;
-  private final Milestones milestones;
+  private final ProgressSource progressSource;
   private final StreamHealth health;
   private final CompletionAgent agent;
   private final ConcurrentLinkedQueue<Waiter> waiters = new ConcurrentLinkedQueue<>();
@@ -40,7 +40,7 @@ public final class CompletionQueue {
   /** The number taken last. Written by one thread at a time, which takes numbers. */
   private volatile long issued;
 
-  /** The last progress that the milestones returned. Written by the agent's thread. */
+  /** The last progress that the progress source returned. Written by the agent's thread. */
   private volatile long passed;
 
   // Used by the agent's thread only.
@@ -55,19 +55,19 @@ public final class CompletionQueue {
    *
    * @param name the stream's name, for diagnostics
    * @param line {@link #LINE_LENGTH} zeroed bytes that the stream can store to
-   * @param milestones another source of the stream's progress
+   * @param progressSource another source of the stream's progress
    * @param health checks whether the stream can still make progress
    * @param agent the agent that polls the line
    */
   CompletionQueue(
       String name,
       AtomicBuffer line,
-      Milestones milestones,
+      ProgressSource progressSource,
       StreamHealth health,
       CompletionAgent agent) {
     this.name = name;
     this.line = line;
-    this.milestones = milestones;
+    this.progressSource = progressSource;
     this.health = health;
     this.agent = agent;
   }
@@ -181,7 +181,7 @@ public final class CompletionQueue {
   }
 
   private long askMilestones() {
-    long found = milestones.reached();
+    long found = progressSource.reached();
     if (found <= reached) {
       return reached;
     }

@@ -54,8 +54,18 @@ public interface DeviceBuffer extends AutoCloseable {
    *
    * @throws InvalidUsage if it is closed, or was freed by its owner
    */
-  default Optional<String> unshareableBecause() {
+  default Optional<String> unshareableReason() {
     return Optional.empty();
+  }
+
+  /**
+   * Returns {@link #unshareableReason}.
+   *
+   * @deprecated Use {@link #unshareableReason}.
+   */
+  @Deprecated
+  default Optional<String> unshareableBecause() {
+    return unshareableReason();
   }
 
   /**

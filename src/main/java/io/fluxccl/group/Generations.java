@@ -41,7 +41,8 @@ final class Generations {
     int least = options.leastRanks() == 0 ? place.nRanks() : options.leastRanks();
     this.options = options;
     this.sink = sink;
-    this.meeting = new Meeting(place, options.bootstrapOptions(), least, options.patience());
+    this.meeting =
+        new Meeting(place, options.bootstrapOptions(), least, options.replacementTimeout());
   }
 
   static Flux<RankGroup> of(JoinOptions options) {

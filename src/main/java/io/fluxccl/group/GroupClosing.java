@@ -153,7 +153,7 @@ final class GroupClosing {
     Closing.requireBlockingThread(what);
     String late = "{}: closing takes over {} s and continues";
     Closing.await(
-        SubGroups.close(groups), CLOSE_SECONDS, () -> LOG.warn(late, what, CLOSE_SECONDS));
+        ChildGroups.close(groups), CLOSE_SECONDS, () -> LOG.warn(late, what, CLOSE_SECONDS));
   }
 
   @Override

@@ -22,7 +22,8 @@ import java.util.regex.Pattern;
 /**
  * The environment variables of a group's options, beside those of its place: FLUXCCL_NAME,
  * FLUXCCL_JOIN_TIMEOUT, FLUXCCL_TIMEOUT, FLUXCCL_DEVICE, FLUXCCL_TUNING, FLUXCCL_NETWORK,
- * FLUXCCL_CHECKS, FLUXCCL_CHECKSUM, FLUXCCL_INSECURE, FLUXCCL_LEAST_RANKS, FLUXCCL_PATIENCE.
+ * FLUXCCL_CHECKS, FLUXCCL_CHECKSUM, FLUXCCL_INSECURE, FLUXCCL_LEAST_RANKS,
+ * FLUXCCL_REPLACEMENT_TIMEOUT.
  *
  * @param byName the values, by name
  */
@@ -32,7 +33,11 @@ record GroupVariables(Map<String, String> byName) {
   private static final String JOIN_TIMEOUT = "FLUXCCL_JOIN_TIMEOUT";
   private static final String TIMEOUT = "FLUXCCL_TIMEOUT";
   private static final String LEAST_RANKS = "FLUXCCL_LEAST_RANKS";
+  private static final String REPLACEMENT_TIMEOUT = "FLUXCCL_REPLACEMENT_TIMEOUT";
+
+  /** The former name of {@link #REPLACEMENT_TIMEOUT}, which takes precedence. */
   private static final String PATIENCE = "FLUXCCL_PATIENCE";
+
   private static final String LIVENESS_TIMEOUT = "FLUXCCL_LIVENESS_TIMEOUT";
   private static final String TUNING = "FLUXCCL_TUNING";
   private static final String NETWORK = "FLUXCCL_NETWORK";
@@ -46,7 +51,7 @@ record GroupVariables(Map<String, String> byName) {
           "ADDR CACHE_DIR CHECKS CHECKSUM CLASSPATH CUBLASLT DEVICE DEVICE_TIMES DUMP_DIR GPU_LINK HOSTID IB_DEVICES INSECURE",
           "JAVA_OPTS JOIN_TIMEOUT LEAST_RANKS LIVENESS_TIMEOUT LOCAL_RANK LOCAL_SIZE LOG NAME NCCL"
               + " NETWORK NRANKS NVRTC OVERLAP_LAUNCHES",
-          "PARENT_PID PATIENCE PORT_RANGE PROXY_IDLE RANK RECORDER RUNTIME_DIR SECRET SECRET_FILE SHM_DIR TIMEOUT TLS"
+          "PARENT_PID PATIENCE PORT_RANGE PROXY_IDLE RANK RECORDER REPLACEMENT_TIMEOUT RUNTIME_DIR SECRET SECRET_FILE SHM_DIR TIMEOUT TLS"
               + " TLS_AUTHORITIES TLS_CERTIFICATE TLS_KEY TUNING UNIQUE_ID",
           "NET NET_CLASSPATH NET_DEVICES NET_IFNAME NET_JAVA_HOME NET_JAVA_OPTIONS NET_JMX",
           "NET_KEEP_LOADED NET_LATENCY NET_PORT_RANGE NET_SPEED NET_STREAMS NET_TABLE NET_THREADS"
@@ -92,7 +97,9 @@ record GroupVariables(Map<String, String> byName) {
     options = read(JOIN_TIMEOUT, options, (from, text) -> from.withJoinTimeout(seconds(text)));
     options = read(TIMEOUT, options, (from, text) -> from.withTimeout(seconds(text)));
     options = read(LEAST_RANKS, options, (from, text) -> from.withLeastRanks(count(text)));
-    options = read(PATIENCE, options, (from, text) -> from.withPatience(seconds(text)));
+    for (String name : List.of(PATIENCE, REPLACEMENT_TIMEOUT)) {
+      options = read(name, options, (from, text) -> from.withReplacementTimeout(seconds(text)));
+    }
     options =
         read(LIVENESS_TIMEOUT, options, (from, text) -> from.withLivenessTimeout(seconds(text)));
     return read(INSECURE, options, (from, text) -> from.withInsecure(flag(text)));

@@ -34,7 +34,7 @@ import java.util.function.Consumer;
  *     registrations and lanes is {@code joinTimeout}
  * @param leastRanks the fewest ranks with which {@link RankGroup#generations} continue after a
  *     failure; 0: all ranks, so that each dead rank must be replaced
- * @param patience how long a smaller generation waits for replacements
+ * @param replacementTimeout how long a smaller generation waits for replacements
  * @param livenessTimeout how long a rank may answer no heartbeat, because it is stopped or can't be
  *     reached, before the job fails; zero for no limit
  */
@@ -46,7 +46,7 @@ public record JoinOptions(
     DeviceChoice device,
     CollectivesOptions collectives,
     int leastRanks,
-    Duration patience,
+    Duration replacementTimeout,
     Duration livenessTimeout) {
   private static final int MAX_NAME_LENGTH = 64;
   private static final String WHERE = "JoinOptions";
@@ -58,7 +58,7 @@ public record JoinOptions(
     InvalidUsage.requireNonNull(joinTimeout, WHERE, "joinTimeout");
     InvalidUsage.requireNonNull(device, WHERE, "device");
     InvalidUsage.requireNonNull(collectives, WHERE, "collectives");
-    InvalidUsage.requireNonNull(patience, WHERE, "patience");
+    InvalidUsage.requireNonNull(replacementTimeout, WHERE, "replacementTimeout");
     InvalidUsage.requireNonNull(livenessTimeout, WHERE, "livenessTimeout");
     if (joinTimeout.isNegative() || joinTimeout.isZero()) {
       throw InvalidUsage.of("joinTimeout=%s; give more than zero", joinTimeout);
@@ -67,8 +67,8 @@ public record JoinOptions(
       throw InvalidUsage.of(
           "leastRanks=%s; give 0 for all, or up to nRanks=%s", leastRanks, place.nRanks());
     }
-    if (patience.isNegative()) {
-      throw InvalidUsage.of("patience=%s; give zero or more", patience);
+    if (replacementTimeout.isNegative()) {
+      throw InvalidUsage.of("replacementTimeout=%s; give zero or more", replacementTimeout);
     }
     if (livenessTimeout.isNegative()) {
       throw InvalidUsage.of("livenessTimeout=%s; give zero or more", livenessTimeout);
@@ -162,8 +162,28 @@ public record JoinOptions(
   }
 
   /** Returns these options with the time that a smaller generation waits for replacements. */
+  public JoinOptions withReplacementTimeout(Duration limit) {
+    return changed(copy -> copy.replacementTimeout = limit);
+  }
+
+  /**
+   * Returns {@link #replacementTimeout}.
+   *
+   * @deprecated Use {@link #replacementTimeout}.
+   */
+  @Deprecated
+  public Duration patience() {
+    return replacementTimeout;
+  }
+
+  /**
+   * Returns {@link #withReplacementTimeout} of the limit.
+   *
+   * @deprecated Use {@link #withReplacementTimeout}.
+   */
+  @Deprecated
   public JoinOptions withPatience(Duration limit) {
-    return changed(copy -> copy.patience = limit);
+    return withReplacementTimeout(limit);
   }
 
   /** Returns these options with the time that a rank may be silent; zero for no limit. */
@@ -190,7 +210,7 @@ public record JoinOptions(
     private DeviceChoice device;
     private CollectivesOptions collectives;
     private int leastRanks;
-    private Duration patience;
+    private Duration replacementTimeout;
     private Duration livenessTimeout;
 
     Copy(JoinOptions of) {
@@ -201,7 +221,7 @@ public record JoinOptions(
       device = of.device;
       collectives = of.collectives;
       leastRanks = of.leastRanks;
-      patience = of.patience;
+      replacementTimeout = of.replacementTimeout;
       livenessTimeout = of.livenessTimeout;
     }
 
@@ -214,7 +234,7 @@ public record JoinOptions(
           device,
           collectives,
           leastRanks,
-          patience,
+          replacementTimeout,
           livenessTimeout);
     }
   }

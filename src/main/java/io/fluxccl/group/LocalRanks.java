@@ -48,6 +48,6 @@ final class LocalRanks {
   CompletableFuture<Void> closed() {
     boolean last =
         ranks.size() == nRanks && ranks.stream().allMatch(each -> each.closing.hasBegun());
-    return last ? SubGroups.close(ranks) : CompletableFuture.completedFuture(null);
+    return last ? ChildGroups.close(ranks) : CompletableFuture.completedFuture(null);
   }
 }

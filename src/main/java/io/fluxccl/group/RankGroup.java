@@ -49,7 +49,7 @@ public final class RankGroup implements Rank, AutoCloseable {
   /** Completed when processes wait and this generation has free ranks for them. */
   final CompletableFuture<Void> newcomers = new CompletableFuture<>();
 
-  final SubGroups subGroups;
+  final ChildGroups subGroups;
 
   /** Counts the step loops. */
   final AtomicInteger loops = new AtomicInteger();
@@ -75,7 +75,7 @@ public final class RankGroup implements Rank, AutoCloseable {
     this.bootstrap = bootstrap;
     this.generation = generation;
     this.options = options;
-    this.subGroups = new SubGroups(this, options.setupTimeout());
+    this.subGroups = new ChildGroups(this, options.setupTimeout());
     this.closing = new GroupClosing(this, options.collectives().timeout());
     this.shrinking = new Shrinking(this, options);
     try {

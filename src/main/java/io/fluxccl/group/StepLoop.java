@@ -69,7 +69,7 @@ public final class StepLoop {
   private final int maxInFlight;
   private final Step step;
 
-  private final Queue<Turn> waiting = new ConcurrentLinkedQueue<>();
+  private final Queue<QueuedStep> waiting = new ConcurrentLinkedQueue<>();
   private final AtomicInteger inFlight = new AtomicInteger();
   private final AtomicInteger missed = new AtomicInteger();
   private final AtomicBoolean following = new AtomicBoolean();
@@ -102,7 +102,7 @@ public final class StepLoop {
   }
 
   /** A step, or the shutdown, that waits for its turn. */
-  private record Turn(byte[] message, CompletableFuture<Void> done) {
+  private record QueuedStep(byte[] message, CompletableFuture<Void> done) {
     boolean isShutdown() {
       return message[0] == SHUTDOWN;
     }
@@ -187,7 +187,7 @@ public final class StepLoop {
         done.completeExceptionally(new InvalidUsage("step: this loop was shut down"));
         return done;
       }
-      waiting.add(new Turn(message, done));
+      waiting.add(new QueuedStep(message, done));
     }
     drain();
     return done;
@@ -206,7 +206,7 @@ public final class StepLoop {
     synchronized (this) {
       if (!shutdown) {
         shutdown = true;
-        waiting.add(new Turn(new byte[] {SHUTDOWN}, ended));
+        waiting.add(new QueuedStep(new byte[] {SHUTDOWN}, ended));
       }
     }
     drain();
@@ -280,7 +280,7 @@ public final class StepLoop {
               1 + maxCommandBytes));
       return;
     }
-    Turn turn = new Turn(message, NonblockingFuture.create());
+    QueuedStep turn = new QueuedStep(message, NonblockingFuture.create());
     if (!turn.isShutdown() && !window.received()) {
       communicator.abort(
           Aborted.of(
@@ -320,7 +320,7 @@ public final class StepLoop {
     int seen = 1;
     do {
       while (inFlight.get() < maxInFlight && communicator.failure() == null) {
-        Turn next = waiting.peek();
+        QueuedStep next = waiting.peek();
         if (next == null || !mayBegin(next)) {
           break;
         }
@@ -334,13 +334,13 @@ public final class StepLoop {
   }
 
   /** Returns whether the followers have room for a step. If not, drains again once they have. */
-  private boolean mayBegin(Turn next) {
+  private boolean mayBegin(QueuedStep next) {
     return group.rank() != 0
         || next.isShutdown()
         || window.isOpen(() -> thread().schedule(this::drain), communicator::abort);
   }
 
-  private void begin(Turn turn) {
+  private void begin(QueuedStep turn) {
     if (group.rank() == 0) {
       if (!turn.isShutdown()) {
         window.sending();
@@ -376,7 +376,7 @@ public final class StepLoop {
     }
   }
 
-  private void done(Turn turn) {
+  private void done(QueuedStep turn) {
     // Before the next step begins, which may overwrite what the subscriber reads.
     turn.done().complete(null);
     inFlight.decrementAndGet();

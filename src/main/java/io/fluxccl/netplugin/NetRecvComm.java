@@ -33,7 +33,7 @@ public interface NetRecvComm extends NetComm {
    *     network carries no bodies
    * @throws io.fluxccl.FluxCclException if the connection has failed
    */
-  default NetRequest irecv(long head, long room, NetMemory memory, BodyPlace place) {
+  default NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
     throw new NetMisuse("the network carries no bodies");
   }
 

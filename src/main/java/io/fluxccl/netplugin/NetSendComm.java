@@ -20,7 +20,7 @@ public interface NetSendComm extends NetComm {
 
   /**
    * Sends one message of a head and a body to a {@linkplain NetRecvComm#irecv(long, long,
-   * NetMemory, BodyPlace) receive that places bodies}. Supported only if {@link
+   * NetMemory, BodyAddressResolver) receive that places bodies}. Supported only if {@link
    * NetPlugin#carriesBodies()}.
    *
    * @param head address of the head

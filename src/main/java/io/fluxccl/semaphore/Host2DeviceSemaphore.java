@@ -37,7 +37,10 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
    * @param there the place of the peer's end
    */
   public Host2DeviceSemaphore(
-      Communicator communicator, Connection connection, SemaphorePlace here, SemaphorePlace there) {
+      Communicator communicator,
+      Connection connection,
+      SemaphoreLocation here,
+      SemaphoreLocation there) {
     this.state = new SemaphoreState(communicator, connection, here, there);
   }
 

@@ -76,7 +76,10 @@ final class SemaphoreState implements AutoCloseable {
 
   /** Takes parts of memory, {@link SemaphoreDescriptor#STATE_LENGTH} zeros at each end. */
   SemaphoreState(
-      Communicator communicator, Connection connection, SemaphorePlace here, SemaphorePlace there) {
+      Communicator communicator,
+      Connection connection,
+      SemaphoreLocation here,
+      SemaphoreLocation there) {
     this.communicator = communicator;
     this.connection = connection;
     this.address = here.memory().buffer().address() + here.offset();

@@ -38,7 +38,10 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
    * @throws InvalidUsage if the connection's transport does not map memory
    */
   public SmDevice2DeviceSemaphore(
-      Communicator communicator, Connection connection, SemaphorePlace here, SemaphorePlace there) {
+      Communicator communicator,
+      Connection connection,
+      SemaphoreLocation here,
+      SemaphoreLocation there) {
     requireMapped(connection);
     this.state = new SemaphoreState(communicator, connection, here, there);
   }

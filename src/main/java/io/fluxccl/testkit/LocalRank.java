@@ -21,14 +21,14 @@ import java.util.function.Supplier;
 
 /** One rank of {@link LocalRanks}, which closes the rank. */
 public final class LocalRank implements Rank {
-  private static final long MEETING_SECONDS = 60;
+  private static final long AWAIT_SECONDS = 60;
 
   private final LocalBootstrap bootstrap;
   private final Device device;
   private final Communicator communicator;
   private final DeviceStream stream;
   private final CollectivesOptions options;
-  private final Supplier<Phaser> meeting;
+  private final Supplier<Phaser> barrier;
 
   /** Null until the first call of {@link #collectives()}. */
   private Collectives collectives;
@@ -39,13 +39,13 @@ public final class LocalRank implements Rank {
       Communicator communicator,
       DeviceStream stream,
       CollectivesOptions options,
-      Supplier<Phaser> meeting) {
+      Supplier<Phaser> barrier) {
     this.bootstrap = bootstrap;
     this.device = device;
     this.communicator = communicator;
     this.stream = stream;
     this.options = options;
-    this.meeting = meeting;
+    this.barrier = barrier;
   }
 
   @Override
@@ -114,27 +114,37 @@ public final class LocalRank implements Rank {
    * @throws Timeout if not all ranks call it within 60 s
    * @throws Aborted if a rank's body has failed
    */
-  public void meet() {
-    Phaser phaser = meeting.get();
+  public void awaitAll() {
+    Phaser phaser = barrier.get();
     try {
       int phase = phaser.arrive();
-      int next = phaser.awaitAdvanceInterruptibly(phase, MEETING_SECONDS, TimeUnit.SECONDS);
+      int next = phaser.awaitAdvanceInterruptibly(phase, AWAIT_SECONDS, TimeUnit.SECONDS);
       // A phaser that was terminated after all ranks had arrived is at the next phase.
       if (phase < 0 || (next & Integer.MAX_VALUE) == phase) {
-        throw Aborted.of(rank(), "meet() on rank %d: another rank has failed", rank());
+        throw Aborted.of(rank(), "awaitAll() on rank %d: another rank has failed", rank());
       }
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
-      throw Aborted.of(rank(), "meet() on rank %d: interrupted", rank());
+      throw Aborted.of(rank(), "awaitAll() on rank %d: interrupted", rank());
     } catch (TimeoutException e) {
       throw Timeout.of(
           FluxCclException.NO_RANK,
-          "meet() on rank %d: only %d of %d ranks called it within %d s",
+          "awaitAll() on rank %d: only %d of %d ranks called it within %d s",
           rank(),
           phaser.getArrivedParties(),
           nRanks(),
-          MEETING_SECONDS);
+          AWAIT_SECONDS);
     }
+  }
+
+  /**
+   * Calls {@link #awaitAll}.
+   *
+   * @deprecated Use {@link #awaitAll}.
+   */
+  @Deprecated
+  public void meet() {
+    awaitAll();
   }
 
   void close() {

@@ -196,7 +196,7 @@ public final class ProcessRank implements AutoCloseable {
   }
 
   /** Writes a line to its input. */
-  public void tell(String line) {
+  public void sendLine(String line) {
     try {
       OutputStream in = process.getOutputStream();
       in.write((line + "\n").getBytes(StandardCharsets.UTF_8));
@@ -275,8 +275,28 @@ public final class ProcessRank implements AutoCloseable {
   }
 
   /** Continues it after {@link #stop}. */
-  public void goOn() {
+  public void resume() {
     signal("CONT");
+  }
+
+  /**
+   * Calls {@link #sendLine}.
+   *
+   * @deprecated Use {@link #sendLine}.
+   */
+  @Deprecated
+  public void tell(String line) {
+    sendLine(line);
+  }
+
+  /**
+   * Calls {@link #resume}.
+   *
+   * @deprecated Use {@link #resume}.
+   */
+  @Deprecated
+  public void goOn() {
+    resume();
   }
 
   private void signal(String name) {

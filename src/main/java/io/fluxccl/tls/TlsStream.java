@@ -74,7 +74,7 @@ public final class TlsStream {
           say();
         }
         case NEED_UNWRAP, NEED_UNWRAP_AGAIN -> {
-          if (!flush() || !hear()) {
+          if (!flush() || !readHandshake()) {
             return false;
           }
         }
@@ -101,7 +101,7 @@ public final class TlsStream {
   }
 
   /** Processes a handshake record; returns false if none has arrived. */
-  private boolean hear() throws IOException {
+  private boolean readHandshake() throws IOException {
     plain.clear();
     SSLEngineResult result = engine.unwrap(arrived, plain);
     plain.flip();

@@ -28,6 +28,16 @@ public interface Endpoint extends AutoCloseable {
    * Returns whether {@link #connect(byte[], Deadline, Supplier)} calls its supplier: the ends of
    * this transport have no other way to find out whether the other one is ready.
    */
+  default boolean needsReadyExchange() {
+    return meetsPeer();
+  }
+
+  /**
+   * Returns the default of {@link #needsReadyExchange}, for transports that override this method.
+   *
+   * @deprecated Override {@link #needsReadyExchange}.
+   */
+  @Deprecated
   default boolean meetsPeer() {
     return false;
   }
@@ -35,8 +45,8 @@ public interface Endpoint extends AutoCloseable {
   /**
    * Connects to the peer's end as {@link #connect(byte[], Deadline)} does.
    *
-   * @param bothReady called once this end takes what the peer sends, if {@link #meetsPeer}:
-   *     notifies the peer, and completes when the peer's end is ready, too
+   * @param bothReady called once this end takes what the peer sends, if {@link
+   *     #needsReadyExchange}: notifies the peer, and completes when the peer's end is ready, too
    */
   default CompletableFuture<Connection> connect(
       byte[] remoteWire, Deadline deadline, Supplier<CompletableFuture<Void>> bothReady) {

@@ -58,8 +58,8 @@ public interface TransportProvider {
     Optional<String> missing =
         switch (transport) {
           case SHM, CUDA_IPC, ETHERNET -> Optional.empty();
-          case NET -> OptionalLibrary.NCCL.missingBecause();
-          default -> OptionalLibrary.RDMA.missingBecause();
+          case NET -> OptionalLibrary.NCCL.missingReason();
+          default -> OptionalLibrary.RDMA.missingReason();
         };
     return missing.orElse("not in this build");
   }

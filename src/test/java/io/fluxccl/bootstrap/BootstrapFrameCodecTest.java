@@ -12,10 +12,11 @@ import io.fluxccl.bootstrap.BootstrapFrame.Attend;
 import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Departed;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
-import io.fluxccl.bootstrap.BootstrapFrame.Inquire;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.BootstrapFrame.Peers;
@@ -23,7 +24,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Ping;
 import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Register;
-import io.fluxccl.bootstrap.BootstrapFrame.Report;
 import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
@@ -59,8 +59,8 @@ class BootstrapFrameCodecTest {
         Combinators.combine(members(), Arbitraries.of(true, false), process).as(Register::new),
         ranks.map(Waiting::new),
         ranks.map(Silent::new),
-        Arbitraries.of(true, false).map(Inquire::new),
-        Arbitraries.bytes().array(byte[].class).ofMaxSize(1000).map(Report::new),
+        Arbitraries.of(true, false).map(DumpRequest::new),
+        Arbitraries.bytes().array(byte[].class).ofMaxSize(1000).map(DumpReply::new),
         ranks.map(Departed::new),
         Combinators.combine(
                 bytes(16),

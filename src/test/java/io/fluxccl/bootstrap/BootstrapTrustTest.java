@@ -263,7 +263,7 @@ class BootstrapTrustTest {
             -1,
             new Handshake.Outcome() {
               @Override
-              public void welcomed(Channel channel, Handshake.Connector connector) {
+              public void admitted(Channel channel, Handshake.Connector connector) {
                 channel.close();
                 said.complete(Admission.WELCOME);
               }

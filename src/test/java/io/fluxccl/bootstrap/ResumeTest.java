@@ -178,7 +178,7 @@ class ResumeTest {
     }
 
     @Override
-    void seek() {
+    void reconnectOrProbe() {
       sought++;
     }
 
@@ -321,7 +321,7 @@ class ResumeTest {
     Lone session = session(channel);
     breakOff(channel);
     assertThat(session.over).isFalse();
-    session.mistrusted();
+    session.secretMismatch();
     assertThat(session.over).isTrue();
   }
 

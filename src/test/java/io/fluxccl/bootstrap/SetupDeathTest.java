@@ -132,7 +132,7 @@ class SetupDeathTest {
   /** A rank that closes its socket once it is admitted. */
   private record Dying(CompletableFuture<Void> greeted) implements Handshake.Outcome {
     @Override
-    public void welcomed(Channel channel, Handshake.Connector connector) {
+    public void admitted(Channel channel, Handshake.Connector connector) {
       channel.close();
       greeted.complete(null);
     }

@@ -29,9 +29,9 @@ import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.Rounds;
-import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.TestConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionEnd;
 import io.fluxccl.transport.RegisteredMemory;
@@ -60,12 +60,12 @@ class ProxyChannelTest {
 
   /** One rank's end: a service with one channel over the whole buffer. */
   private static final class End implements AutoCloseable {
-    final Links link;
+    final TestConnection link;
     final ProxyService service;
     final ProxyChannelDeviceHandle channel;
 
     End(LocalRank rank, Transport transport, long bytes) {
-      link = Links.to(rank, 1 - rank.rank(), 0, transport, bytes);
+      link = TestConnection.to(rank, 1 - rank.rank(), 0, transport, bytes);
       service = new ProxyService(rank.communicator());
       int semaphore = service.buildAndAddSemaphore(rank.communicator(), link.connection);
       rank.communicator().setup().join();
@@ -130,7 +130,7 @@ class ProxyChannelTest {
                       }),
                   1);
               assertThat(wrong).hasValue(0);
-              end.link.rank.meet();
+              end.link.rank.awaitAll();
             }
           });
     }
@@ -172,7 +172,7 @@ class ProxyChannelTest {
                       }),
                   1);
               assertThat(early).hasValue(0);
-              end.link.rank.meet();
+              end.link.rank.awaitAll();
             }
           });
     }
@@ -202,12 +202,12 @@ class ProxyChannelTest {
                         }
                       }),
                   threads);
-              end.link.rank.meet();
+              end.link.rank.awaitAll();
               int last = (rounds & 0xff) * 0x01010101;
               for (int i = 0; i < threads * bytes / 4; i++) {
                 assertThat(end.link.getInt(threads * bytes / 4 + i)).isEqualTo(last);
               }
-              end.link.rank.meet();
+              end.link.rank.awaitAll();
             }
           });
     }
@@ -239,7 +239,7 @@ class ProxyChannelTest {
               assertThat(proxy.invoke()).isEqualTo(1);
               assertThat(end.channel.await()).isTrue();
               assertThat(end.link.getInt(4 + end.link.peer)).isEqualTo(21 + end.link.peer);
-              end.link.rank.meet();
+              end.link.rank.awaitAll();
             }
           });
     }
@@ -250,7 +250,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
             AtomicReference<Object> told = new AtomicReference<>();
             try (ProxyService service =
                 new ProxyService(
@@ -282,7 +282,7 @@ class ProxyChannelTest {
               assertThat(goodChannel.putWithSignalAndFlush(0, 32, 8)).isTrue();
               assertThat(goodChannel.await()).isTrue();
               assertThat(service.failure(good)).isNull();
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }
@@ -293,7 +293,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             Connection faulty = behaving(link.connection);
             InternalError error = new InternalError("a page is gone");
             doThrow(error).when(faulty).write(any(), anyLong(), any(), anyLong(), anyLong());
@@ -330,8 +330,8 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links lost = Links.to(rank, 0, 0, Transport.SHM, 64);
-            Links closed = Links.to(rank, 0, 1, Transport.SHM, 64);
+            TestConnection lost = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection closed = TestConnection.to(rank, 0, 1, Transport.SHM, 64);
             AtomicReference<Object> told = new AtomicReference<>("nothing");
             try (ProxyService service =
                     new ProxyService(
@@ -362,7 +362,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             Connection faulty = behaving(link.connection);
             InternalError error = new InternalError("on purpose");
             doReturn(1L).when(faulty).beginFlush();
@@ -400,7 +400,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             Connection slow = behaving(link.connection);
             doReturn(1L).when(slow).beginFlush();
             doReturn(0L, 0L, 0L, 0L, 1L).when(slow).flushedTicket();
@@ -426,7 +426,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             Connection stuck = behaving(link.connection);
             doReturn(1L).when(stuck).beginFlush();
             doReturn(0L).when(stuck).flushedTicket();
@@ -445,7 +445,8 @@ class ProxyChannelTest {
     }
   }
 
-  private static ProxyChannel channelOver(Links link, Connection connection, ProxyService service) {
+  private static ProxyChannel channelOver(
+      TestConnection link, Connection connection, ProxyService service) {
     int semaphore = service.addSemaphore(semaphoreOf(link), connection);
     link.rank.communicator().setup().join();
     int target = service.addMemory(link.remote);
@@ -461,7 +462,7 @@ class ProxyChannelTest {
         handle.getLong(ProxyChannelDescriptor.FLUSH_WORD_OFFSET, ByteOrder.LITTLE_ENDIAN));
   }
 
-  private static Host2DeviceSemaphore semaphoreOf(Links link) {
+  private static Host2DeviceSemaphore semaphoreOf(TestConnection link) {
     return new Host2DeviceSemaphore(link.rank.communicator(), link.connection);
   }
 
@@ -478,7 +479,7 @@ class ProxyChannelTest {
             try (End end = new End(rank, Transport.ETHERNET, 64).start()) {
               assertThat(end.channel.putWithSignalAndFlush(0, 32, 8)).isTrue();
               assertThat(end.channel.await()).isTrue();
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 1) {
                 end.link.connection.close();
               } else {
@@ -486,7 +487,7 @@ class ProxyChannelTest {
                 assertThat(end.service.failure(0)).isInstanceOf(TransportFailure.class);
                 assertThat(end.service.failure(0).rank()).isEqualTo(1);
               }
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }
@@ -500,7 +501,7 @@ class ProxyChannelTest {
             try (End end = new End(rank, Transport.SHM, 64)) {
               CompletableFuture<Boolean> flushed =
                   CompletableFuture.supplyAsync(() -> end.channel.flush());
-              rank.meet();
+              rank.awaitAll();
               rank.communicator().abort(new Aborted(rank.rank(), "test"));
               assertThat(flushed.get(60, TimeUnit.SECONDS)).isFalse();
             }
@@ -520,7 +521,7 @@ class ProxyChannelTest {
                 assertThat(end.channel.await()).isTrue();
                 end.service.stopProxy();
               }
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }
@@ -534,7 +535,7 @@ class ProxyChannelTest {
             try (ProxyService service = new ProxyService(rank.communicator())) {
               service.startProxy();
               assertThat(service.proxy().isRunning()).isFalse();
-              Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+              TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
               service.buildAndAddSemaphore(rank.communicator(), link.connection);
               rank.communicator().setup().join();
               assertThat(service.proxy().isRunning()).isTrue();
@@ -549,7 +550,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             Host2DeviceSemaphore semaphore = semaphoreOf(link);
             rank.communicator().setup().join();
             try (Communicator counted = Communicator.create(rank.bootstrap(), device)) {
@@ -594,7 +595,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             try (ProxyService service = new ProxyService(rank.communicator(), 64, hasty, slow)) {
               service.buildAndAddSemaphore(rank.communicator(), link.connection);
               rank.communicator().setup().join();
@@ -640,7 +641,7 @@ class ProxyChannelTest {
   void shouldCloseAddedSemaphoresAndBuildNoneAfterClose() {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       LocalRank rank = ranks.ranks().get(0);
-      Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+      TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
       Host2DeviceSemaphore late = semaphoreOf(link);
       rank.communicator().setup().join();
       ProxyService service = new ProxyService(rank.communicator());
@@ -668,7 +669,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             try (ProxyService service = new ProxyService(rank.communicator())) {
               for (int i = 0; i < 512; i++) {
                 assertThat(service.addMemory(link.local)).isEqualTo(i);
@@ -713,7 +714,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 128);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 128);
             try (ProxyService service = new ProxyService(rank.communicator());
                 AgentInvoker proxy = new AgentInvoker(error -> {}, null, service.proxy())) {
               int semaphore = service.buildAndAddSemaphore(rank.communicator(), link.connection);
@@ -752,7 +753,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             try (ProxyService service = new ProxyService(rank.communicator());
                 AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
               ProxyChannelDeviceHandle channel =
@@ -776,7 +777,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             AtomicReference<Object> told = new AtomicReference<>();
             ChannelFailureListener listener = (id, peer, why) -> told.set(id + " " + why.code());
             try (ProxyService service =
@@ -799,7 +800,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             try (ProxyService service = new ProxyService(rank.communicator())) {
               channelOver(link, link.connection, service);
               assertThatThrownBy(() -> service.failure(id))
@@ -816,7 +817,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             DeviceBuffer buffer = rank.device().allocate(64);
             try (ProxyService service = new ProxyService(rank.communicator())) {
               service.addMemory(link.local);
@@ -838,7 +839,7 @@ class ProxyChannelTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             try (ProxyService service = new ProxyService(rank.communicator());
                 AgentInvoker proxy = new AgentInvoker(thrown -> {}, null, service.proxy())) {
               for (int i = 0; i < ChannelTrigger.MAX_IDS; i++) {

@@ -12,9 +12,9 @@ import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.device.host.KernelThread;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.testing.Rounds;
-import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.TestConnection;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
@@ -35,12 +35,12 @@ class SmChannelTest {
    * One rank's end of a channel, with the packet buffer in the second half of the peer's memory.
    */
   private static final class End implements AutoCloseable {
-    final Links link;
+    final TestConnection link;
     final SmDevice2DeviceSemaphore semaphore;
     final SmChannelDeviceHandle channel;
 
     End(LocalRank rank, long bytes) {
-      link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, bytes);
+      link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, bytes);
       semaphore = new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
       rank.communicator().setup().join();
       channel = new SmChannel(semaphore, link.remote, link.buffer, link.buffer).deviceHandle();
@@ -126,14 +126,14 @@ class SmChannelTest {
     }
   }
 
-  private static void fill(Links link, int elements, int round, KernelThread thread) {
+  private static void fill(TestConnection link, int elements, int round, KernelThread thread) {
     long base = link.buffer.address();
     for (int i = thread.threadIdx(); i < elements; i += thread.blockDim()) {
       HostMemory.putInt(base + i * 4L, i ^ (round * 0x9e3779b9));
     }
   }
 
-  private static long countWrong(Links link, int elements, int round) {
+  private static long countWrong(TestConnection link, int elements, int round) {
     long wrong = 0;
     long base = link.buffer.address();
     for (int i = 0; i < elements; i++) {
@@ -161,7 +161,8 @@ class SmChannelTest {
       ranks.run(
           LONG,
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 2 * bytes);
+            TestConnection link =
+                TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 2 * bytes);
             SmDevice2DeviceSemaphore semaphore =
                 new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();

@@ -25,7 +25,7 @@ public record Cli(int code, String out, String err) {
         RootCommand.run(
             new CliContext(
                 backend,
-                PretendMain.class.getName(),
+                FakePerfMain.class.getName(),
                 environment,
                 new PrintStream(out, true, StandardCharsets.UTF_8),
                 new PrintStream(err, true, StandardCharsets.UTF_8)),

@@ -51,7 +51,7 @@ class CommandsOfPagesTest {
   private static void read(String command) {
     CliContext context =
         new CliContext(
-            new FakeBackend(), PretendMain.class.getName(), Map.of(), System.out, System.err);
+            new FakeBackend(), FakePerfMain.class.getName(), Map.of(), System.out, System.err);
     String[] args = command.split(" ");
     if (args[0].equals("bench")) {
       String[] rest = Arrays.copyOfRange(args, 1, args.length);

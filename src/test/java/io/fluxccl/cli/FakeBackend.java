@@ -134,10 +134,10 @@ final class FakeBackend implements PerfBackend {
     }
 
     /** An element of a rank's input, wherever that lies. */
-    long input(PerfCase shape, Placement placement, int rank, long index) {
+    long input(PerfCase shape, BufferAliasing placement, int rank, long index) {
       boolean part =
           shape.collective() == Collective.ALL_GATHER || shape.collective() == Collective.GATHER;
-      boolean inPlace = placement == Placement.IN_PLACE;
+      boolean inPlace = placement == BufferAliasing.IN_PLACE;
       ByteBuffer buffer = buffers[rank][inPlace ? 1 : 0];
       long at = inPlace && part ? rank * shape.count() + index : index;
       return ExactReduction.read(buffer, (int) at, shape.type());
@@ -210,7 +210,7 @@ final class FakeBackend implements PerfBackend {
 
         @Override
         public PreparedCalls prepare(
-            PerfCase shape, Placement placement, int length, boolean graph) {
+            PerfCase shape, BufferAliasing placement, int length, boolean graph) {
           return new PreparedCalls(times -> work(shape, placement, length * times));
         }
       };
@@ -222,7 +222,7 @@ final class FakeBackend implements PerfBackend {
     }
 
     @Override
-    public List<String> algorithms(PerfCase shape, Placement placement) {
+    public List<String> algorithms(PerfCase shape, BufferAliasing placement) {
       return List.of("slow", "exact");
     }
 
@@ -237,7 +237,7 @@ final class FakeBackend implements PerfBackend {
           rank, nRanks, DeviceKind.HOST, Collections.nCopies(nRanks, 0), true, 0, 0, 1, 1);
     }
 
-    private CompletableFuture<Void> work(PerfCase shape, Placement placement, int calls) {
+    private CompletableFuture<Void> work(PerfCase shape, BufferAliasing placement, int calls) {
       if (rank == hangingRank) {
         return new CompletableFuture<>();
       }
@@ -259,7 +259,7 @@ final class FakeBackend implements PerfBackend {
       }
     }
 
-    private void call(PerfCase shape, Placement placement) {
+    private void call(PerfCase shape, BufferAliasing placement) {
       meet();
       for (long end = System.nanoTime() + SLOWLY_NANOS; slowly && System.nanoTime() < end; ) {
         LockSupport.parkNanos(end - System.nanoTime());
@@ -279,7 +279,7 @@ final class FakeBackend implements PerfBackend {
       boolean part =
           shape.collective() == Collective.REDUCE_SCATTER
               || shape.collective() == Collective.SCATTER;
-      long offset = placement == Placement.IN_PLACE && part ? rank * shape.count() : 0;
+      long offset = placement == BufferAliasing.IN_PLACE && part ? rank * shape.count() : 0;
       buffer(PerfRank.Buffer.OUTPUT)
           .put((int) offset * size, bytes, 0, result.size() * size + (overrunning ? 1 : 0));
       if (rank == scribblingRank) {
@@ -289,7 +289,7 @@ final class FakeBackend implements PerfBackend {
     }
 
     /** This rank's output by the definition of each collective. */
-    private List<Long> result(PerfCase shape, Placement placement) {
+    private List<Long> result(PerfCase shape, BufferAliasing placement) {
       List<Long> result = new ArrayList<>();
       long count = shape.count();
       boolean root = rank == shape.root();
@@ -326,14 +326,19 @@ final class FakeBackend implements PerfBackend {
     }
 
     private void add(
-        List<Long> result, boolean wanted, PerfCase shape, Placement placement, int peer, long i) {
+        List<Long> result,
+        boolean wanted,
+        PerfCase shape,
+        BufferAliasing placement,
+        int peer,
+        long i) {
       if (wanted) {
         result.add(job.input(shape, placement, peer, i));
       }
     }
 
     private void addReduced(
-        List<Long> result, boolean wanted, PerfCase shape, Placement placement, long i) {
+        List<Long> result, boolean wanted, PerfCase shape, BufferAliasing placement, long i) {
       if (wanted) {
         List<Long> values = new ArrayList<>();
         for (int peer = 0; peer < nRanks; peer++) {
@@ -389,12 +394,13 @@ final class FakeBackend implements PerfBackend {
     }
 
     @Override
-    public boolean supports(PerfCase shape, Placement placement) {
-      return placement == Placement.OUT_OF_PLACE;
+    public boolean supports(PerfCase shape, BufferAliasing placement) {
+      return placement == BufferAliasing.OUT_OF_PLACE;
     }
 
     @Override
-    public PreparedCalls prepare(PerfCase shape, Placement placement, int length, boolean graph) {
+    public PreparedCalls prepare(
+        PerfCase shape, BufferAliasing placement, int length, boolean graph) {
       return new PreparedCalls(times -> CompletableFuture.completedFuture(null));
     }
   }

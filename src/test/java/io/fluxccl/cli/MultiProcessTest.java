@@ -44,10 +44,10 @@ class MultiProcessTest {
   }
 
   private void start(String pretend, Map<String, String> more, String... args) throws IOException {
-    List<String> command = PerfCommand.javaCommand(PretendMain.class.getName());
+    List<String> command = PerfCommand.javaCommand(FakePerfMain.class.getName());
     command.addAll(List.of(args));
     ProcessBuilder builder = new ProcessBuilder(command);
-    builder.environment().put(PretendMain.VARIABLE, pretend);
+    builder.environment().put(FakePerfMain.VARIABLE, pretend);
     builder.environment().putAll(more);
     builder.redirectOutput(folder.resolve("out").toFile());
     builder.redirectError(folder.resolve("err").toFile());
@@ -242,7 +242,7 @@ class MultiProcessTest {
   private static List<ProcessHandle> sleeping(String seconds) {
     return ProcessHandle.allProcesses()
         .filter(handle -> isSleep(handle, seconds))
-        .filter(handle -> RankProcessesTest.runs(handle.pid()))
+        .filter(handle -> RankLauncherTest.runs(handle.pid()))
         .toList();
   }
 
@@ -255,6 +255,6 @@ class MultiProcessTest {
   private static void assertNoneRuns(List<Long> pids) {
     await()
         .atMost(Duration.ofSeconds(60))
-        .untilAsserted(() -> assertThat(pids).noneMatch(RankProcessesTest::runs));
+        .untilAsserted(() -> assertThat(pids).noneMatch(RankLauncherTest::runs));
   }
 }

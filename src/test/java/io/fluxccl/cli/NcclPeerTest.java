@@ -63,7 +63,7 @@ class NcclPeerTest {
                 DeviceBuffer output = rank.device().allocate(4096)) {
               CallBuffers buffers =
                   new CallBuffers(input, output, () -> input, null, rank.rank(), 2);
-              rank.meet();
+              rank.awaitAll();
               try (NcclPeer peer = new NcclPeer(rank.communicator(), buffers, environment, limit)) {
                 body.run(rank, peer, input, output);
               }
@@ -101,7 +101,7 @@ class NcclPeerTest {
           assertThat(peer.name()).isEqualTo("NCCL 2.28.9");
           for (Collective collective : Collective.plain()) {
             try (PreparedCalls work =
-                peer.prepare(shape(collective), Placement.OUT_OF_PLACE, 1, false)) {
+                peer.prepare(shape(collective), BufferAliasing.OUT_OF_PLACE, 1, false)) {
               work.run(1).join();
             }
           }
@@ -147,10 +147,10 @@ class NcclPeerTest {
         LIMIT,
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
-          try (PreparedCalls work = peer.prepare(shape, Placement.IN_PLACE, 3, false)) {
+          try (PreparedCalls work = peer.prepare(shape, BufferAliasing.IN_PLACE, 3, false)) {
             work.run(2).join();
           }
-          try (PreparedCalls work = peer.prepare(shape, Placement.IN_PLACE, 3, true)) {
+          try (PreparedCalls work = peer.prepare(shape, BufferAliasing.IN_PLACE, 3, true)) {
             work.run(5).join();
           }
         });
@@ -167,8 +167,8 @@ class NcclPeerTest {
         LIMIT,
         (rank, peer, input, output) -> {
           PreparedCalls work =
-              peer.prepare(shape(Collective.REDUCE), Placement.OUT_OF_PLACE, 1, false);
-          rank.meet();
+              peer.prepare(shape(Collective.REDUCE), BufferAliasing.OUT_OF_PLACE, 1, false);
+          rank.awaitAll();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()
               .isInstanceOf(FluxCclException.class)
@@ -187,8 +187,8 @@ class NcclPeerTest {
         SHORT,
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
-          PreparedCalls work = peer.prepare(shape, Placement.OUT_OF_PLACE, 1, false);
-          rank.meet();
+          PreparedCalls work = peer.prepare(shape, BufferAliasing.OUT_OF_PLACE, 1, false);
+          rank.awaitAll();
           assertThatThrownBy(() -> work.run(1).join())
               .rootCause()
               .isInstanceOf(FluxCclException.class)
@@ -206,7 +206,7 @@ class NcclPeerTest {
       Map<String, String> environment = Map.of(NcclLibrary.VARIABLE, library.toString());
       ranks.run(
           rank -> {
-            rank.meet();
+            rank.awaitAll();
             assertThatThrownBy(() -> NcclCommunicator.join(rank.communicator(), environment, SHORT))
                 .isInstanceOf(Timeout.class)
                 .hasMessageContaining("ncclCommInitRank on rank " + rank.rank());

@@ -92,7 +92,7 @@ class BrokenFamilyTest {
                 rank.communicator(),
                 CollectivesOptions.DEFAULT.withChecks(checked).withFamily(family))
             .join();
-    rank.meet();
+    rank.awaitAll();
     return collectives;
   }
 
@@ -150,7 +150,7 @@ class BrokenFamilyTest {
             Collectives collectives = open(rank, false, new BrokenFamily(null, true));
             // Close throws on both ranks but frees the tag for another lane.
             assertThat(catchThrowable(collectives::close)).hasMessageContaining("on purpose");
-            rank.meet();
+            rank.awaitAll();
             assertThat(rank.communicator().failure()).isNull();
             try (Collectives again =
                 Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT).join()) {
@@ -172,7 +172,7 @@ class BrokenFamilyTest {
           LONG,
           rank -> {
             open(rank, false, new BrokenFamily(null, rank.rank() == 1));
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               rank.communicator().abort(Aborted.of(0, "enough"));
             }

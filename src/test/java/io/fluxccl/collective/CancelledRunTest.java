@@ -16,7 +16,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.testkit.ResourceLeaks;
 import java.lang.ref.WeakReference;
@@ -72,9 +72,9 @@ class CancelledRunTest {
           Duration.ofSeconds(120),
           rank -> {
             Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            rank.meet();
+            rank.awaitAll();
             body.run(rank, collectives);
-            rank.meet();
+            rank.awaitAll();
           });
     }
   }
@@ -88,10 +88,10 @@ class CancelledRunTest {
           DeviceBuffer x = ints(rank.device(), 1);
           Mono<Void> run = kind.on(collectives, x);
           if (rank.rank() == 1) {
-            ParkingVerifier.create(giveUp.apply(run), LONG).expectComplete().verify(LONG);
+            ParkingStepVerifier.create(giveUp.apply(run), LONG).expectComplete().verify(LONG);
             assertThat(collectives.lane.inFlight.runs).hasSize(1);
           }
-          rank.meet();
+          rank.awaitAll();
           if (rank.rank() != 1) {
             PipelineContract.verify(run);
           }

@@ -11,7 +11,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -53,7 +53,7 @@ class CheckedCollectivesTest {
   }
 
   private static void verify(Mono<Void> run) {
-    ParkingVerifier.create(run, LONG).expectComplete().verify(LONG);
+    ParkingStepVerifier.create(run, LONG).expectComplete().verify(LONG);
   }
 
   /** Expects that all ranks refuse the call and can run a further call afterwards. */
@@ -64,7 +64,7 @@ class CheckedCollectivesTest {
           LONG,
           rank -> {
             try (Collectives collectives = checked(rank)) {
-              ParkingVerifier.create(call.apply(rank, collectives), LONG)
+              ParkingStepVerifier.create(call.apply(rank, collectives), LONG)
                   .expectErrorSatisfies(
                       e ->
                           assertThat(e)
@@ -112,7 +112,7 @@ class CheckedCollectivesTest {
               DeviceBuffer known = rank.device().allocate(64);
               DeviceBuffer unknown = rank.device().allocate(64);
               collectives.register(known).join();
-              ParkingVerifier.create(
+              ParkingStepVerifier.create(
                       collectives.allReduce(
                           rank.rank() == 0 ? known : unknown, DataType.INT32, ReduceOp.SUM),
                       LONG)
@@ -264,7 +264,7 @@ class CheckedCollectivesTest {
               DeviceBuffer out = rank.device().allocate(64);
               long[] sends = {1, 2};
               long[] receives = rank.rank() == 0 ? new long[] {1, 3} : new long[] {2, 2};
-              ParkingVerifier.create(
+              ParkingStepVerifier.create(
                       collectives.allToAllv(in, sends, out, receives, DataType.INT32), LONG)
                   .expectErrorMatches(
                       e -> e instanceof InvalidUsage && e.getMessage().contains("bytes"))
@@ -290,16 +290,16 @@ class CheckedCollectivesTest {
             CompletableFuture<Void> done =
                 collectives.allToAllv(in, sends, out, receives, DataType.INT32).toFuture();
             if (rank.rank() == 2) {
-              rank.meet();
+              rank.awaitAll();
               assertThat(done).isNotDone();
             } else {
               assertThat(done)
                   .failsWithin(LONG)
                   .withThrowableThat()
                   .withCauseInstanceOf(InvalidUsage.class);
-              rank.meet();
+              rank.awaitAll();
             }
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               rank.communicator().abort(new Aborted(0, "two ranks disagree"));
             }
@@ -319,12 +319,12 @@ class CheckedCollectivesTest {
               DeviceBuffer x = rank.device().allocate(64);
               if (rank.rank() == 0) {
                 verify(collectives.send(x, 5, DataType.INT32, 2));
-                ParkingVerifier.create(collectives.send(x, 6, DataType.INT32, 2), LONG)
+                ParkingStepVerifier.create(collectives.send(x, 6, DataType.INT32, 2), LONG)
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               } else if (rank.rank() == 2) {
                 verify(collectives.recv(x, 5, DataType.INT32, 0));
-                ParkingVerifier.create(collectives.recv(x, 7, DataType.INT32, 0), LONG)
+                ParkingStepVerifier.create(collectives.recv(x, 7, DataType.INT32, 0), LONG)
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               }
@@ -346,7 +346,7 @@ class CheckedCollectivesTest {
                         rank.communicator(),
                         CHECKED.withTimeout(Duration.ofSeconds(1)).withSetupTimeout(LONG))
                     .join();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               assertThatThrownBy(() -> collectives.barrier().block(LONG))
                   .isInstanceOf(Timeout.class)
@@ -378,7 +378,7 @@ class CheckedCollectivesTest {
                 List<Disposable> both = List.of(sum.subscribe(), product.subscribe());
                 both.forEach(Disposable::dispose);
               }
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 1) {
                 verify(sum);
                 verify(product);
@@ -424,7 +424,7 @@ class CheckedCollectivesTest {
                       }
                     });
               }
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 1 && agreed) {
                 StepVerifier.create(chunks.take(2))
                     .expectNextCount(2)
@@ -462,7 +462,7 @@ class CheckedCollectivesTest {
                       ? collectives.allReduce(x, DataType.INT32, ReduceOp.SUM).subscribe()
                       : () -> {};
               second.dispose();
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 1) {
                 verify(collectives.barrier());
               }
@@ -520,7 +520,7 @@ class CheckedCollectivesTest {
               Flux<Chunk> chunks =
                   collectives.chunked(
                       CollectiveCall.allReduce(x, x, 16, DataType.INT32, ReduceOp.SUM), 4, 0);
-              rank.meet(); // rank 1 must have created its collectives before the abort
+              rank.awaitAll(); // rank 1 must have created its collectives before the abort
               if (rank.rank() == 0) {
                 chunks.subscribe(
                     new BaseSubscriber<>() {
@@ -538,11 +538,11 @@ class CheckedCollectivesTest {
                     .hasMessageContaining("chunk 0 of all-reduce")
                     .hasMessageContaining("cancelled by rank 0");
               }
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 1) {
                 StepVerifier.create(chunks).expectError(Aborted.class).verify(LONG);
               }
-              rank.meet();
+              rank.awaitAll();
               for (int i = 0; i < 16; i++) {
                 assertThat(HostMemory.getInt(x.address() + 4L * i)).isEqualTo(0x01010101);
               }
@@ -559,7 +559,7 @@ class CheckedCollectivesTest {
           rank -> {
             try (Collectives collectives = checked(rank, ABORT_ON_CANCEL)) {
               if (rank.rank() == 1) {
-                rank.meet();
+                rank.awaitAll();
                 verify(collectives.barrier());
                 verify(collectives.barrier());
                 return;
@@ -572,7 +572,7 @@ class CheckedCollectivesTest {
               }
               CompletableFuture<Void> last = collectives.barrier().toFuture();
               others.forEach(other -> other.cancel(false));
-              rank.meet();
+              rank.awaitAll();
               assertThat(first).succeedsWithin(LONG);
               assertThat(last).succeedsWithin(LONG);
             }
@@ -587,7 +587,7 @@ class CheckedCollectivesTest {
           LONG,
           rank -> {
             try (Collectives collectives = checked(rank)) {
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 0) {
                 Mono<Void> barrier = collectives.barrier();
                 List<CompletableFuture<Void>> waiting = new ArrayList<>();
@@ -600,7 +600,7 @@ class CheckedCollectivesTest {
                 assertThat(all).failsWithin(LONG);
                 assertThat(waiting).allMatch(CompletableFuture::isCompletedExceptionally);
               }
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }

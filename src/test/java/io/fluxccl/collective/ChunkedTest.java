@@ -81,7 +81,7 @@ class ChunkedTest {
                 int expected = which == Collective.REDUCE_SCATTER ? 2 : owner;
                 assertThat(HostMemory.getInt(at)).isEqualTo(0x01010101 * expected);
               }
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }

@@ -45,7 +45,7 @@ class CollectivesFakeCudaTest {
                   }
                 }
               }
-              rank.meet();
+              rank.awaitAll();
             }
             assertThat(rank.communicator().failure()).isNull();
           });
@@ -87,7 +87,7 @@ class CollectivesFakeCudaTest {
               CapturedPipeline captured =
                   collectives.pipeline().allReduce(buffer, DataType.INT32, ReduceOp.MAX).capture();
               captured.run().block(LONG);
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 0) {
                 long captive = FakeMemory.settled();
                 buffer.close();
@@ -102,7 +102,7 @@ class CollectivesFakeCudaTest {
                 captured.close();
                 buffer.close();
               }
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }
@@ -154,7 +154,7 @@ class CollectivesFakeCudaTest {
           rank -> {
             try (DeviceBuffer buffer = rank.device().allocate(1 << 20)) {
               Collectives collectives = Collectives.create(rank.communicator()).join();
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 2) {
                 rank.communicator().abort(new Aborted(2, "enough"));
               }

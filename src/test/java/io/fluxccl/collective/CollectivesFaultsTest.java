@@ -12,7 +12,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -45,7 +45,7 @@ class CollectivesFaultsTest {
     Collectives collectives =
         Collectives.create(rank.communicator(), options.withSetupTimeout(LONG)).join();
     // A later abort must not interrupt a rank that is still creating its collectives.
-    rank.meet();
+    rank.awaitAll();
     return collectives;
   }
 
@@ -100,7 +100,7 @@ class CollectivesFaultsTest {
           rank -> {
             Collectives collectives = open(rank, rank.rank() == 0 ? SHORT : LONG);
             if (rank.rank() == 0) {
-              ParkingVerifier.create(call(collectives, which, buffer(rank)), LONG)
+              ParkingStepVerifier.create(call(collectives, which, buffer(rank)), LONG)
                   .expectErrorSatisfies(
                       e ->
                           assertThat(e)
@@ -112,7 +112,7 @@ class CollectivesFaultsTest {
             assertThat(rank.communicator().failed())
                 .succeedsWithin(LONG)
                 .isInstanceOf(Timeout.class);
-            ParkingVerifier.create(collectives.barrier(), LONG)
+            ParkingStepVerifier.create(collectives.barrier(), LONG)
                 .expectError(Timeout.class)
                 .verify(LONG);
           });
@@ -163,7 +163,7 @@ class CollectivesFaultsTest {
           rank -> {
             Collectives collectives = open(rank, ABORT_ON_CANCEL);
             if (rank.rank() == 0) {
-              ParkingVerifier.create(collectives.barrier().timeout(SHORT), LONG)
+              ParkingStepVerifier.create(collectives.barrier().timeout(SHORT), LONG)
                   .expectError(java.util.concurrent.TimeoutException.class)
                   .verify(LONG);
             }
@@ -210,12 +210,12 @@ class CollectivesFaultsTest {
                               .then(CollectiveCall.broadcast(x, x, 1 << 20, DataType.INT32, 0))
                               .run());
               for (Function<Collectives, Mono<Void>> call : wrong) {
-                ParkingVerifier.create(call.apply(collectives), LONG)
+                ParkingStepVerifier.create(call.apply(collectives), LONG)
                     .expectError(InvalidUsage.class)
                     .verify(LONG);
               }
               assertThat(rank.communicator().failure()).isNull();
-              ParkingVerifier.create(collectives.barrier(), LONG).expectComplete().verify(LONG);
+              ParkingStepVerifier.create(collectives.barrier(), LONG).expectComplete().verify(LONG);
             }
           });
     }
@@ -234,11 +234,11 @@ class CollectivesFaultsTest {
             collectives.close();
             collectives.close();
             assertThat(last).succeedsWithin(LONG);
-            ParkingVerifier.create(collectives.barrier(), LONG)
+            ParkingStepVerifier.create(collectives.barrier(), LONG)
                 .expectErrorMatches(
                     e -> e instanceof InvalidUsage && e.getMessage().contains("closed"))
                 .verify(LONG);
-            rank.meet();
+            rank.awaitAll();
           });
     }
   }

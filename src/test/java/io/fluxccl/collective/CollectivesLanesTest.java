@@ -7,7 +7,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -37,14 +37,14 @@ class CollectivesLanesTest {
                       ? first.barrier().toFuture()
                       : CompletableFuture.completedFuture(null);
               for (int i = 0; i < Rounds.of(20, 100); i++) {
-                ParkingVerifier.create(second.barrier(), LONG).expectComplete().verify(LONG);
+                ParkingStepVerifier.create(second.barrier(), LONG).expectComplete().verify(LONG);
               }
               if (rank.rank() == 0) {
                 assertThat(held).isNotDone();
               }
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 1) {
-                ParkingVerifier.create(first.barrier(), LONG).expectComplete().verify(LONG);
+                ParkingStepVerifier.create(first.barrier(), LONG).expectComplete().verify(LONG);
               }
               assertThat(held).succeedsWithin(LONG);
             }
@@ -100,7 +100,7 @@ class CollectivesLanesTest {
                                   .concatMap(j -> doubled)
                                   .subscribeOn(Schedulers.boundedElastic()))
                       .then();
-              ParkingVerifier.create(all, LONG).expectComplete().verify(LONG);
+              ParkingStepVerifier.create(all, LONG).expectComplete().verify(LONG);
               assertThat(HostMemory.getInt(x.address())).isEqualTo(1);
             }
           });
@@ -122,7 +122,7 @@ class CollectivesLanesTest {
                 collectives.allGather(x, x, 1, DataType.INT32);
               }
               for (int i = 0; i < 3; i++) {
-                ParkingVerifier.create(sum, LONG).expectComplete().verify(LONG);
+                ParkingStepVerifier.create(sum, LONG).expectComplete().verify(LONG);
               }
               assertThat(HostMemory.getInt(x.address())).isEqualTo(8);
             }
@@ -152,7 +152,7 @@ class CollectivesLanesTest {
                                 return Mono.just(context.<String>get("request"));
                               }))
                       .contextWrite(context -> context.put("request", "42"));
-              ParkingVerifier.create(run, LONG)
+              ParkingStepVerifier.create(run, LONG)
                   .recordWith(() -> values)
                   .expectNext("42")
                   .expectComplete()

@@ -84,7 +84,7 @@ class CollectivesLeakTest {
                 DeviceBuffer buffer = rank.device().allocate(100_000)) {
               Collectives lane = collectives.lane(stream).join();
               lane.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG);
-              rank.meet();
+              rank.awaitAll();
               communicator.abort(Aborted.of(rank.rank(), "a test's failure"));
               assertThat(communicator.failed()).succeedsWithin(LONG);
               communicator.close();

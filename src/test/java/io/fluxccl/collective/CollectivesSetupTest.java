@@ -83,7 +83,7 @@ class CollectivesSetupTest {
                     .withCauseInstanceOf(RemoteFailure.class);
               }
               assertThatCode(registered::close).doesNotThrowAnyException();
-              rank.meet();
+              rank.awaitAll();
               assertThat(rank.communicator().failure()).isNull();
             }
           });
@@ -106,7 +106,7 @@ class CollectivesSetupTest {
                     .withThreads(2);
             try (Collectives collectives = open(rank, options)) {
               collectives.register(buffer).join();
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 0) {
                 assertThatThrownBy(
                         () ->
@@ -161,7 +161,7 @@ class CollectivesSetupTest {
               }
               buffer.close();
             }
-            rank.meet();
+            rank.awaitAll();
             assertThat(rank.communicator().failure()).isNull();
           });
     } finally {
@@ -256,7 +256,7 @@ class CollectivesSetupTest {
           LONG,
           rank -> {
             open(rank, over(transport));
-            rank.meet();
+            rank.awaitAll();
           });
     }
     Awaitility.await()

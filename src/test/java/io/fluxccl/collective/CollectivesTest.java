@@ -8,7 +8,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import org.junit.jupiter.api.Tag;
@@ -39,7 +39,7 @@ class CollectivesTest {
   }
 
   private static void verify(Mono<Void> run) {
-    ParkingVerifier.create(run, LONG).expectComplete().verify(LONG);
+    ParkingStepVerifier.create(run, LONG).expectComplete().verify(LONG);
   }
 
   @ParameterizedTest
@@ -144,7 +144,7 @@ class CollectivesTest {
   }
 
   private static void shouldRefuse(Mono<Void> run, String... messages) {
-    ParkingVerifier.create(run, LONG)
+    ParkingStepVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContainingAll(messages))
         .verify(LONG);

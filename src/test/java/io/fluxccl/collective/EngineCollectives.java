@@ -68,7 +68,7 @@ final class EngineCollectives {
             ? List.of(collectives.register(in).join(), collectives.register(out).join())
             : List.of();
     registrations.forEach(
-        each -> assertThat(each.stagedBecause().isEmpty()).isEqualTo(kind.isShareable));
+        each -> assertThat(each.stagedReason().isEmpty()).isEqualTo(kind.isShareable));
     allReduceByEveryAlgorithm(in, out, count);
     int share = rank * count;
     fill(in, out, count);
@@ -133,7 +133,7 @@ final class EngineCollectives {
     CollectiveCall call = CollectiveCall.allReduce(x, x, 1 << 18, INT32, SUM);
     String before = collectives.algorithmFor(call);
     try (Registration registration = collectives.register(x).join()) {
-      assertThat(registration.stagedBecause())
+      assertThat(registration.stagedReason())
           .hasValueSatisfying(why -> assertThat(why).startsWith("rank 0: ").contains("pool"));
       assertThat(registration.addressOn(1 - rank)).isZero();
       assertThat(collectives.algorithmFor(call)).isEqualTo(before);

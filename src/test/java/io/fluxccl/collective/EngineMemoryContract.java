@@ -43,9 +43,9 @@ abstract class EngineMemoryContract {
             EngineMemory engine = new EngineMemory((CudaDevice) rank.device());
             try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
               body.run(rank, collectives, engine);
-              rank.meet();
+              rank.awaitAll();
             }
-            rank.meet(); // no rank uses the memory any more when its owner frees it
+            rank.awaitAll(); // no rank uses the memory any more when its owner frees it
             engine.close();
           });
     }
@@ -152,7 +152,7 @@ abstract class EngineMemoryContract {
               Collectives slow = Collectives.create(rank.communicator(), checked).join();
               Collectives lane = slow.lane(stream).join()) {
             lane.allReduce(x, INT32, SUM).block(LONG);
-            rank.meet();
+            rank.awaitAll();
             owner.beginCapture(EngineStream.THREAD_LOCAL);
             assertThat(lane.allReduce(x, INT32, SUM).toFuture())
                 .failsWithin(LONG)
@@ -178,9 +178,9 @@ abstract class EngineMemoryContract {
           CudaBuffer x = engine.allocate(EngineMemory.Kind.LARGE_BLOCK, 4096);
           Registration registration = collectives.register(x).join();
           collectives.allReduce(x, INT32, SUM).block(LONG);
-          rank.meet();
+          rank.awaitAll();
           engine.close();
-          rank.meet();
+          rank.awaitAll();
           assertThat(collectives.register(x))
               .failsWithin(LONG)
               .withThrowableThat()
@@ -212,7 +212,7 @@ abstract class EngineMemoryContract {
             owner.endCapture();
             owner.replay();
             owner.await();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               gate.buffer().putLongRelease(0, 0);
               if (beginsBehindTheEnd) {
@@ -220,19 +220,19 @@ abstract class EngineMemoryContract {
               }
               owner.replay(); // the other rank never replays its graph
               try {
-                rank.meet();
+                rank.awaitAll();
                 assertThat(rank.communicator().failed()).succeedsWithin(LONG);
-                rank.meet(); // the other rank has closed its lane
+                rank.awaitAll(); // the other rank has closed its lane
               } finally {
                 gate.buffer().putLongRelease(0, 1); // closing the stream waits for it
               }
               owner.await();
             } else {
-              rank.meet();
+              rank.awaitAll();
               rank.communicator().abort(Aborted.of(1, "rank 1 has had enough"));
               assertThat(rank.communicator().failed()).succeedsWithin(LONG);
               lane.close();
-              rank.meet();
+              rank.awaitAll();
             }
             assertThat(rank.communicator().failure())
                 .isInstanceOf(FluxCclException.class)

@@ -7,7 +7,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import org.junit.jupiter.api.Tag;
@@ -95,7 +95,7 @@ class FusedEmulatedTest {
             CollectiveCall call = CollectiveCall.fusedAllReduce(x, 64, 64, DataType.FLOAT32, norm);
             if (rank.rank() != 1) {
               assertThat(collectives.algorithmFor(call)).isEqualTo(algorithm);
-              ParkingVerifier.create(collectives.run(call), FusedRows.LONG)
+              ParkingStepVerifier.create(collectives.run(call), FusedRows.LONG)
                   .expectErrorSatisfies(
                       e ->
                           assertThat(e)

@@ -69,7 +69,7 @@ class FusedHostTest {
                   assertThat(got).as("row %d of %d", row, rows).isEqualTo(first);
                 }
               }
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }
@@ -127,7 +127,7 @@ class FusedHostTest {
     try (Collectives collectives = Collectives.create(rank.communicator(), options).join();
         DeviceBuffer x = rank.device().allocate(8 << 20)) {
       String name = collectives.algorithmFor(sum(x, x.size() / 2));
-      rank.meet();
+      rank.awaitAll();
       return name;
     }
   }
@@ -236,7 +236,7 @@ class FusedHostTest {
             captured.run().block(FusedRows.LONG);
             assertThat(FloatView.of(out).get(7)).isBetween(6.999f, 7.001f);
             captured.close();
-            rank.meet();
+            rank.awaitAll();
             x.close();
             out.close();
           });

@@ -81,7 +81,7 @@ final class FusedRows {
           check(collectives, rank, buffers, type, rows, hidden, turn++ % KINDS);
         }
       }
-      rank.meet();
+      rank.awaitAll();
     }
   }
 
@@ -337,7 +337,7 @@ final class FusedRows {
           }
         }
       }
-      rank.meet();
+      rank.awaitAll();
     }
   }
 }

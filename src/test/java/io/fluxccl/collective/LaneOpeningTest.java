@@ -81,13 +81,13 @@ class LaneOpeningTest {
             assertThat(failure.getCause())
                 .hasMessageContaining("can't be prepared")
                 .hasSuppressedException(closing);
-            rank.meet();
+            rank.awaitAll();
             assertThat(closed).as("the other family of both ranks").hasValue(2);
             assertThat(rank.communicator().failure()).isNull();
             // The connections are closed too, so another lane can use the tag.
             try (Collectives again = Collectives.create(rank.communicator()).join()) {
               again.barrier().block(LONG);
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }

@@ -12,7 +12,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -45,7 +45,7 @@ class LeaveNoticesTest {
   }
 
   private static void expectMissing(Mono<Void> run, String number) {
-    ParkingVerifier.create(run, LONG)
+    ParkingStepVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e ->
                 assertThat(e)
@@ -68,8 +68,10 @@ class LeaveNoticesTest {
                     .pipeline()
                     .barrier()
                     .allReduce(rank.device().allocate(64), DataType.INT32, ReduceOp.SUM);
-            ParkingVerifier.create(two.capture().run(), LONG).expectComplete().verify(LONG);
-            ParkingVerifier.create(reduce(collectives, rank), LONG).expectComplete().verify(LONG);
+            ParkingStepVerifier.create(two.capture().run(), LONG).expectComplete().verify(LONG);
+            ParkingStepVerifier.create(reduce(collectives, rank), LONG)
+                .expectComplete()
+                .verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {
@@ -91,7 +93,9 @@ class LeaveNoticesTest {
           LONG,
           rank -> {
             Collectives collectives = open(rank);
-            ParkingVerifier.create(reduce(collectives, rank), LONG).expectComplete().verify(LONG);
+            ParkingStepVerifier.create(reduce(collectives, rank), LONG)
+                .expectComplete()
+                .verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {
@@ -116,14 +120,16 @@ class LeaveNoticesTest {
           LONG,
           rank -> {
             Collectives collectives = open(rank);
-            ParkingVerifier.create(reduce(collectives, rank), LONG).expectComplete().verify(LONG);
+            ParkingStepVerifier.create(reduce(collectives, rank), LONG)
+                .expectComplete()
+                .verify(LONG);
             DeviceBuffer small = rank.device().allocate(4);
             if (rank.rank() == 1) {
               collectives.close();
               left.countDown();
             } else {
               assertThat(left.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
-              ParkingVerifier.create(
+              ParkingStepVerifier.create(
                       collectives.allReduce(small, small, 2, DataType.INT32, ReduceOp.SUM), LONG)
                   .expectError(InvalidUsage.class)
                   .verify(LONG);
@@ -142,7 +148,7 @@ class LeaveNoticesTest {
             for (int round = 0; round < 6; round++) {
               Collectives collectives = open(rank);
               for (int i = 0; i < 6 - round; i++) {
-                ParkingVerifier.create(reduce(collectives, rank), LONG)
+                ParkingStepVerifier.create(reduce(collectives, rank), LONG)
                     .expectComplete()
                     .verify(LONG);
               }
@@ -162,7 +168,7 @@ class LeaveNoticesTest {
           LONG,
           rank -> {
             open(rank);
-            rank.meet();
+            rank.awaitAll();
             Communicator communicator = rank.communicator();
             if (rank.rank() == 0) {
               communicator.sendNotice(

@@ -125,19 +125,19 @@ class ManyCancelledRunsTest {
             try (Collectives collectives = rank.collectives()) {
               Ranked ranked = new Ranked(rank, collectives);
               ranked.rounds(20); // creates the state that stays allocated
-              rank.meet();
+              rank.awaitAll();
               int before = ResourceLeaks.mappings().size();
-              rank.meet();
+              rank.awaitAll();
               ranked.rounds(rounds);
               assertThat(collectives.lane.inFlight.runs).isEmpty();
-              rank.meet();
+              rank.awaitAll();
               Awaitility.await()
                   .untilAsserted(
                       () ->
                           assertThat(ResourceLeaks.mappings())
                               .hasSizeLessThanOrEqualTo(before + 2));
               assertThat(rank.communicator().failure()).isNull();
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }

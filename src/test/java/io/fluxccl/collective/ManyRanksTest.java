@@ -62,13 +62,13 @@ class ManyRanksTest {
           LONG,
           rank -> {
             Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               files.set(openFiles() - before);
               assertThat(sharedMemory() - memoryBefore)
                   .isLessThan(transport == Transport.SHM ? SHARED_LIMIT : SHARED_LIMIT_OF_SEGMENTS);
             }
-            rank.meet();
+            rank.awaitAll();
             try (DeviceBuffer buffer = rank.device().allocate(bytes)) {
               HostMemory.putInt(buffer.address(), 1);
               HostMemory.putInt(buffer.address() + bytes - 4, rank.rank());
@@ -77,7 +77,7 @@ class ManyRanksTest {
               assertThat(HostMemory.getInt(buffer.address() + bytes - 4))
                   .isEqualTo(nRanks * (nRanks - 1) / 2);
             }
-            rank.meet();
+            rank.awaitAll();
           });
     }
     assertThat(files.get()).as("open files of all ranks").isLessThan(nRanks * perRank);

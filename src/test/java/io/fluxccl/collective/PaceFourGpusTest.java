@@ -59,7 +59,7 @@ class PaceFourGpusTest {
       try (CapturedPipeline captured = pipeline.capture()) {
         captured.run().toFuture().get(60, TimeUnit.SECONDS);
         for (int round = 0; round < ROUNDS; round++) {
-          rank.meet();
+          rank.awaitAll();
           if (rank.rank() == round % RANKS) {
             LockSupport.parkNanos(LATE.toNanos());
           }
@@ -68,7 +68,7 @@ class PaceFourGpusTest {
           Duration took = Duration.ofNanos(System.nanoTime() - began);
           assertThat(took).as("round %d on rank %d", round, rank.rank()).isLessThan(LIMIT);
         }
-        rank.meet();
+        rank.awaitAll();
       }
     }
   }

@@ -18,7 +18,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.host.HostBuffer;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -61,15 +61,15 @@ abstract class PipelineContract {
   }
 
   static void verify(Mono<Void> run) {
-    ParkingVerifier.create(run, LONG).expectComplete().verify(LONG);
+    ParkingStepVerifier.create(run, LONG).expectComplete().verify(LONG);
   }
 
   static void await(CompletableFuture<?> future) throws Exception {
     future.get(60, TimeUnit.SECONDS);
   }
 
-  static void meet(LocalRank rank) {
-    rank.meet();
+  static void awaitAll(LocalRank rank) {
+    rank.awaitAll();
   }
 
   @Test
@@ -82,7 +82,7 @@ abstract class PipelineContract {
           Pipeline pipeline = scale(collectives.pipeline(), x, 2, 0).allReduce(x, INT32, SUM);
           pipeline = pipeline.copy(kept, 0, x, 0, 12).copy(host, 4, x, 0, 12);
           pipeline = scale(pipeline, x, 1, 1).allReduce(x, INT32, SUM).copy(x, 4, host, 4, 8);
-          ParkingVerifier.create(pipeline.run(), LONG).expectComplete().verify(LONG);
+          ParkingStepVerifier.create(pipeline.run(), LONG).expectComplete().verify(LONG);
           assertThat(get(kept)).containsExactly(6, 40, 400);
           assertThat(host.buffer().getInt(8)).isEqualTo(40);
           assertThat(get(x)).containsExactly(14, 6, 40);
@@ -278,7 +278,7 @@ abstract class PipelineContract {
           assertThat(users(in)).as("users of the input").isPositive();
           assertThat(users(out)).as("users of the output").isPositive();
           verify(captured.run(2));
-          meet(rank);
+          awaitAll(rank);
           captured.close();
           Awaitility.await().untilAsserted(() -> assertThat(users(in)).isZero());
           Awaitility.await().untilAsserted(() -> assertThat(users(out)).isZero());
@@ -341,9 +341,9 @@ abstract class PipelineContract {
           CapturedPipeline captured =
               collectives.pipeline().allReduce(x.slice(0, 512), INT32, SUM).capture();
           verify(captured.run());
-          meet(rank);
+          awaitAll(rank);
           registration.close();
-          ParkingVerifier.create(captured.run(), LONG)
+          ParkingStepVerifier.create(captured.run(), LONG)
               .expectErrorSatisfies(
                   e ->
                       assertThat(e)
@@ -358,13 +358,13 @@ abstract class PipelineContract {
           shouldRefuse(collectives.pipeline().barrier().then(captured).run(), "captured pipeline");
           verify(collectives.barrier());
           CapturedPipeline other = collectives.pipeline().barrier().capture();
-          meet(rank);
+          awaitAll(rank);
           collectives.close();
           shouldRefuse(other.run(), "closed");
           assertThatThrownBy(() -> collectives.pipeline().capture())
               .isInstanceOf(InvalidUsage.class);
           assertThat(rank.communicator().failure()).isNull();
-          meet(rank);
+          awaitAll(rank);
         });
   }
 
@@ -391,7 +391,7 @@ abstract class PipelineContract {
   }
 
   private static void shouldRefuse(Mono<Void> run, String why) {
-    ParkingVerifier.create(run, LONG)
+    ParkingStepVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(InvalidUsage.class).hasMessageContaining(why))
         .verify(LONG);
@@ -431,7 +431,7 @@ abstract class PipelineContract {
                 .hasMessageContaining("after()");
             assertThatThrownBy(() -> pipeline.then(captured)).isInstanceOf(InvalidUsage.class);
             verify(pipeline.then(collectives.pipeline().barrier()).run());
-            meet(rank);
+            awaitAll(rank);
             other.close();
             shouldRefuse(pipeline.after(other.pipeline()).run(), "the other lane is closed");
           }
@@ -473,7 +473,7 @@ abstract class PipelineContract {
               await(behind);
               assertThat(get(x)).containsExactly(1682, 3282);
             }
-            meet(rank);
+            awaitAll(rank);
           }
         });
   }

@@ -20,7 +20,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -50,7 +50,7 @@ class PipelineFaultsTest {
           rank -> {
             Collectives collectives = Collectives.create(rank.communicator(), options).join();
             // A later abort must not interrupt a rank that is still creating its collectives.
-            rank.meet();
+            rank.awaitAll();
             body.run(rank, collectives);
           });
     }
@@ -61,7 +61,7 @@ class PipelineFaultsTest {
   }
 
   private static void fails(Mono<Void> run, Class<?> with, String... messages) {
-    ParkingVerifier.create(run, LONG)
+    ParkingStepVerifier.create(run, LONG)
         .expectErrorSatisfies(
             e -> assertThat(e).isInstanceOf(with).hasMessageContainingAll(messages))
         .verify(LONG);
@@ -112,7 +112,7 @@ class PipelineFaultsTest {
           }
           assertThat(collectives.pipeline().run(Integer.MAX_VALUE).toFuture()).succeedsWithin(LONG);
           assertThat(one.run(3).toFuture()).succeedsWithin(LONG);
-          rank.meet();
+          rank.awaitAll();
         });
   }
 
@@ -130,7 +130,7 @@ class PipelineFaultsTest {
           fails(collectives.pipeline().copy(x, 0, closed, 0, 4).run(), InvalidUsage.class, where);
           PinnedBuffer open = rank.device().allocatePinned(4);
           fails(collectives.pipeline().copy(open, 2, x, 0, 4).run(), InvalidUsage.class, where);
-          rank.meet();
+          rank.awaitAll();
         });
   }
 
@@ -146,7 +146,7 @@ class PipelineFaultsTest {
             pipeline = thenBreak(pipeline);
           }
           CapturedPipeline captured = pipeline.allReduce(x, INT32, SUM).capture();
-          PipelineContract.meet(rank);
+          PipelineContract.awaitAll(rank);
           Mono<Void> run = captured.run();
           // Ranks may complete runs before they learn of the failure, but not later ones.
           StepVerifier.create(run.repeat(1000).then())
@@ -236,7 +236,7 @@ class PipelineFaultsTest {
           PipelineContract.verify(collectives.allReduce(x, INT32, SUM));
           assertThat(PipelineKernels.get(x)).containsExactly(2);
           registration.close();
-          PipelineContract.meet(rank);
+          PipelineContract.awaitAll(rank);
         });
   }
 
@@ -254,7 +254,7 @@ class PipelineFaultsTest {
             PipelineContract.verify(pipeline.run(LONG));
             PipelineContract.verify(captured.run(LONG));
             assertThat(PipelineKernels.get(x)).containsExactly(8);
-            PipelineContract.meet(rank);
+            PipelineContract.awaitAll(rank);
             if (rank.rank() == 0) {
               CompletableFuture<Void> before = collectives.barrier().toFuture();
               fails(
@@ -325,7 +325,7 @@ class PipelineFaultsTest {
           PipelineContract.verify(collectives.barrier());
           assertThat(PipelineKernels.get(x)).containsExactly(2);
           assertThat(rank.communicator().failure()).isNull();
-          PipelineContract.meet(rank);
+          PipelineContract.awaitAll(rank);
         });
   }
 
@@ -361,7 +361,7 @@ class PipelineFaultsTest {
               hold(collectives.pipeline(), rank.device(), gate).run().then(thread).toFuture();
           release(gate);
           assertThat(where).succeedsWithin(LONG).asString().contains("collectives-0");
-          PipelineContract.meet(rank);
+          PipelineContract.awaitAll(rank);
         });
   }
 
@@ -384,7 +384,7 @@ class PipelineFaultsTest {
               .expectNextMatches(name -> name.startsWith("boundedElastic"))
               .expectComplete()
               .verify(LONG);
-          PipelineContract.meet(rank);
+          PipelineContract.awaitAll(rank);
         });
   }
 
@@ -398,11 +398,12 @@ class PipelineFaultsTest {
                   .barrier()
                   .run()
                   .then(Mono.deferContextual(context -> Mono.just(context.get("who"))));
-          ParkingVerifier.create(run.contextWrite(Context.of("who", "rank " + rank.rank())), LONG)
+          ParkingStepVerifier.create(
+                  run.contextWrite(Context.of("who", "rank " + rank.rank())), LONG)
               .expectNext("rank " + rank.rank())
               .expectComplete()
               .verify(LONG);
-          PipelineContract.meet(rank);
+          PipelineContract.awaitAll(rank);
         });
   }
 }

@@ -70,7 +70,7 @@ abstract class RandomShapesContract {
           try (Collectives collectives = Collectives.create(rank.communicator()).join();
               ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), nRanks)) {
             trial.upload(routing, seed, ofRows);
-            rank.meet();
+            rank.awaitAll();
             collectives.run(trial.dispatch()).block(FusedRows.LONG);
             trial.checkDispatch();
             collectives.run(trial.combine(ofRows)).block(FusedRows.LONG);

@@ -124,7 +124,7 @@ class RefusedWaitsTest {
                 pending = each.getValue().apply(rank, collectives);
                 assertRefused(each.getKey(), pending);
               }
-              rank.meet();
+              rank.awaitAll();
               if (rank.rank() == 1) {
                 pending = each.getValue().apply(rank, collectives);
               }

@@ -55,7 +55,7 @@ class RegistrationFaultsTest {
   private static Collectives open(LocalRank rank, CollectivesOptions options) {
     Collectives collectives = Collectives.create(rank.communicator(), options).join();
     // A later abort must not interrupt a rank that is still creating its collectives.
-    rank.meet();
+    rank.awaitAll();
     return collectives;
   }
 
@@ -87,23 +87,23 @@ class RegistrationFaultsTest {
             Collectives collectives =
                 open(rank, CollectivesOptions.DEFAULT.withTransport(transport));
             refuseDifferentSizes(rank, collectives, 1);
-            rank.meet();
+            rank.awaitAll();
             long before = mappedSegments();
-            rank.meet();
+            rank.awaitAll();
             refuseDifferentSizes(rank, collectives, 20);
-            rank.meet();
+            rank.awaitAll();
             Awaitility.await()
                 .atMost(LONG)
                 .untilAsserted(() -> assertThat(mappedSegments()).isLessThanOrEqualTo(before));
-            rank.meet();
+            rank.awaitAll();
             // The job stays usable.
             try (DeviceBuffer buffer = rank.device().allocate(BYTES);
                 Registration registration = collectives.register(buffer).join()) {
               collectives.allReduce(buffer, INT32, SUM).block(LONG);
-              rank.meet();
+              rank.awaitAll();
             }
             assertThat(rank.communicator().failure()).isNull();
-            rank.meet();
+            rank.awaitAll();
           });
     }
   }
@@ -156,7 +156,7 @@ class RegistrationFaultsTest {
                         new LaneStream(rank.device().createStream("lane"), true),
                         CollectivesOptions.DEFAULT.withFamily(new Forgetful(breaks)))
                     .join();
-            rank.meet();
+            rank.awaitAll();
             DeviceBuffer buffer = rank.device().allocate(BYTES);
             CompletableFuture<Registration> registering = lane.registrations.register(buffer);
             if (breaks) {

@@ -108,7 +108,7 @@ abstract class RoutedContract {
               byte[] first = trial.checkCombine(true);
               step.run(3).block(LONG);
               assertThat(trial.checkCombine(true)).isEqualTo(first);
-              rank.meet();
+              rank.awaitAll();
             }
           }
         });
@@ -198,7 +198,7 @@ abstract class RoutedContract {
             if (rank.rank() == 1) {
               change.of(trial);
             }
-            rank.meet();
+            rank.awaitAll();
             // A rank that received all its rows may complete the call; its barrier then fails.
             assertThatThrownBy(
                     () -> {
@@ -207,7 +207,7 @@ abstract class RoutedContract {
                     })
                 .isInstanceOf(FluxCclException.class)
                 .hasMessageContainingAll(words);
-            rank.meet();
+            rank.awaitAll();
           }
         });
   }
@@ -227,10 +227,10 @@ abstract class RoutedContract {
               CapturedPipeline step = collectives.pipeline().then(trial.call()).capture()) {
             for (int seed = 0; seed < 3; seed++) {
               trial.upload(seed);
-              rank.meet();
+              rank.awaitAll();
               step.run().block(LONG);
               trial.check();
-              rank.meet();
+              rank.awaitAll();
             }
           }
         });
@@ -249,13 +249,13 @@ abstract class RoutedContract {
             if (rank.rank() == 1) {
               trial.write(count, offset);
             }
-            rank.meet();
+            rank.awaitAll();
             assertThatThrownBy(() -> collectives.run(trial.call()).block(LONG))
                 .isInstanceOf(FluxCclException.class)
                 .hasMessageContainingAll("all-to-all-v", "rank 1", word)
                 .satisfies(failures::add);
             trial.checkUntouched();
-            rank.meet();
+            rank.awaitAll();
           }
         });
     assertThat(failures).hasSize(2).anyMatch(InvalidUsage.class::isInstance);
@@ -275,7 +275,7 @@ abstract class RoutedContract {
             } else {
               trial.write(50, 0);
             }
-            rank.meet();
+            rank.awaitAll();
             assertThatThrownBy(
                     () -> {
                       collectives.run(trial.call()).block(LONG);
@@ -283,7 +283,7 @@ abstract class RoutedContract {
                     })
                 .isInstanceOf(FluxCclException.class)
                 .hasMessageContainingAll("all-to-all-v", "rank 1", "50 elements", "room");
-            rank.meet();
+            rank.awaitAll();
           }
         });
   }

@@ -246,7 +246,7 @@ class TuningTest {
                 Arrays.fill(expected, (byte) (1 + peer));
                 assertThat(got).isEqualTo(expected);
               }
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }

@@ -79,7 +79,7 @@ class CommunicatorCloseTest {
   void shouldCloseAllPartsWhenAQueuedOperationCannotBeEnded() {
     List<Throwable> reasons = new ArrayList<>();
     communicator.onSetup(
-        new Setupable() {
+        new SetupOperation() {
           @Override
           public void beginSetup(Deadline deadline) {
             throw new UnsupportedOperationException("beginSetup");

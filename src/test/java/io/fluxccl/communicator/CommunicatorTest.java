@@ -83,12 +83,12 @@ class CommunicatorTest {
                       .flush(TIMEOUT)
                       .join();
                 });
-            rank.meet();
+            rank.awaitAll();
             for (int i = 0; i < n * chunk; i += Integer.BYTES) {
               int expected = (i / chunk + 1) * 0x01010101;
               assertThat(HostMemory.getInt(buffer.address() + i)).isEqualTo(expected);
             }
-            rank.meet();
+            rank.awaitAll();
           });
     }
   }
@@ -209,7 +209,7 @@ class CommunicatorTest {
             // In order: the last one received is the last one sent.
             long last = HostMemory.getLong(memories.get(n - 1).join().address());
             assertThat(last).isEqualTo(1000 + 1 - rank.rank());
-            rank.meet();
+            rank.awaitAll();
           });
     }
   }
@@ -601,7 +601,7 @@ class CommunicatorTest {
       boolean before = SpinPolicy.isCrowded();
       List<LocalBootstrap> group = LocalBootstrap.group(1);
       try (LocalBootstrap bootstrap = group.get(0)) {
-        HostLoad many = HostLoad.add(1_000);
+        HostProcessCount many = HostProcessCount.add(1_000);
         Communicator small = Communicator.create(bootstrap, device);
         assertThat(SpinPolicy.isCrowded()).isTrue();
         small.close();

@@ -40,7 +40,7 @@ class ConnectorReadyTest {
     }
 
     @Override
-    public boolean meetsPeer() {
+    public boolean needsReadyExchange() {
       return true;
     }
 

@@ -7,16 +7,16 @@ import io.fluxccl.transport.Transport;
 class SetupMessagesFuzzTest {
   @FuzzTest(maxDuration = "75s")
   void fuzzConnectionOverSharedMemory(byte[] bytes) {
-    LyingPeer.connect(Transport.SHM, bytes);
+    MalformedPeer.connect(Transport.SHM, bytes);
   }
 
   @FuzzTest(maxDuration = "75s")
   void fuzzConnectionOverEthernet(byte[] bytes) {
-    LyingPeer.connect(Transport.ETHERNET, bytes);
+    MalformedPeer.connect(Transport.ETHERNET, bytes);
   }
 
   @FuzzTest(maxDuration = "75s")
   void fuzzMemory(byte[] bytes) {
-    LyingPeer.receive(bytes);
+    MalformedPeer.receive(bytes);
   }
 }

@@ -16,12 +16,12 @@ class SetupMessagesPropertyTest {
   @Property(tries = 100)
   void shouldRefuseAnyMessageThatIsNoConnection(
       @ForAll byte[] bytes, @ForAll boolean fine, @ForAll boolean sharedMemory) {
-    LyingPeer.connect(sharedMemory ? Transport.SHM : Transport.ETHERNET, begun(bytes, fine));
+    MalformedPeer.connect(sharedMemory ? Transport.SHM : Transport.ETHERNET, begun(bytes, fine));
   }
 
   @Property(tries = 25)
   void shouldRefuseAnyMessageThatIsNoMemory(@ForAll byte[] bytes, @ForAll boolean fine) {
-    LyingPeer.receive(begun(bytes, fine));
+    MalformedPeer.receive(begun(bytes, fine));
   }
 
   @Property(tries = 40)
@@ -37,7 +37,7 @@ class SetupMessagesPropertyTest {
         byte[] message = new byte[wire.length + 1];
         System.arraycopy(wire, 0, message, 1, wire.length);
         message[index % message.length] = value;
-        LyingPeer.receive(ranks, message);
+        MalformedPeer.receive(ranks, message);
       }
     }
   }

@@ -21,7 +21,7 @@ class SetupQueueTest {
   private static final Deadline DEADLINE = Deadline.after(LONG);
 
   /** An operation that only ends by failure. */
-  private record Endless(Consumer<Throwable> failed) implements Setupable {
+  private record Endless(Consumer<Throwable> failed) implements SetupOperation {
     @Override
     public void beginSetup(Deadline deadline) {}
 
@@ -88,7 +88,7 @@ class SetupQueueTest {
 
   /** An operation one step of which throws an error of the JVM. */
   private record Exhausted(boolean begins, CompletableFuture<Throwable> failed)
-      implements Setupable {
+      implements SetupOperation {
     @Override
     public void beginSetup(Deadline deadline) {
       if (!begins) {

@@ -69,10 +69,10 @@ class CollectivesAndPipelinesTest {
             try (DeviceBuffer x = rank.device().allocate(COUNT * 4L);
                 Collectives collectives = Collectives.create(rank.communicator(), options).join()) {
               // A rank that ends the job after this barrier cannot interrupt another rank's create.
-              rank.meet();
+              rank.awaitAll();
               body.run(rank, collectives, x);
               if (rank.communicator().failure() == null) {
-                rank.meet();
+                rank.awaitAll();
               }
             }
           });
@@ -151,7 +151,7 @@ class CollectivesAndPipelinesTest {
               CollectiveCall call =
                   CollectiveCall.allReduce(x, x, 16, DataType.FLOAT32, ReduceOp.SUM);
               assertThat(collectives.algorithmFor(call)).isEqualTo("hierarchical");
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }
@@ -409,7 +409,7 @@ class CollectivesAndPipelinesTest {
           // On the device: reduce runs beside compute, update after both. The host waits once.
           Mono.when(reduce.run(), compute.run(), update.run()).block(LONG);
           assertThat(first(x)).isEqualTo(1);
-          rank.meet();
+          rank.awaitAll();
           background.close();
         });
   }

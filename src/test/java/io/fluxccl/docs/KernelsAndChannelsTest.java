@@ -162,7 +162,7 @@ class KernelsAndChannelsTest {
     byte[] mine = new byte[4096];
     mine[0] = (byte) (10 + rank.rank());
     ends.buffer().upload(0, mine);
-    rank.meet();
+    rank.awaitAll();
     swap.run();
     byte[] got = new byte[1];
     ends.buffer().download(at, got);

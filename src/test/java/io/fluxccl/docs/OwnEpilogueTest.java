@@ -80,7 +80,7 @@ class OwnEpilogueTest {
               .as("element %d by %s", i, algorithm)
               .isCloseTo(sum / (1 + Math.exp(-sum)), within(1e-4));
         }
-        rank.meet();
+        rank.awaitAll();
       }
       assertThat(collectives.algorithmsFor(call))
           .contains("fused-one-shot", "fused-two-shots", "all-reduce-then-epilogue");

@@ -47,14 +47,14 @@ class OwnMemoryAndStreamsTest {
       Collectives lane = collectives.lane(stream).join(); // on every rank, in the same order
 
       Registration registration = lane.register(tensor).join();
-      registration.stagedBecause().ifPresent(why -> System.out.println("copied: " + why));
+      registration.stagedReason().ifPresent(why -> System.out.println("copied: " + why));
 
       Mono<Void> sum = lane.allReduce(tensor, DataType.FLOAT32, ReduceOp.SUM);
       FloatView.of(tensor).put(new float[COUNT]);
       sum.block();
       capture(queue, sum);
       assertThat(FloatView.of(tensor).get(3)).isZero();
-      rank.meet();
+      rank.awaitAll();
 
       // GOOD: all ranks release the tensor before the engine frees or moves it
       queue.await(); // the engine's graph is done
@@ -62,9 +62,9 @@ class OwnMemoryAndStreamsTest {
       tensor.close();
       lane.close();
       stream.close();
-      rank.meet();
+      rank.awaitAll();
     }
-    rank.meet();
+    rank.awaitAll();
     queue.close();
     engine.close();
   }
@@ -89,7 +89,7 @@ class OwnMemoryAndStreamsTest {
             floats.putFloat(0, rank.rank() + 1);
             try (Collectives collectives = rank.collectives()) {
               Registration registration = collectives.register(tensor).join();
-              assertThat(registration.stagedBecause()).isPresent();
+              assertThat(registration.stagedReason()).isPresent();
               collectives.allReduce(tensor, DataType.FLOAT32, ReduceOp.SUM).block();
             }
             assertThat(floats.getFloat(0)).isEqualTo(3);

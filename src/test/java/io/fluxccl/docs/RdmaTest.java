@@ -46,10 +46,10 @@ class RdmaTest {
                 .join();
 
             Duration limit = Duration.ofSeconds(20);
-            rank.meet();
+            rank.awaitAll();
             assertThat(HostMemory.getInt(buffer.address() + 1020))
                 .isEqualTo((peer + 1) * 0x01010101);
-            rank.meet();
+            rank.awaitAll();
           });
     }
   }

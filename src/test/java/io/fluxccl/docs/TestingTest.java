@@ -162,11 +162,11 @@ class TestingTest {
               stepper.start();
               channel.putWithSignal(0, 0, 64);
               assertThat(channel.poll()).isFalse();
-              rank.meet();
+              rank.awaitAll();
               assertThat(stepper.invoke()).isPositive();
               assertThat(channel.await()).isTrue();
             }
-            rank.meet();
+            rank.awaitAll();
             service.close();
           });
     }
@@ -183,7 +183,7 @@ class TestingTest {
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
             Collectives collectives = Collectives.create(rank.communicator(), impatient).join();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectErrorSatisfies(
@@ -204,7 +204,7 @@ class TestingTest {
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
             Collectives collectives = Collectives.create(rank.communicator()).join();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               StepVerifier.withVirtualTime(
                       () -> collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
@@ -246,7 +246,7 @@ class TestingTest {
             if (rank.rank() == 0) {
               sum.subscribe().dispose();
             }
-            rank.meet(); // rank 1 calls when rank 0 has cancelled already
+            rank.awaitAll(); // rank 1 calls when rank 0 has cancelled already
             if (rank.rank() == 1) {
               StepVerifier.create(sum).expectComplete().verify(Duration.ofSeconds(30));
             }
@@ -265,7 +265,7 @@ class TestingTest {
           rank -> {
             DeviceBuffer x = rank.device().allocate(1024);
             Collectives collectives = Collectives.create(rank.communicator()).join();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               StepVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM))
                   .expectErrorMatches(e -> ((FluxCclException) e).rank() == 1)

@@ -18,11 +18,11 @@ import org.junit.jupiter.params.provider.CsvSource;
 @Tag("multiprocess")
 @Timeout(180)
 class BackPressureTest {
-  private final List<RankProcess> ranks = new ArrayList<>();
+  private final List<FaultRankProcess> ranks = new ArrayList<>();
 
   @AfterEach
   void end() {
-    ranks.forEach(RankProcess::close);
+    ranks.forEach(FaultRankProcess::close);
   }
 
   @ParameterizedTest
@@ -45,11 +45,11 @@ class BackPressureTest {
               "5",
               "FLUXCCL_SECRET",
               secret);
-      ranks.add(new RankProcess(FloodingRank.class, List.of(), variables, what));
+      ranks.add(new FaultRankProcess(FloodingRank.class, List.of(), variables, what));
     }
     ranks.forEach(rank -> rank.awaitLine("joined"));
     ranks.get(1).process().stop();
-    ranks.get(0).process().tell("go");
+    ranks.get(0).process().sendLine("go");
     ranks.get(0).awaitLineAfterFailure("failed");
     assertThat(ranks.get(0).last("failed")).startsWith("failed " + code + " rank=1 ");
     assertThat(ranks.get(0).output()).doesNotContain("OutOfMemoryError");

@@ -66,8 +66,8 @@ class DemandKillsTest {
               .mapToObj(rank -> JoinOptions.of(rank, RANKS).withAddress(address).withSecret(secret))
               .map(RankGroup::join)
               .toList();
-      try (RankProcess victim =
-          new RankProcess(IdleRank.class, List.of(), variables(address, secret))) {
+      try (FaultRankProcess victim =
+          new FaultRankProcess(IdleRank.class, List.of(), variables(address, secret))) {
         victim.awaitLine("joined");
         if (stopped) {
           victim.process().stop();

@@ -71,14 +71,14 @@ class DumpAcrossHostsTest {
     first.verdict(job.address(), last);
     first.verdict(pid(1), last);
     second.verdict(job.address(), last);
-    job.rank(LAST_RANK).process().goOn();
+    job.rank(LAST_RANK).process().resume();
 
     // The root's rank: only a file of this host still says where the ranks are.
     job.rank(0).process().stop();
     String root =
         "rank 0 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(1, 2);
     second.verdict(job.address(), root);
-    job.rank(0).process().goOn();
+    job.rank(0).process().resume();
     job.awaitMoreSteps();
 
     hosts.cut();

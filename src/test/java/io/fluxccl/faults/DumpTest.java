@@ -33,11 +33,11 @@ class DumpTest {
 
   private final JobSecret secret = JobSecret.random();
   private String address;
-  private final List<RankProcess> ranks = new ArrayList<>();
+  private final List<FaultRankProcess> ranks = new ArrayList<>();
 
   @AfterEach
   void end() throws Exception {
-    for (RankProcess rank : ranks) {
+    for (FaultRankProcess rank : ranks) {
       rank.close();
     }
   }
@@ -52,7 +52,7 @@ class DumpTest {
       variables.put("FLUXCCL_DEVICE", "host");
       variables.put("FLUXCCL_SECRET", secret.text());
       variables.computeIfPresent("FLUXCCL_HOSTID", (name, set) -> more.get(name) + ranks.size());
-      ranks.add(new RankProcess(AskedRank.class, List.of(), variables, transport.name()));
+      ranks.add(new FaultRankProcess(SkippingRank.class, List.of(), variables, transport.name()));
     }
     ranks.forEach(rank -> rank.awaitLine("joined"));
   }
@@ -111,7 +111,7 @@ class DumpTest {
     assertThat(verdict(pid(2), stopped).group(1)).isEqualTo(call);
     assertThat(verdict(address, stopped).group(1)).isEqualTo(call);
     verdict(pid(1), "rank 2 does not answer: .*; no heartbeat for \\d");
-    ranks.get(2).process().goOn();
+    ranks.get(2).process().resume();
     verdict(pid(0), healthy);
 
     // The rank that hosts the root.
@@ -123,11 +123,11 @@ class DumpTest {
     call = verdict(pid(1), root).group(1);
     assertThat(verdict(pid(0), root).group(1)).isEqualTo(call);
     assertThat(verdict(address, root).group(1)).isEqualTo(call);
-    ranks.get(0).process().goOn();
+    ranks.get(0).process().resume();
     verdict(address, healthy);
 
     // A rank that has forgotten one.
-    ranks.get(1).process().tell("forget");
+    ranks.get(1).process().sendLine("forget");
     ranks.get(1).awaitLine("forgot");
     String forgotten = ranks.get(1).last("forgot").split(" ")[1];
     String missing =
@@ -156,7 +156,7 @@ class DumpTest {
         "rank 2 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(0, 1);
     asker.verdict(address, stopped);
     asker.verdict(pid(1), stopped);
-    ranks.get(2).process().goOn();
+    ranks.get(2).process().resume();
     new DumpProcess(List.of(), tls).verdict(address, "FLUXCCL_SECRET");
     new DumpProcess(List.of(), Map.of("FLUXCCL_TLS", "0", "FLUXCCL_SECRET", secret.text()))
         .verdict(address, "no rank answers; are FLUXCCL_TLS");

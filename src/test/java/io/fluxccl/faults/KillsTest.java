@@ -66,7 +66,7 @@ class KillsTest {
       for (int round = 0; round < ROUNDS; round++) {
         kill(pool, kind, nRanks, round);
       }
-      for (RankProcess each : pool.idle()) {
+      for (FaultRankProcess each : pool.idle()) {
         assertThat(each.process().end()).isZero();
       }
       assertThat(pool.all())
@@ -83,13 +83,13 @@ class KillsTest {
   private void kill(RankPool pool, String kind, int nRanks, int round) throws Exception {
     String address = "127.0.0.1:" + Ports.reserved();
     String secret = JobSecret.random().text();
-    List<RankProcess> ranks = new ArrayList<>();
+    List<FaultRankProcess> ranks = new ArrayList<>();
     for (int rank = 0; rank < nRanks; rank++) {
       ranks.add(pool.take(host(kind, rank)));
       ranks
           .get(rank)
           .process()
-          .tell(String.join(" ", "" + rank, "" + nRanks, address, secret, kind));
+          .sendLine(String.join(" ", "" + rank, "" + nRanks, address, secret, kind));
     }
     ranks.forEach(rank -> rank.awaitLine("running"));
     Thread.sleep(random.nextInt(SPREAD_MILLIS));
@@ -99,7 +99,7 @@ class KillsTest {
     long ended = System.nanoTime(); // on a busy machine later than its kill
     for (int rank = 0; rank < nRanks; rank++) {
       if (rank != victim) {
-        RankProcess survivor = ranks.get(rank);
+        FaultRankProcess survivor = ranks.get(rank);
         survivor.awaitLine("failed");
         long told = judge(survivor, victim, kind + ", round " + round + ", rank " + rank);
         assertThat(told - ended).isLessThan(LATE_NANOS);
@@ -110,7 +110,7 @@ class KillsTest {
     pool.start(host(kind, victim));
     for (int rank = 0; rank < nRanks; rank++) {
       if (rank != victim) {
-        RankProcess survivor = ranks.get(rank);
+        FaultRankProcess survivor = ranks.get(rank);
         survivor.awaitLineAfterFailure("closed");
         assertThat(survivor.last("closed")).as(survivor.output()).isEqualTo("closed, left: []");
         pool.give(host(kind, rank), survivor);
@@ -119,7 +119,7 @@ class KillsTest {
   }
 
   /** Returns the time at which the survivor got the error. */
-  private static long judge(RankProcess survivor, int victim, String about) {
+  private static long judge(FaultRankProcess survivor, int victim, String about) {
     about += ":\n" + survivor.output();
     Matcher failed = FAILED.matcher(survivor.last("failed"));
     assertThat(failed.matches()).as(about).isTrue();

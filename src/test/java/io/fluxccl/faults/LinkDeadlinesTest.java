@@ -81,7 +81,7 @@ class LinkDeadlinesTest {
     job.rank(0).awaitLineWith("the link is lost");
     job.rank(LAST_RANK).process().kill();
     hosts.mend();
-    for (RankProcess survivor : job.ranks().subList(0, LAST_RANK)) {
+    for (FaultRankProcess survivor : job.ranks().subList(0, LAST_RANK)) {
       survivor.awaitLine("failed");
       assertThat(survivor.last("failed")).contains("rank=" + LAST_RANK);
     }
@@ -94,7 +94,7 @@ class LinkDeadlinesTest {
     start(limitSeconds, Map.of());
     long cut = System.nanoTime();
     hosts.cut();
-    for (RankProcess rank : job.ranks()) {
+    for (FaultRankProcess rank : job.ranks()) {
       rank.awaitLine("failed");
       // An end that only receives can't tell its link from a peer that has nothing to send.
       assertThat(rank.last("failed")).containsPattern("link|answers no heartbeat");

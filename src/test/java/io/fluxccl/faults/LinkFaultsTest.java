@@ -78,7 +78,7 @@ class LinkFaultsTest {
 
   /** Resets connections of the data and of the bootstrap. */
   @ParameterizedTest
-  @ValueSource(strings = {"FLUXCCL_TLS=0", "FLUXCCL_TLS=1", SteadyRank.TRANSPORT + "=NET"})
+  @ValueSource(strings = {"FLUXCCL_TLS=0", "FLUXCCL_TLS=1", AllReduceLoopRank.TRANSPORT + "=NET"})
   void shouldContinueIfConnectionsAreReset(String variable) throws Exception {
     String[] words = variable.split("=");
     start(LIMIT_SECONDS, Map.of(words[0], words[1]));

@@ -15,8 +15,8 @@ import java.util.Map;
  * one.
  */
 final class RankPool implements AutoCloseable {
-  private final List<Deque<RankProcess>> idle = new ArrayList<>();
-  private final List<RankProcess> all = new ArrayList<>();
+  private final List<Deque<FaultRankProcess>> idle = new ArrayList<>();
+  private final List<FaultRankProcess> all = new ArrayList<>();
 
   /** Starts {@code each} processes on each of {@code hosts} hosts. */
   RankPool(int hosts, int each) throws IOException {
@@ -36,35 +36,36 @@ final class RankPool implements AutoCloseable {
             // FluxCCL's own network over TCP, whatever plug-ins this machine has.
             "NCCL_NET_PLUGIN", "none",
             "NCCL_NET", "fluxccl");
-    RankProcess process = new RankProcess(LongRun.class, List.of(), variables, LongRun.SERVE);
+    FaultRankProcess process =
+        new FaultRankProcess(LongRun.class, List.of(), variables, LongRun.SERVE);
     all.add(process);
     idle.get(host).add(process);
   }
 
   /** Takes a process of a host that is in no job, rather one that was in some. */
-  RankProcess take(int host) {
+  FaultRankProcess take(int host) {
     return idle.get(host).remove();
   }
 
   /** Gives a process back for the next job. */
-  void give(int host, RankProcess process) {
+  void give(int host, FaultRankProcess process) {
     process.process().forget();
     idle.get(host).addFirst(process);
   }
 
   /** Returns all processes that were ever started. */
-  List<RankProcess> all() {
+  List<FaultRankProcess> all() {
     return all;
   }
 
   /** Returns the processes that are in no job. */
-  List<RankProcess> idle() {
+  List<FaultRankProcess> idle() {
     return idle.stream().flatMap(Deque::stream).toList();
   }
 
   @Override
   public void close() throws InterruptedException {
-    for (RankProcess process : all) {
+    for (FaultRankProcess process : all) {
       process.close();
     }
   }

@@ -117,7 +117,8 @@ class SetUpKillsTest {
             "FLUXCCL_SECRET", secret.text());
     List<CompletableFuture<Void>> told = new ArrayList<>();
     CompletableFuture<Kill> killed = new CompletableFuture<>();
-    try (RankProcess process = new RankProcess(SteadyRank.class, List.of(), variables)) {
+    try (FaultRankProcess process =
+        new FaultRankProcess(AllReduceLoopRank.class, List.of(), variables)) {
       process.awaitLine("joining");
       long joining = System.nanoTime();
       for (int rank = 0; rank < RANKS; rank++) {

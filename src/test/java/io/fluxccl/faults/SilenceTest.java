@@ -75,7 +75,7 @@ class SilenceTest {
                       .withSecret(secret)
                       .withLeastRanks(VICTIM)
                       .withLivenessTimeout(LIMIT))
-              .doOnNext(HealingRank::work)
+              .doOnNext(GenerationsRank::work)
               .subscribe(queue::add));
     }
     Map<String, String> variables =
@@ -85,7 +85,8 @@ class SilenceTest {
             "FLUXCCL_ADDR", address,
             "FLUXCCL_SECRET", secret.text(),
             "FLUXCCL_LEAST_RANKS", "" + VICTIM);
-    try (RankProcess victim = new RankProcess(HealingRank.class, List.of(), variables)) {
+    try (FaultRankProcess victim =
+        new FaultRankProcess(GenerationsRank.class, List.of(), variables)) {
       victim.awaitLine("generation");
       assertThat(victim.last("generation")).isEqualTo("generation 1 of 3 ranks: 3");
       RankGroup first = meters.follow(next(0));
@@ -111,7 +112,7 @@ class SilenceTest {
           .isEqualTo(1);
       next(1);
 
-      victim.process().goOn();
+      victim.process().resume();
       second.newcomers().block(Duration.ofSeconds(60));
       second.renew("the rank that was silent is back");
       assertThat(next(0).nRanks()).isEqualTo(RANKS);

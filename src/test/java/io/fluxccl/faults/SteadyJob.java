@@ -9,14 +9,17 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** A job of three {@link SteadyRank}s on two hosts: ranks 0 and 1 on one, the last on the other. */
+/**
+ * A job of three {@link AllReduceLoopRank}s on two hosts: ranks 0 and 1 on one, the last on the
+ * other.
+ */
 final class SteadyJob implements AutoCloseable {
   static final int RANKS = 3;
   static final int LAST_RANK = RANKS - 1;
   static final String FOLDER = "FLUXCCL_RUNTIME_DIR";
   private static final int PORT = 29_617;
 
-  private final List<RankProcess> ranks = new ArrayList<>();
+  private final List<FaultRankProcess> ranks = new ArrayList<>();
 
   private final String address;
 
@@ -38,7 +41,7 @@ final class SteadyJob implements AutoCloseable {
       variables.put("FLUXCCL_RANK", Integer.toString(rank));
       variables.put("FLUXCCL_HOSTID", "host" + host);
       variables.computeIfPresent(FOLDER, (name, set) -> more.get(FOLDER) + "/" + host);
-      ranks.add(new RankProcess(SteadyRank.class, hosts.inside(host), variables));
+      ranks.add(new FaultRankProcess(AllReduceLoopRank.class, hosts.inside(host), variables));
     }
     awaitMoreSteps();
   }
@@ -47,17 +50,17 @@ final class SteadyJob implements AutoCloseable {
     return address;
   }
 
-  RankProcess rank(int rank) {
+  FaultRankProcess rank(int rank) {
     return ranks.get(rank);
   }
 
-  List<RankProcess> ranks() {
+  List<FaultRankProcess> ranks() {
     return ranks;
   }
 
   /** Waits until every rank has made steps that began after now, with the right results. */
   void awaitMoreSteps() {
-    long most = ranks.stream().mapToLong(RankProcess::steps).max().orElse(0);
+    long most = ranks.stream().mapToLong(FaultRankProcess::steps).max().orElse(0);
     ranks.forEach(rank -> rank.awaitStep(most + 3));
     assertThat(isWrong()).isFalse();
   }
@@ -74,7 +77,7 @@ final class SteadyJob implements AutoCloseable {
 
   @Override
   public void close() throws InterruptedException {
-    for (RankProcess rank : ranks) {
+    for (FaultRankProcess rank : ranks) {
       rank.close();
     }
   }

@@ -111,7 +111,7 @@ class RankDeathGpuTest {
   private static long killOne(
       ProcessRank[] ranks, int victim, String job, Random random, String about) throws Exception {
     for (ProcessRank rank : ranks) {
-      rank.tell(job);
+      rank.sendLine(job);
     }
     for (int rank = 0; rank < RANKS; rank++) {
       await(ranks[rank], Pattern.compile("^running"), about + rank);

@@ -12,11 +12,11 @@ import org.junit.jupiter.params.provider.EnumSource;
 @RequiresGpus
 @Tag("multiprocess")
 class TwoProcessesOnOneGpuTest {
-  private static RankProcesses processes;
+  private static ScenarioProcesses processes;
 
   @BeforeAll
   static void start() {
-    processes = new RankProcesses(1);
+    processes = new ScenarioProcesses(1);
   }
 
   @AfterAll

@@ -12,11 +12,11 @@ import org.junit.jupiter.params.provider.EnumSource;
 @RequiresGpus(2)
 @Tag("multiprocess")
 class TwoProcessesTest {
-  private static RankProcesses processes;
+  private static ScenarioProcesses processes;
 
   @BeforeAll
   static void start() {
-    processes = new RankProcesses(2);
+    processes = new ScenarioProcesses(2);
   }
 
   @AfterAll

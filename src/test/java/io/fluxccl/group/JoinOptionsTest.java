@@ -44,8 +44,8 @@ class JoinOptionsTest {
 
   @Test
   void shouldReadEveryOptionFromItsVariable() {
-    assertThat(from(Map.of("FLUXCCL_LEAST_RANKS", "1", "FLUXCCL_PATIENCE", "2")))
-        .isEqualTo(from(Map.of()).withLeastRanks(1).withPatience(Duration.ofSeconds(2)));
+    assertThat(from(Map.of("FLUXCCL_LEAST_RANKS", "1", "FLUXCCL_REPLACEMENT_TIMEOUT", "2")))
+        .isEqualTo(from(Map.of()).withLeastRanks(1).withReplacementTimeout(Duration.ofSeconds(2)));
     assertThat(from(Map.of("FLUXCCL_LIVENESS_TIMEOUT", "5")).livenessTimeout())
         .isEqualTo(Duration.ofSeconds(5));
     JoinOptions options =
@@ -72,6 +72,17 @@ class JoinOptionsTest {
     assertThat(collectives.checksums()).isTrue();
   }
 
+  @Test
+  @SuppressWarnings("deprecation")
+  void shouldAcceptTheFormerNamesOfTheReplacementTimeout() {
+    JoinOptions former = from(Map.of("FLUXCCL_PATIENCE", "2"));
+    assertThat(former.replacementTimeout()).isEqualTo(Duration.ofSeconds(2));
+    assertThat(former.withPatience(Duration.ofSeconds(3)).patience())
+        .isEqualTo(Duration.ofSeconds(3));
+    assertThat(from(Map.of("FLUXCCL_PATIENCE", "2", "FLUXCCL_REPLACEMENT_TIMEOUT", "4")))
+        .isEqualTo(from(Map.of("FLUXCCL_REPLACEMENT_TIMEOUT", "4")));
+  }
+
   @ParameterizedTest
   @CsvSource({
     "FLUXCCL_NETWORK, SHM",
@@ -80,6 +91,7 @@ class JoinOptionsTest {
     "FLUXCCL_JOIN_TIMEOUT, 30s",
     "FLUXCCL_CHECKS, yes",
     "FLUXCCL_LEAST_RANKS, 3",
+    "FLUXCCL_REPLACEMENT_TIMEOUT, -1",
     "FLUXCCL_PATIENCE, -1",
     "FLUXCCL_RECORDER, many",
     "FLUXCCL_DEVICE_TIMES, 2",

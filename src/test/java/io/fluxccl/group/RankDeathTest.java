@@ -116,7 +116,7 @@ class RankDeathTest {
     String job = "127.0.0.1:" + Ports.reserved() + " " + JobSecret.random().text();
     for (int rank = 0; rank < ranks.size(); rank++) {
       ranks.get(rank).forget();
-      ranks.get(rank).tell(String.join(" ", "" + rank, "" + ranks.size(), job, kindAndLimit));
+      ranks.get(rank).sendLine(String.join(" ", "" + rank, "" + ranks.size(), job, kindAndLimit));
     }
     ranks.forEach(rank -> rank.awaitLine("running"));
   }
@@ -153,7 +153,7 @@ class RankDeathTest {
         assertThat(rank.awaitLine("closed")).isEqualTo("closed, left: []");
       }
     }
-    ranks.get(victim).goOn();
+    ranks.get(victim).resume();
     assertThat(ranks.get(victim).awaitLine("closed")).isEqualTo("closed, left: []");
   }
 
@@ -166,7 +166,7 @@ class RankDeathTest {
       ranks.all().forEach(rank -> rank.awaitLine("joined"));
       ranks.get(stopped).stop();
       List<ProcessRank> left = others(ranks, List.of(stopped));
-      left.forEach(rank -> rank.tell("close"));
+      left.forEach(rank -> rank.sendLine("close"));
       for (ProcessRank rank : left) {
         String closed = rank.awaitLine("closed after ");
         long millis = Long.parseLong(closed.substring(closed.lastIndexOf(' ') + 1));

@@ -12,9 +12,9 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
-import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.TestConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
@@ -97,7 +97,8 @@ class HostSemaphoreOnGpusTest {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.CUDA_IPC, 64);
+            TestConnection link =
+                TestConnection.to(rank, 1 - rank.rank(), 0, Transport.CUDA_IPC, 64);
             assertThatThrownBy(() -> new Host2HostSemaphore(rank.communicator(), link.connection))
                 .isInstanceOf(InvalidUsage.class)
                 .hasMessageContaining("CUDA_IPC reaches no memory of the host");

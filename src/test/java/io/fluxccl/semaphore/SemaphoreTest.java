@@ -13,8 +13,8 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.TestConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Transport;
 import java.nio.ByteBuffer;
@@ -41,7 +41,8 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
+            TestConnection link =
+                TestConnection.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
             Host2HostSemaphore semaphore =
                 new Host2HostSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();
@@ -70,7 +71,8 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
+            TestConnection link =
+                TestConnection.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
             Host2DeviceSemaphore semaphore =
                 new Host2DeviceSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();
@@ -98,7 +100,7 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
             SmDevice2DeviceSemaphore semaphore =
                 new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();
@@ -132,7 +134,8 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.ETHERNET, 64);
+            TestConnection link =
+                TestConnection.to(rank, 1 - rank.rank(), 0, Transport.ETHERNET, 64);
             assertThatThrownBy(
                     () -> new SmDevice2DeviceSemaphore(rank.communicator(), link.connection))
                 .isInstanceOf(InvalidUsage.class)
@@ -146,7 +149,7 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
             Host2HostSemaphore semaphore =
                 new Host2HostSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();
@@ -166,7 +169,7 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
             Host2HostSemaphore semaphore =
                 new Host2HostSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();
@@ -184,7 +187,7 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(2)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
             SmDevice2DeviceSemaphore semaphore =
                 new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();
@@ -237,7 +240,7 @@ class SemaphoreTest {
     try (LocalRanks ranks = LocalRanks.of(1)) {
       ranks.run(
           rank -> {
-            Links link = Links.to(rank, 0, 0, Transport.SHM, 64);
+            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
             Host2HostSemaphore semaphore =
                 new Host2HostSemaphore(rank.communicator(), link.connection);
             rank.communicator().setup().join();

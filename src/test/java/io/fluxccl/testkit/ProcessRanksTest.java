@@ -73,12 +73,12 @@ class ProcessRanksTest {
   void shouldSendLinesToRanksAndReturnTheirExitCodes() throws IOException {
     try (ProcessRanks ranks = start(Duration.ofSeconds(60))) {
       ranks.all().forEach(rank -> rank.awaitLine("ready " + rank.rank()));
-      ranks.get(0).tell("30");
+      ranks.get(0).sendLine("30");
       ranks.get(1).stop();
       assertThat(states(ranks.get(1))).isNotEmpty().containsOnly("T");
-      ranks.get(1).tell("12");
+      ranks.get(1).sendLine("12");
       assertThat(ranks.get(0).last("sum")).isNull();
-      ranks.get(1).goOn();
+      ranks.get(1).resume();
       ranks.all().forEach(rank -> assertThat(rank.awaitLine("sum")).isEqualTo("sum 42"));
       assertThat(ranks.all().stream().map(ProcessRank::end)).containsOnly(0);
       assertThatThrownBy(() -> ranks.get(0).awaitLine("nothing"))
@@ -89,11 +89,23 @@ class ProcessRanksTest {
   }
 
   @Test
+  @SuppressWarnings("deprecation")
+  void shouldAcceptTheFormerNamesOfSendLineAndResume() throws IOException {
+    Process echo = new ProcessBuilder("cat").start();
+    try (ProcessRank rank = new ProcessRank(0, echo, Duration.ofSeconds(60))) {
+      rank.stop();
+      rank.tell("12");
+      rank.goOn();
+      assertThat(rank.awaitLine("12")).isEqualTo("12");
+    }
+  }
+
+  @Test
   void shouldKillReplaceAndEndRanks() {
     ProcessRanks ranks = start(Duration.ofSeconds(60));
     try (ranks) {
       ranks.all().forEach(rank -> rank.awaitLine("ready"));
-      ranks.get(0).tell("1");
+      ranks.get(0).sendLine("1");
       ranks.get(1).kill();
       assertThat(ranks.get(0).awaitLine("failed")).isEqualTo("failed REMOTE_FAILURE rank=1");
       assertThat(ranks.get(0).end()).isEqualTo(3);

@@ -40,7 +40,7 @@ class RanksExtensionTest {
       assertThat(x.get(0)).isEqualTo(6);
     }
     seen.add(rank.rank());
-    rank.meet();
+    rank.awaitAll();
     assertThat(seen).containsExactlyInAnyOrder(0, 1, 2, 3);
   }
 
@@ -72,7 +72,7 @@ class RanksExtensionTest {
       if (rank.rank() == 1) {
         throw new IllegalStateException("rank 1 is wrong");
       }
-      rank.meet();
+      rank.awaitAll();
     }
 
     @Test

@@ -18,9 +18,9 @@ import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.Ports;
-import io.fluxccl.testkit.Links;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.TestConnection;
 import io.fluxccl.transport.Transport;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -92,7 +92,7 @@ class WaysTest {
             Collectives collectives = Collectives.create(rank.communicator()).join();
             collectives.register(buffer).join();
             for (int call = 0; call < WARM_UP + RECORDED; call++) {
-              rank.meet();
+              rank.awaitAll();
               if (call >= WARM_UP) {
                 Ways.start();
               }
@@ -101,7 +101,7 @@ class WaysTest {
                   .block(LONG);
               Ways.stop();
             }
-            rank.meet();
+            rank.awaitAll();
           }
         });
     return Ways.take(OF_A_CALL);
@@ -153,7 +153,7 @@ class WaysTest {
       ranks.run(
           LONG,
           rank -> {
-            Links link = Links.to(rank, 1 - rank.rank(), 0, Transport.SHM, 1024);
+            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 1024);
             try (ProxyService service = new ProxyService(rank.communicator())) {
               int semaphore = service.buildAndAddSemaphore(rank.communicator(), link.connection);
               rank.communicator().setup().join();
@@ -166,7 +166,7 @@ class WaysTest {
               HostKernel kernel =
                   HostKernel.of("put", (thread, args) -> putAndAwait(rank, channel));
               rank.stream().launch(kernel, 1, 1, KernelArgs.NONE).completion().join();
-              rank.meet();
+              rank.awaitAll();
             }
           });
     }

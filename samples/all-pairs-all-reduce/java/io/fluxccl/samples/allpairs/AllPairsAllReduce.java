@@ -116,7 +116,7 @@ public final class AllPairsAllReduce implements Callable<Integer> {
 
   private static PairKernels kernels(DeviceSide channels, DeviceStream stream) {
     return stream.device().kind() == DeviceKind.CUDA
-        ? new GpuKernels(channels, stream)
+        ? new PairKernelsOnGpu(channels, stream)
         : new JavaKernels(channels, stream);
   }
 
@@ -133,13 +133,13 @@ public final class AllPairsAllReduce implements Callable<Integer> {
         DeviceSide deviceSide = DeviceSide.build(mesh).join();
         PairKernels kernels = kernels(deviceSide, stream)) {
       System.out.println("Rank " + mesh.rank + " uses " + mesh.transports());
-      Values.fill(mesh);
+      SampleInputs.fill(mesh);
       new HostSide(mesh, kernels).allReduce().block(TIMEOUT);
-      Values.check(mesh, "host side");
-      Values.fill(mesh);
+      SampleInputs.check(mesh, "host side");
+      SampleInputs.fill(mesh);
       // Nobody may put into a buffer that its owner is still filling.
       mesh.barrier().then(kernels.allPairsOfAll()).block(TIMEOUT);
-      Values.check(mesh, "device side");
+      SampleInputs.check(mesh, "device side");
       mesh.barrier().block(TIMEOUT);
     }
   }

@@ -7,7 +7,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaModule;
-import io.fluxccl.samples.common.MappedPeers;
+import io.fluxccl.samples.common.SampleMappedPeers;
 import io.fluxccl.samples.common.Timing;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.transport.RegisteredMemory;
@@ -38,7 +38,7 @@ final class AllToAll implements AutoCloseable {
   private final DeviceBuffer memory;
   private final DeviceBuffer arrived;
   private final DeviceBuffer syncer;
-  private final MappedPeers peers;
+  private final SampleMappedPeers peers;
   private final ProxyService proxies;
   private final DeviceBuffer proxyChannels;
 
@@ -51,7 +51,7 @@ final class AllToAll implements AutoCloseable {
     this.memory = rank.device().allocate(7L * nRanks * chunk);
     this.arrived = rank.device().allocate((long) nRanks * Integer.BYTES);
     this.syncer = rank.device().allocate(SYNCER_LENGTH);
-    this.peers = new MappedPeers(rank.communicator(), memory, tag);
+    this.peers = new SampleMappedPeers(rank.communicator(), memory, tag);
     this.proxies = new ProxyService(rank.communicator());
     this.proxyChannels = DeviceHandle.upload(rank.device(), proxyChannels());
   }

@@ -6,7 +6,7 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.samples.common.Arithmetic;
-import io.fluxccl.samples.common.MappedPeers;
+import io.fluxccl.samples.common.SampleMappedPeers;
 import io.fluxccl.samples.common.SampleRanks;
 import io.fluxccl.samples.common.Timing;
 import io.fluxccl.testkit.LocalRank;
@@ -91,7 +91,7 @@ public final class Fusion implements Callable<Integer> {
   private void runRank(LocalRank rank, CudaModule kernels) {
     try (DeviceBuffer memory = rank.device().allocate(rank.nRanks() * shardBytes);
         DeviceBuffer arrived = rank.device().allocate(Integer.BYTES);
-        MappedPeers peers = new MappedPeers(rank.communicator(), memory, 0)) {
+        SampleMappedPeers peers = new SampleMappedPeers(rank.communicator(), memory, 0)) {
       new Rank(rank, kernels, memory, arrived, peers).run();
     }
   }
@@ -102,7 +102,7 @@ public final class Fusion implements Callable<Integer> {
     private final CudaModule kernels;
     private final DeviceBuffer memory;
     private final DeviceBuffer arrived;
-    private final MappedPeers peers;
+    private final SampleMappedPeers peers;
     private final int blocks;
     private final Arithmetic arithmetic = new Arithmetic(steps);
 
@@ -111,7 +111,7 @@ public final class Fusion implements Callable<Integer> {
         CudaModule kernels,
         DeviceBuffer memory,
         DeviceBuffer arrived,
-        MappedPeers peers) {
+        SampleMappedPeers peers) {
       this.rank = rank;
       this.kernels = kernels;
       this.memory = memory;

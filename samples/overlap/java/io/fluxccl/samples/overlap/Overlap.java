@@ -96,7 +96,7 @@ public final class Overlap implements Callable<Integer> {
   private void runRank(LocalRank rank, CudaModule kernels) {
     try (DeviceBuffer memory = rank.device().allocate(2 * bytes);
         DeviceBuffer arrived = rank.device().allocate((long) tiles * Integer.BYTES);
-        Ring ring = new Ring(rank.communicator(), memory)) {
+        RingNeighbors ring = new RingNeighbors(rank.communicator(), memory)) {
       new Rank(rank, kernels, memory, arrived, ring).run();
     }
   }
@@ -107,11 +107,16 @@ public final class Overlap implements Callable<Integer> {
     private final CudaModule kernels;
     private final DeviceBuffer memory;
     private final DeviceBuffer arrived;
-    private final Ring ring;
+    private final RingNeighbors ring;
     private final int blocks;
     private final Arithmetic arithmetic = new Arithmetic(steps);
 
-    Rank(LocalRank rank, CudaModule kernels, DeviceBuffer memory, DeviceBuffer arrived, Ring ring) {
+    Rank(
+        LocalRank rank,
+        CudaModule kernels,
+        DeviceBuffer memory,
+        DeviceBuffer arrived,
+        RingNeighbors ring) {
       this.rank = rank;
       this.kernels = kernels;
       this.memory = memory;

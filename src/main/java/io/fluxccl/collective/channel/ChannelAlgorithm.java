@@ -9,14 +9,16 @@ import java.util.function.BiConsumer;
 import java.util.function.Predicate;
 
 /**
- * A {@link Method} on one kind of device.
+ * A {@link PipeAlgorithm} on one kind of device.
  *
  * @param method the operations and their costs
  * @param canLaunch whether the device's kernel can do a call that the method supports
  * @param launch launches the kernel
  */
 record ChannelAlgorithm(
-    Method method, Predicate<BoundCall> canLaunch, BiConsumer<DeviceStream, BoundCall> launch)
+    PipeAlgorithm method,
+    Predicate<BoundCall> canLaunch,
+    BiConsumer<DeviceStream, BoundCall> launch)
     implements CollectiveAlgorithm {
   @Override
   public String name() {

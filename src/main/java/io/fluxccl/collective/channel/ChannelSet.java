@@ -68,7 +68,7 @@ final class ChannelSet implements AlgorithmSet {
             .warn(
                 "{}=1, but the collective network is not used: {}",
                 RailNetwork.VARIABLE,
-                OptionalLibrary.NCCL.missingBecause().orElse("no jar on the class path has it"));
+                OptionalLibrary.NCCL.missingReason().orElse("no jar on the class path has it"));
       }
       return CompletableFuture.completedFuture(Optional.empty());
     }

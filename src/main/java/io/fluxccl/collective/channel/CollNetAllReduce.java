@@ -26,7 +26,7 @@ final class CollNetAllReduce extends HostHierarchical {
   private int behind;
   private boolean direct;
 
-  CollNetAllReduce(HostLane lane, Hierarchy hierarchy, RailNetwork.Lane network) {
+  CollNetAllReduce(HostPipeWorker lane, Hierarchy hierarchy, RailNetwork.Lane network) {
     super(lane, hierarchy);
     this.network = network;
   }

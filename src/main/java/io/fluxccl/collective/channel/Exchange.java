@@ -31,16 +31,16 @@ final class Exchange {
   final ReduceOp op;
 
   /** The bytes by rank that this rank sends in the first exchange, from {@link #input}. */
-  Spread give = Spread.NOTHING;
+  PeerByteRanges give = PeerByteRanges.NOTHING;
 
   /** The bytes by rank that this rank receives in the first exchange, to {@link #place}. */
-  Spread take = Spread.NOTHING;
+  PeerByteRanges take = PeerByteRanges.NOTHING;
 
   /** The bytes by rank that it sends in the second exchange, from {@link #forwardFrom}. */
-  Spread forward = Spread.NOTHING;
+  PeerByteRanges forward = PeerByteRanges.NOTHING;
 
   /** The bytes by rank that it receives in the second exchange, to {@link #gather}. */
-  Spread collect = Spread.NOTHING;
+  PeerByteRanges collect = PeerByteRanges.NOTHING;
 
   final boolean reduces;
   final boolean twice;
@@ -101,9 +101,9 @@ final class Exchange {
     int root = call.root();
     long size = call.countBytes();
     long stride = Partition.chunkElements(call.count(), type, nRanks) * type.size();
-    Spread parts = Spread.parts(size, stride);
+    PeerByteRanges parts = PeerByteRanges.parts(size, stride);
     long begin = parts.offset(rank);
-    Spread mine = Spread.whole(parts.bytes(rank));
+    PeerByteRanges mine = PeerByteRanges.whole(parts.bytes(rank));
     own = input + begin;
     place = output == 0 ? 0 : output + begin;
     forwardFrom = place;
@@ -117,16 +117,16 @@ final class Exchange {
       case REDUCE -> {
         give = parts;
         take = mine;
-        collect = rank == root ? parts : Spread.NOTHING;
-        forward = rank == root ? Spread.NOTHING : mine.only(root);
+        collect = rank == root ? parts : PeerByteRanges.NOTHING;
+        forward = rank == root ? PeerByteRanges.NOTHING : mine.only(root);
         place = rank == root ? place : 0;
       }
       default -> {
-        give = rank == root ? parts : Spread.NOTHING;
-        take = rank == root ? Spread.NOTHING : mine.only(root);
+        give = rank == root ? parts : PeerByteRanges.NOTHING;
+        take = rank == root ? PeerByteRanges.NOTHING : mine.only(root);
         forward = rank == root ? mine : mine.except(root);
         forwardFrom = rank == root ? own : place;
-        collect = rank == root ? Spread.NOTHING : parts;
+        collect = rank == root ? PeerByteRanges.NOTHING : parts;
       }
     }
   }
@@ -135,8 +135,8 @@ final class Exchange {
     int root = call.root();
     boolean isRoot = rank == root;
     long bytes = call.countBytes();
-    Spread all = Spread.whole(bytes);
-    Spread parts = Spread.apart(bytes, call.strideBytes(), nRanks);
+    PeerByteRanges all = PeerByteRanges.whole(bytes);
+    PeerByteRanges parts = PeerByteRanges.apart(bytes, call.strideBytes(), nRanks);
     switch (call.collective()) {
       case ALL_REDUCE, BARRIER -> {
         give = all;
@@ -156,30 +156,32 @@ final class Exchange {
         take = parts;
       }
       case BROADCAST -> {
-        give = isRoot ? all : Spread.NOTHING;
-        take = isRoot ? Spread.NOTHING : all.only(root);
+        give = isRoot ? all : PeerByteRanges.NOTHING;
+        take = isRoot ? PeerByteRanges.NOTHING : all.only(root);
       }
       case REDUCE -> {
-        give = isRoot ? Spread.NOTHING : all.only(root);
-        take = isRoot ? all : Spread.NOTHING;
+        give = isRoot ? PeerByteRanges.NOTHING : all.only(root);
+        take = isRoot ? all : PeerByteRanges.NOTHING;
       }
       case GATHER -> {
-        give = isRoot ? Spread.NOTHING : all.only(root);
-        take = isRoot ? parts : Spread.NOTHING;
+        give = isRoot ? PeerByteRanges.NOTHING : all.only(root);
+        take = isRoot ? parts : PeerByteRanges.NOTHING;
       }
       case SCATTER -> {
-        give = isRoot ? parts : Spread.NOTHING;
-        take = isRoot ? Spread.NOTHING : all.only(root);
+        give = isRoot ? parts : PeerByteRanges.NOTHING;
+        take = isRoot ? PeerByteRanges.NOTHING : all.only(root);
       }
       case FUSED_ALL_REDUCE -> throw new IllegalStateException(call + " is no exchange");
       case SEND_RECEIVE -> {
         give =
-            Spread.whole(call.sendBytes(rank, call.destination())).only(peer(call.destination()));
-        take = Spread.whole(call.receiveBytes(rank, call.source())).only(peer(call.source()));
+            PeerByteRanges.whole(call.sendBytes(rank, call.destination()))
+                .only(peer(call.destination()));
+        take =
+            PeerByteRanges.whole(call.receiveBytes(rank, call.source())).only(peer(call.source()));
       }
       case ALL_TO_ALL_V -> {
-        give = Spread.listed(nRanks, peer -> call.sendBytes(rank, peer));
-        take = Spread.listed(nRanks, peer -> call.receiveBytes(rank, peer));
+        give = PeerByteRanges.listed(nRanks, peer -> call.sendBytes(rank, peer));
+        take = PeerByteRanges.listed(nRanks, peer -> call.receiveBytes(rank, peer));
       }
     }
   }

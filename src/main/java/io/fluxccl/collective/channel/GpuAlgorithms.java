@@ -64,7 +64,7 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   /** Returns a kernel for each type of element that a method reduces. */
-  Map<DataType, CudaKernel> kernels(Method method, String name) {
+  Map<DataType, CudaKernel> kernels(PipeAlgorithm method, String name) {
     return GpuKernels.byType(gpu, "pipe_" + name, method::reduces, 0);
   }
 
@@ -73,11 +73,11 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   private void addExchange() {
-    Map<DataType, CudaKernel> kernels = kernels(Method.ALL_PAIRS, "exchange");
+    Map<DataType, CudaKernel> kernels = kernels(PipeAlgorithm.ALL_PAIRS, "exchange");
     CudaKernel listed = kernel("exchange_listed");
     algorithms.add(
         new ChannelAlgorithm(
-            Method.ALL_PAIRS,
+            PipeAlgorithm.ALL_PAIRS,
             call ->
                 call.call().collective() != Collective.ALL_TO_ALL_V || call.nRanks() <= MOST_LISTED,
             (stream, call) -> {
@@ -96,13 +96,13 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   private void addRing() {
-    Map<DataType, CudaKernel> kernels = kernels(Method.RING, "ring");
+    Map<DataType, CudaKernel> kernels = kernels(PipeAlgorithm.RING, "ring");
     algorithms.add(
         new ChannelAlgorithm(
-            Method.RING,
+            PipeAlgorithm.RING,
             call -> true,
             (stream, call) -> {
-              PartsPlan ring = PartsPlan.ring(call);
+              PartitionPlan ring = PartitionPlan.ring(call);
               launch(stream, kernels.get(ring.type()), ring.stride(), KernelArgs.of(handle(ring)));
             }));
   }
@@ -135,7 +135,7 @@ final class GpuAlgorithms implements AutoCloseable {
   /** Returns {@code ListedParts} of pipe_exchange.cuh. */
   private static KernelStruct listedParts(Exchange exchange) {
     KernelStruct parts = new KernelStruct(2 * MOST_LISTED * Long.BYTES);
-    for (Spread spread : new Spread[] {exchange.give, exchange.take}) {
+    for (PeerByteRanges spread : new PeerByteRanges[] {exchange.give, exchange.take}) {
       long[] ends = spread.ends();
       for (int rank = 0; rank < MOST_LISTED; rank++) {
         parts.putLong(ends[Math.min(rank, ends.length - 1)]);
@@ -145,7 +145,7 @@ final class GpuAlgorithms implements AutoCloseable {
   }
 
   /** Returns {@code ReductionPlan} of pipe_ring.cuh. */
-  private KernelStruct handle(PartsPlan ring) {
+  private KernelStruct handle(PartitionPlan ring) {
     KernelStruct plan = begin(REDUCTION_BYTES).putLong(ring.input()).putLong(ring.output());
     return plan.putLong(ring.size()).putLong(ring.stride()).putInt(ordinal(ring.op()));
   }

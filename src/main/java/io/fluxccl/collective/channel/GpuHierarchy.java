@@ -29,9 +29,9 @@ final class GpuHierarchy implements AutoCloseable {
   GpuHierarchy(GpuAlgorithms gpus, CudaDevice gpu, RankTopology topology) {
     this.gpus = gpus;
     this.hierarchy = Hierarchy.of(topology);
-    this.allReduces = gpus.kernels(Method.HIERARCHICAL, "hierarchical_all_reduce");
+    this.allReduces = gpus.kernels(PipeAlgorithm.HIERARCHICAL, "hierarchical_all_reduce");
     for (Collective kind : Collective.values()) {
-      if (kind != Collective.ALL_REDUCE && Method.HIERARCHICAL.supports(kind)) {
+      if (kind != Collective.ALL_REDUCE && PipeAlgorithm.HIERARCHICAL.supports(kind)) {
         others.put(kind, gpus.kernel("hierarchical_" + kind.label().replace('-', '_')));
       }
     }
@@ -40,10 +40,10 @@ final class GpuHierarchy implements AutoCloseable {
 
   CollectiveAlgorithm algorithm() {
     return new ChannelAlgorithm(
-        Method.HIERARCHICAL,
+        PipeAlgorithm.HIERARCHICAL,
         call -> true,
         (stream, bound) -> {
-          PartsPlan call = PartsPlan.hierarchical(bound, hierarchy);
+          PartitionPlan call = PartitionPlan.hierarchical(bound, hierarchy);
           Kernel kernel =
               call.kind() == Collective.ALL_REDUCE
                   ? allReduces.get(call.type())
@@ -53,7 +53,7 @@ final class GpuHierarchy implements AutoCloseable {
   }
 
   /** Returns the most bytes that a rank handles: a part of the buffer, or its share of it. */
-  private static long mostBytes(PartsPlan call) {
+  private static long mostBytes(PartitionPlan call) {
     return switch (call.kind()) {
       case ALL_REDUCE, BROADCAST, REDUCE -> call.stride();
       default -> call.size();
@@ -61,7 +61,7 @@ final class GpuHierarchy implements AutoCloseable {
   }
 
   /** Returns {@code HierarchyPlan} of pipe_hierarchical.cuh. */
-  private KernelStruct handle(PartsPlan call) {
+  private KernelStruct handle(PartitionPlan call) {
     boolean rooted = call.kind() == Collective.BROADCAST || call.kind() == Collective.REDUCE;
     KernelStruct plan = gpus.begin(PLAN_BYTES).putLong(call.input()).putLong(call.output());
     plan.putLong(call.size()).putLong(call.stride());

@@ -43,7 +43,7 @@ final class HierarchicalAllReduce extends HostHierarchical {
   private boolean split;
   private boolean direct;
 
-  HierarchicalAllReduce(HostLane lane, Hierarchy hierarchy) {
+  HierarchicalAllReduce(HostPipeWorker lane, Hierarchy hierarchy) {
     super(lane, hierarchy);
   }
 

@@ -46,7 +46,7 @@ final class HierarchicalChain extends HostHierarchical {
 
   private int divisor;
 
-  HierarchicalChain(HostLane lane, Hierarchy hierarchy) {
+  HierarchicalChain(HostPipeWorker lane, Hierarchy hierarchy) {
     super(lane, hierarchy);
   }
 

@@ -34,7 +34,7 @@ import io.fluxccl.device.host.HostMemory;
 final class HierarchicalRounds extends HostHierarchical {
   private long rounds;
 
-  HierarchicalRounds(HostLane lane, Hierarchy hierarchy) {
+  HierarchicalRounds(HostPipeWorker lane, Hierarchy hierarchy) {
     super(lane, hierarchy);
   }
 

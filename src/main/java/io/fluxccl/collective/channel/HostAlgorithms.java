@@ -18,11 +18,11 @@ import java.util.stream.Stream;
 /** The methods on the host device: kernels of one block, each of whose threads is a lane. */
 final class HostAlgorithms {
   private final Communicator communicator;
-  private final HostLane[] lanes;
+  private final HostPipeWorker[] lanes;
 
   private HostAlgorithms(Pipes pipes) {
     this.communicator = pipes.peers.communicator();
-    this.lanes = HostLane.of(pipes);
+    this.lanes = HostPipeWorker.of(pipes);
   }
 
   /** Returns the methods; {@code groups} may be null. */
@@ -32,34 +32,40 @@ final class HostAlgorithms {
     List<CollectiveAlgorithm> all = new ArrayList<>();
     all.add(
         host.algorithm(
-            Method.ALL_PAIRS, Exchange.class, Exchange::new, lane -> new HostExchange(lane)::run));
+            PipeAlgorithm.ALL_PAIRS,
+            Exchange.class,
+            Exchange::new,
+            lane -> new HostExchange(lane)::run));
     all.add(
         host.algorithm(
-            Method.RING, PartsPlan.class, PartsPlan::ring, lane -> new HostRing(lane)::run));
+            PipeAlgorithm.RING,
+            PartitionPlan.class,
+            PartitionPlan::ring,
+            lane -> new HostRing(lane)::run));
     if (Hierarchy.isPossible(topology)) {
       Hierarchy hierarchy = Hierarchy.of(topology);
       all.add(
           host.algorithm(
-              Method.HIERARCHICAL,
-              PartsPlan.class,
-              call -> PartsPlan.direct(call, hierarchy),
+              PipeAlgorithm.HIERARCHICAL,
+              PartitionPlan.class,
+              call -> PartitionPlan.direct(call, hierarchy),
               lane -> hierarchical(lane, hierarchy)));
     }
     if (groups != null) {
       Hierarchy hierarchy = Hierarchy.of(topology);
       all.add(
           host.algorithm(
-              Method.COLLNET,
+              PipeAlgorithm.COLLNET,
               call -> groups.reduces(call.call().type(), call.call().op()),
-              PartsPlan.class,
-              call -> PartsPlan.direct(call, hierarchy),
+              PartitionPlan.class,
+              call -> PartitionPlan.direct(call, hierarchy),
               lane -> new CollNetAllReduce(lane, hierarchy, groups.lane(lane.lane))::run));
     }
     return all;
   }
 
-  private static BiConsumer<PartsPlan, HostReduction> hierarchical(
-      HostLane lane, Hierarchy hierarchy) {
+  private static BiConsumer<PartitionPlan, HostReduction> hierarchical(
+      HostPipeWorker lane, Hierarchy hierarchy) {
     HostHierarchical allReduce = new HierarchicalAllReduce(lane, hierarchy);
     HostHierarchical chain = new HierarchicalChain(lane, hierarchy);
     HostHierarchical rounds = new HierarchicalRounds(lane, hierarchy);
@@ -75,19 +81,19 @@ final class HostAlgorithms {
   }
 
   private <P> CollectiveAlgorithm algorithm(
-      Method method,
+      PipeAlgorithm method,
       Class<P> plan,
       Function<BoundCall, P> planOf,
-      Function<HostLane, BiConsumer<P, HostReduction>> kernelOf) {
+      Function<HostPipeWorker, BiConsumer<P, HostReduction>> kernelOf) {
     return algorithm(method, call -> true, plan, planOf, kernelOf);
   }
 
   private <P> CollectiveAlgorithm algorithm(
-      Method method,
+      PipeAlgorithm method,
       Predicate<BoundCall> canLaunch,
       Class<P> plan,
       Function<BoundCall, P> planOf,
-      Function<HostLane, BiConsumer<P, HostReduction>> kernelOf) {
+      Function<HostPipeWorker, BiConsumer<P, HostReduction>> kernelOf) {
     List<BiConsumer<P, HostReduction>> byLane = Stream.of(lanes).map(kernelOf).toList();
     HostKernel kernel =
         HostKernel.of(

@@ -24,14 +24,14 @@ import java.util.stream.IntStream;
  * up to t.
  */
 final class HostExchange {
-  private final HostLane lane;
+  private final HostPipeWorker lane;
   private final int nRanks;
   private final PipeGroup group;
   private final IntPredicate forwards = peer -> forwards(peer);
   private Exchange exchange;
   private HostReduction reduction;
 
-  HostExchange(HostLane lane) {
+  HostExchange(HostPipeWorker lane) {
     this.lane = lane;
     this.nRanks = lane.nRanks;
     this.group = lane.group(IntStream.range(0, nRanks).toArray());
@@ -81,9 +81,9 @@ final class HostExchange {
     return exchange.forward.bytes(peer) > 0;
   }
 
-  private boolean send(Spread spread, long from, long step) {
+  private boolean send(PeerByteRanges spread, long from, long step) {
     for (int i = 1; i < nRanks; i++) {
-      int peer = lane.peer(i);
+      int peer = lane.rankAfter(i);
       long bytes = spread.bytes(peer);
       long at = spread.offset(peer) + lane.pieceBegin(bytes, step);
       if (step < pieces(bytes) && !lane.pipes[peer].send(from + at, lane.pieceBytes(bytes, step))) {
@@ -93,9 +93,9 @@ final class HostExchange {
     return true;
   }
 
-  private boolean receive(Spread spread, long to, long step) {
+  private boolean receive(PeerByteRanges spread, long to, long step) {
     for (int i = 1; i < nRanks && step >= 0; i++) {
-      int peer = lane.peer(nRanks - i);
+      int peer = lane.rankAfter(nRanks - i);
       long bytes = spread.bytes(peer);
       long at = spread.offset(peer) + lane.pieceBegin(bytes, step);
       if (step < pieces(bytes)
@@ -119,7 +119,7 @@ final class HostExchange {
   /** Reduces a piece in rank order, into the output and into the slots to the ranks it goes to. */
   private boolean reduce(long step) {
     // All ranks send as many bytes.
-    int other = lane.peer(1);
+    int other = lane.rankAfter(1);
     long bytes = exchange.take.bytes(other);
     if (step >= pieces(bytes)) {
       return true;

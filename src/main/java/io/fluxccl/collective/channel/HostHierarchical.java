@@ -10,7 +10,7 @@ import io.fluxccl.device.host.HostReduction;
  * it sends at most two pieces to a peer, and receives pieces that were sent some steps before.
  */
 abstract class HostHierarchical {
-  final HostLane lane;
+  final HostPipeWorker lane;
   final Hierarchy hierarchy;
   final int[] local;
   final int[] rail;
@@ -25,7 +25,7 @@ abstract class HostHierarchical {
   final int me;
 
   final int host;
-  PartsPlan what;
+  PartitionPlan what;
 
   /** Number of pieces, as the latest {@link #cut} returned it. */
   long pieces;
@@ -35,7 +35,7 @@ abstract class HostHierarchical {
   private long cutEnd;
   private long piece;
 
-  HostHierarchical(HostLane lane, Hierarchy hierarchy) {
+  HostHierarchical(HostPipeWorker lane, Hierarchy hierarchy) {
     this.lane = lane;
     this.hierarchy = hierarchy;
     this.local = hierarchy.local();
@@ -47,7 +47,7 @@ abstract class HostHierarchical {
   }
 
   /** Runs a call; returns early if the communicator is aborted. */
-  final void run(PartsPlan call, HostReduction with) {
+  final void run(PartitionPlan call, HostReduction with) {
     what = call;
     reduction = with;
     long steps = begin();

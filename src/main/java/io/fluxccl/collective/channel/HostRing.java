@@ -22,24 +22,24 @@ import io.fluxccl.device.host.HostReduction;
  * and rounded each time. All ranks get the same bits, which may differ from those of all-pairs.
  */
 final class HostRing {
-  private final HostLane lane;
+  private final HostPipeWorker lane;
   private final int nRanks;
   private final Pipe next;
   private final Pipe previous;
-  private PartsPlan what;
+  private PartitionPlan what;
   private HostReduction reduction;
   private long shareBegin;
   private long shareEnd;
   private long piece;
 
-  HostRing(HostLane lane) {
+  HostRing(HostPipeWorker lane) {
     this.lane = lane;
     this.nRanks = lane.nRanks;
-    this.next = lane.pipes[lane.peer(1)];
-    this.previous = lane.pipes[lane.peer(nRanks - 1)];
+    this.next = lane.pipes[lane.rankAfter(1)];
+    this.previous = lane.pipes[lane.rankAfter(nRanks - 1)];
   }
 
-  void run(PartsPlan call, HostReduction with) {
+  void run(PartitionPlan call, HostReduction with) {
     what = call;
     reduction = with;
     shareBegin = lane.layout.begin(what.stride(), lane.lane);

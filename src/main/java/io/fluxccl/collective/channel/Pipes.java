@@ -15,7 +15,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.proxy.FifoDescriptor;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
-import io.fluxccl.semaphore.SemaphorePlace;
+import io.fluxccl.semaphore.SemaphoreLocation;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.RegisteredMemory;
@@ -99,8 +99,8 @@ final class Pipes implements AutoCloseable {
             continue;
           }
           Connection connection = peers.connection(peer);
-          SemaphorePlace here = place(which, lane, peers.rank(), peer);
-          SemaphorePlace there = place(which, lane, peer, peers.rank());
+          SemaphoreLocation here = place(which, lane, peers.rank(), peer);
+          SemaphoreLocation there = place(which, lane, peer, peers.rank());
           if (!peers.isMapped(peer)) {
             proxied[which][index] =
                 proxyService.addSemaphore(
@@ -114,8 +114,8 @@ final class Pipes implements AutoCloseable {
     }
   }
 
-  private SemaphorePlace place(int which, int lane, int rank, int peer) {
-    return new SemaphorePlace(memories[rank], layout.semaphoreOffset(which, lane, rank, peer));
+  private SemaphoreLocation place(int which, int lane, int rank, int peer) {
+    return new SemaphoreLocation(memories[rank], layout.semaphoreOffset(which, lane, rank, peer));
   }
 
   private Pipes bind(RegisteredMemory[] all) {

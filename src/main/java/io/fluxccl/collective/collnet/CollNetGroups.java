@@ -41,7 +41,7 @@ final class CollNetGroups implements RailNetwork.Groups {
   private final List<CollNetListener> listeners = new ArrayList<>();
   private final List<CollNetComm> comms = new ArrayList<>();
   private final List<NetMemory> memories = new ArrayList<>();
-  private final List<CollNetLane> lanes = new ArrayList<>();
+  private final List<CollNetSlots> lanes = new ArrayList<>();
   private final ByteBuffer slots;
 
   /** A bit for each type and operation that the network reduces on every rank. */
@@ -56,7 +56,7 @@ final class CollNetGroups implements RailNetwork.Groups {
     this.network = network;
     this.slots =
         BufferUtil.allocateDirectAligned(
-            (int) (shape.lanes() * CollNetLane.bytes(shape.slotBytes())), ALIGNMENT);
+            (int) (shape.lanes() * CollNetSlots.bytes(shape.slotBytes())), ALIGNMENT);
   }
 
   /**
@@ -208,7 +208,7 @@ final class CollNetGroups implements RailNetwork.Groups {
   /** Joins the group of each lane, and registers its slots. Waits for the rail's other ranks. */
   private void join(List<Offer> offers) {
     reductions = offers.stream().mapToLong(Offer::reductions).reduce(-1L, (a, b) -> a & b);
-    long bytes = CollNetLane.bytes(shape.slotBytes());
+    long bytes = CollNetSlots.bytes(shape.slotBytes());
     for (int lane = 0; lane < shape.lanes(); lane++) {
       int number = lane;
       List<byte[]> handles =
@@ -220,7 +220,7 @@ final class CollNetGroups implements RailNetwork.Groups {
       long address = BufferUtil.address(slots) + lane * bytes;
       NetMemory memory = comm.register(address, bytes, PointerType.HOST);
       memories.add(memory);
-      lanes.add(new CollNetLane(peers.communicator(), comm, memory, address, shape.slotBytes()));
+      lanes.add(new CollNetSlots(peers.communicator(), comm, memory, address, shape.slotBytes()));
     }
     Closing.all(listeners);
     listeners.clear();

@@ -5,7 +5,7 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.device.DeviceStream;
 
 /**
- * Plain stores, in each step to another peer: {@code reduce_permuted.cuh}. The direct algorithm
+ * Plain stores, in each step to another peer: {@code reduce_staggered.cuh}. The direct algorithm
  * stores into registered outputs. The staged one goes through scratch, and does every call.
  */
 final class StaggeredReduce extends ReduceAlgorithm {
@@ -22,7 +22,7 @@ final class StaggeredReduce extends ReduceAlgorithm {
     super(
         set,
         staging == null ? "staggered-direct" : "staggered-staged",
-        set.kernels("permuted", PacketArea.Kind.LL128, 0),
+        set.kernels("staggered", PacketArea.Kind.LL128, 0),
         PacketArea.NONE);
     this.staging = staging;
   }

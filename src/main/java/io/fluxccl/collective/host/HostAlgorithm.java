@@ -14,18 +14,18 @@ import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.device.host.KernelThread;
 import java.util.Locale;
 
-/** Every collective, done in one {@link HostCall.Way} by workers that all ways share. */
+/** Every collective, done in one {@link HostCall.TransferMode} by workers that all ways share. */
 final class HostAlgorithm implements CollectiveAlgorithm {
   /** The most bytes of a call in which every rank receives all inputs. */
   static final long ONE_SHOT_LIMIT = 8 << 10;
 
   private final String name;
-  private final HostCall.Way way;
+  private final HostCall.TransferMode way;
   private final Communicator communicator;
   private final Worker[] workers;
   private final HostKernel kernel;
 
-  HostAlgorithm(HostCall.Way way, Communicator communicator, Worker[] workers) {
+  HostAlgorithm(HostCall.TransferMode way, Communicator communicator, Worker[] workers) {
     this.way = way;
     this.communicator = communicator;
     this.workers = workers;

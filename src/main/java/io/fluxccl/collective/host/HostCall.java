@@ -23,13 +23,13 @@ import io.fluxccl.device.host.SharedSegment;
  */
 record HostCall(
     BoundCall bound,
-    Way way,
+    TransferMode way,
     long input,
     long output,
     SharedSegment inputSegment,
     SharedSegment outputSegment) {
   /** How large calls move data. */
-  enum Way {
+  enum TransferMode {
     /** Each input through pipes to all ranks that need it. */
     ONE_SHOT,
     /** Through pipes, reductions in two phases. */
@@ -38,7 +38,7 @@ record HostCall(
     DIRECT
   }
 
-  static HostCall of(BoundCall bound, Way way) {
+  static HostCall of(BoundCall bound, TransferMode way) {
     CollectiveCall call = bound.call();
     return new HostCall(
         bound,

@@ -79,7 +79,7 @@ final class HostSet implements AlgorithmSet {
               sameProcess());
     }
     List<CollectiveAlgorithm> ways = new ArrayList<>();
-    for (HostCall.Way way : HostCall.Way.values()) {
+    for (HostCall.TransferMode way : HostCall.TransferMode.values()) {
       ways.add(new HostAlgorithm(way, peers.communicator(), workers));
     }
     routed = new HostRouted(peers.communicator(), peers.rank(), first);

@@ -46,7 +46,7 @@ final class PeerBuffers {
     what = newCall.call();
     from = newFrom;
     toReceive = false;
-    if (newCall.way() != HostCall.Way.DIRECT) {
+    if (newCall.way() != HostCall.TransferMode.DIRECT) {
       return true;
     }
     newCall.describe(newFrom, newFrom, segments[rank], mine);

@@ -86,7 +86,8 @@ final class Reductions {
         return;
       }
     }
-    if (newCall.way() == HostCall.Way.ONE_SHOT || what.collective() == Collective.REDUCE_SCATTER) {
+    if (newCall.way() == HostCall.TransferMode.ONE_SHOT
+        || what.collective() == Collective.REDUCE_SCATTER) {
       oneShot();
     } else {
       twoPhases();

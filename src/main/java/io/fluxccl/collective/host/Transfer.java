@@ -84,7 +84,8 @@ final class Transfer {
     pieceToSend = piece(toSend);
     pieceToReceive = piece(toReceive);
     boolean large =
-        newCall.way() == HostCall.Way.DIRECT && Math.max(toSend, toReceive) >= DESCRIPTOR_LIMIT;
+        newCall.way() == HostCall.TransferMode.DIRECT
+            && Math.max(toSend, toReceive) >= DESCRIPTOR_LIMIT;
     descriptorToSend = large;
     descriptorToTake = large;
     doneToSend = false;

@@ -86,7 +86,7 @@ final class CopyStream {
     }
   }
 
-  /** Frees the stream and the memory. Called once, by the context's reaper. */
+  /** Frees the stream and the memory. Called once, by the context's deferred-free thread. */
   synchronized void close() {
     if (stream != null) {
       JCudaDriver.cuStreamDestroy(stream);

@@ -145,7 +145,7 @@ public abstract class CudaAllocation extends UseCount {
   abstract CudaMemoryName share();
 
   /** Returns why other processes can't map it, or empty. The caller is a user. */
-  Optional<String> unshareableBecause() {
+  Optional<String> unshareableReason() {
     return Optional.empty();
   }
 
@@ -162,15 +162,15 @@ public abstract class CudaAllocation extends UseCount {
   }
 
   /**
-   * Allocates. If the GPU has no memory left, waits until the reaper has freed the memory released
-   * earlier, and tries once more.
+   * Allocates. If the GPU has no memory left, waits until the deferred-free thread has freed the
+   * memory released earlier, and tries once more.
    *
    * @param call calls the driver and returns its result
    * @param description of the call, for the failure
    */
   static void allocate(PrimaryContext context, IntSupplier call, String description) {
     int result = call.getAsInt();
-    if (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.reaper.await(UNTIL_FREED)) {
+    if (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.deferredFree.await(UNTIL_FREED)) {
       result = call.getAsInt();
     }
     context.check(result, description);
@@ -181,7 +181,7 @@ public abstract class CudaAllocation extends UseCount {
     return true;
   }
 
-  /** Frees the memory. Called once, on the reaper's thread, with the context current. */
+  /** Frees the memory. Called once, on the deferred-free thread, with the context current. */
   abstract void free();
 
   @Override

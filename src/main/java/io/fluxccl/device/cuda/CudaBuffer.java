@@ -69,10 +69,10 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   }
 
   @Override
-  public Optional<String> unshareableBecause() {
+  public Optional<String> unshareableReason() {
     retain();
     try {
-      return memory().unshareableBecause();
+      return memory().unshareableReason();
     } finally {
       release();
     }

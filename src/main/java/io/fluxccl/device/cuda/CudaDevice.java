@@ -209,7 +209,7 @@ public final class CudaDevice implements Device {
    *
    * @param address of its first byte, anywhere in an allocation
    * @param bytes 1 or more, within the allocation; of VMM memory within adjacent ones
-   * @return the buffer; the caller closes it. {@link CudaBuffer#unshareableBecause} returns the
+   * @return the buffer; the caller closes it. {@link CudaBuffer#unshareableReason} returns the
    *     reason if peers cannot map it
    * @throws InvalidUsage if that is not memory of this GPU's primary context, or goes beyond it
    */

@@ -54,7 +54,7 @@ public final class CudaDriver {
           Text.of(
               "no CUDA driver: %s",
               OptionalLibrary.JCUDA
-                  .missingBecause()
+                  .missingReason()
                   .orElse("libcuda.so.1 or JCuda's native library can't be loaded"));
     }
     UNAVAILABLE = unavailable;

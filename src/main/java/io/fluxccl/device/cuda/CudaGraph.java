@@ -34,11 +34,11 @@ final class CudaGraph implements DeviceGraph {
     this.uploaded = uploaded;
     RetainedBuffers buffers = recording.buffers();
     this.lifecycle = new Lifecycle(toString());
-    // The driver may wait for running work, so the reaper calls it.
+    // The driver may wait for running work, so the deferred-free thread calls it.
     lifecycle.own(
         () ->
             device.whenEnqueuedWorkIsDone(
-                () -> device.context().reaper.execute(() -> destroy(buffers))));
+                () -> device.context().deferredFree.execute(() -> destroy(buffers))));
   }
 
   @Override
@@ -51,7 +51,7 @@ final class CudaGraph implements DeviceGraph {
     lifecycle.checkOpen();
     if (!isUploaded) {
       isUploaded = uploaded.query() == CUresult.CUDA_SUCCESS;
-      int result = isUploaded ? CUresult.CUDA_SUCCESS : uploaded.letWait(stream);
+      int result = isUploaded ? CUresult.CUDA_SUCCESS : uploaded.enqueueWaitOn(stream);
       if (result != CUresult.CUDA_SUCCESS) {
         return result;
       }

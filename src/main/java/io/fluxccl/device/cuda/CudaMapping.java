@@ -23,7 +23,7 @@ public final class CudaMapping extends UseCount {
    * @param context the context whose kernels use it
    * @param name the mapped memory
    * @param address of its first byte
-   * @param unmap called once, on the reaper's thread, with the context current
+   * @param unmap called once, on the deferred-free thread, with the context current
    */
   CudaMapping(PrimaryContext context, CudaMemoryName name, long address, Runnable unmap) {
     this.context = context;

@@ -302,7 +302,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       begin();
       int result;
       try (EnqueueLock held = tryLock()) {
-        result = reached.letWait(stream);
+        result = reached.enqueueWaitOn(stream);
       }
       ended();
       check(result, "cuStreamWaitEvent");

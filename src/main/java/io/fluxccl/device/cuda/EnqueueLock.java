@@ -26,7 +26,7 @@ final class EnqueueLock implements AutoCloseable {
    * than a busy machine keeps the holder from running: without the lock two streams may get one
    * queue, and their kernels may wait for each other forever.
    */
-  static final Duration PATIENCE = Duration.ofSeconds(1);
+  static final Duration LOCK_TIMEOUT = Duration.ofSeconds(1);
 
   private static final int SPINS = 1_000;
 
@@ -36,7 +36,7 @@ final class EnqueueLock implements AutoCloseable {
    * Waits until no other thread holds the lock.
    *
    * @return this lock, which the calling thread holds and must {@link #close}; null if other
-   *     threads held it for {@link #PATIENCE}
+   *     threads held it for {@link #LOCK_TIMEOUT}
    */
   EnqueueLock tryLock() {
     if (taken.compareAndSet(false, true)) {
@@ -45,7 +45,7 @@ final class EnqueueLock implements AutoCloseable {
     long began = System.nanoTime();
     int looks = 0;
     while (taken.get() || !taken.compareAndSet(false, true)) {
-      if (System.nanoTime() - began >= PATIENCE.toNanos()) {
+      if (System.nanoTime() - began >= LOCK_TIMEOUT.toNanos()) {
         return null;
       }
       if (++looks < SPINS) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
-import io.fluxccl.completion.Milestones;
+import io.fluxccl.completion.ProgressSource;
 import jcuda.driver.CUevent;
 import jcuda.driver.CUevent_flags;
 import jcuda.driver.CUresult;
@@ -16,7 +16,7 @@ import jcuda.driver.JCudaDriver;
  * <p>One thread at a time records, another one polls. Neither takes a lock of this library, and
  * neither allocates after all events have been created.
  */
-final class EventRing implements Milestones {
+final class EventRing implements ProgressSource {
   private static final int CAPACITY = 256;
 
   private final PrimaryContext context;

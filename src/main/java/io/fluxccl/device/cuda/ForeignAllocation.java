@@ -121,7 +121,7 @@ final class ForeignAllocation extends CudaAllocation {
   }
 
   @Override
-  synchronized Optional<String> unshareableBecause() {
+  synchronized Optional<String> unshareableReason() {
     requireNotFreed(); // also if it was shared before
     if (unshareable == null) {
       try {
@@ -280,8 +280,8 @@ final class ForeignAllocation extends CudaAllocation {
   }
 
   /**
-   * Returns whether it was shared. Otherwise the reaper, which waits for a gap between kernels, is
-   * not needed.
+   * Returns whether it was shared. Otherwise the deferred-free thread, which waits for a gap
+   * between kernels, is not needed.
    */
   @Override
   synchronized boolean hasToFree() {

@@ -68,19 +68,19 @@ final class LaunchGate implements AutoCloseable {
   /**
    * Runs an action while no kernel runs and none can start.
    *
-   * @param patience longest time to block launches until running work has ended; zero to check once
+   * @param maxBlock longest time to block launches until running work has ended; zero to check once
    * @param action the action to run
    * @return false if work was still running, and the action was not run
    */
-  synchronized boolean runWhenQuiet(Duration patience, Runnable action) {
-    if (patience.isZero() && !isQuiet()) {
+  synchronized boolean runWhenIdle(Duration maxBlock, Runnable action) {
+    if (maxBlock.isZero() && !isQuiet()) {
       return false; // without blocking launches
     }
     long began = System.nanoTime();
     closed = true;
     try {
       while (launching.get() != 0 || !isQuiet()) {
-        if (System.nanoTime() - began >= patience.toNanos()) {
+        if (System.nanoTime() - began >= maxBlock.toNanos()) {
           return false;
         }
         LockSupport.parkNanos(LOOK_AGAIN_NANOS);

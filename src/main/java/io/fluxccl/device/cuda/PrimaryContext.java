@@ -37,7 +37,7 @@ final class PrimaryContext extends UseCount {
   /** The PCI address of the GPU, as the operating system writes it: {@code 0000:3b:00.0}. */
   final String pciBusId;
 
-  final Reaper reaper;
+  final DeferredFree deferredFree;
   final CopyStream copyStream = new CopyStream(this);
   final Mappings mappings = new Mappings(this);
 
@@ -53,7 +53,7 @@ final class PrimaryContext extends UseCount {
     this.ordinal = ordinal;
     this.device = CudaDriver.device(ordinal);
     this.pciBusId = CudaDriver.pciBusId(ordinal);
-    this.reaper = new Reaper(ordinal);
+    this.deferredFree = new DeferredFree(ordinal);
     this.handle = new CUcontext();
     CudaError.check(
         JCudaDriver.cuDevicePrimaryCtxRetain(handle, device), ordinal, "cuDevicePrimaryCtxRetain");
@@ -82,7 +82,7 @@ final class PrimaryContext extends UseCount {
     synchronized (OPEN) {
       OPEN.remove(ordinal, this);
     }
-    reaper.execute(this::destroy);
+    deferredFree.execute(this::destroy);
   }
 
   private void destroy() {
@@ -113,11 +113,11 @@ final class PrimaryContext extends UseCount {
   }
 
   /**
-   * Runs {@code free} on the reaper's thread, with this context current, and then releases one use
-   * of this context. Failures are logged.
+   * Runs {@code free} on the deferred-free thread, with this context current, and then releases one
+   * use of this context. Failures are logged.
    */
   void freeLater(Runnable free) {
-    reaper.execute(
+    deferredFree.execute(
         () -> {
           try {
             makeCurrent();

@@ -51,7 +51,7 @@ final class StreamEvent {
    * @param stream of any GPU
    * @return the driver's result
    */
-  synchronized int letWait(CUstream stream) {
+  synchronized int enqueueWaitOn(CUstream stream) {
     return destroyed ? CUresult.CUDA_SUCCESS : JCudaDriver.cuStreamWaitEvent(stream, event, 0);
   }
 

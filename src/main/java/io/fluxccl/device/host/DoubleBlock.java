@@ -21,8 +21,8 @@ final class DoubleBlock extends ReductionBlock {
     copyIn(b, BASE, address, (long) count * Double.BYTES);
     switch (op) {
       case PROD -> multiply(a, b, count);
-      case MIN -> keepLesser(a, b, count);
-      case MAX -> keepGreater(a, b, count);
+      case MIN -> minInto(a, b, count);
+      case MAX -> maxInto(a, b, count);
       default -> add(a, b, count);
     }
   }
@@ -51,13 +51,13 @@ final class DoubleBlock extends ReductionBlock {
     }
   }
 
-  private static void keepLesser(double[] to, double[] from, int count) {
+  private static void minInto(double[] to, double[] from, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.min(to[i], from[i]);
     }
   }
 
-  private static void keepGreater(double[] to, double[] from, int count) {
+  private static void maxInto(double[] to, double[] from, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.max(to[i], from[i]);
     }

@@ -27,8 +27,8 @@ class FloatBlock extends ReductionBlock {
     loadSource(address, count);
     switch (op) {
       case PROD -> multiply(a, b, count);
-      case MIN -> keepLesser(a, b, count);
-      case MAX -> keepGreater(a, b, count);
+      case MIN -> minInto(a, b, count);
+      case MAX -> maxInto(a, b, count);
       default -> add(a, b, count);
     }
   }
@@ -57,13 +57,13 @@ class FloatBlock extends ReductionBlock {
     }
   }
 
-  private static void keepLesser(float[] to, float[] from, int count) {
+  private static void minInto(float[] to, float[] from, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.min(to[i], from[i]);
     }
   }
 
-  private static void keepGreater(float[] to, float[] from, int count) {
+  private static void maxInto(float[] to, float[] from, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.max(to[i], from[i]);
     }

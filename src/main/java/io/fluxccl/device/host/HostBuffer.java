@@ -35,7 +35,7 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
   }
 
   @Override
-  public Optional<String> unshareableBecause() {
+  public Optional<String> unshareableReason() {
     return segment() != null
         ? Optional.empty()
         : Optional.of(

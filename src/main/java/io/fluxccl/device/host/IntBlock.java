@@ -28,8 +28,8 @@ final class IntBlock extends ReductionBlock {
     copyIn(b, BASE, address, (long) count * Integer.BYTES);
     switch (op) {
       case PROD -> multiply(a, b, count);
-      case MIN -> keepLesser(a, b, flip, count);
-      case MAX -> keepGreater(a, b, flip, count);
+      case MIN -> minInto(a, b, flip, count);
+      case MAX -> maxInto(a, b, flip, count);
       default -> add(a, b, count);
     }
   }
@@ -58,13 +58,13 @@ final class IntBlock extends ReductionBlock {
     }
   }
 
-  private static void keepLesser(int[] to, int[] from, int flip, int count) {
+  private static void minInto(int[] to, int[] from, int flip, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.min(to[i] ^ flip, from[i] ^ flip) ^ flip;
     }
   }
 
-  private static void keepGreater(int[] to, int[] from, int flip, int count) {
+  private static void maxInto(int[] to, int[] from, int flip, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.max(to[i] ^ flip, from[i] ^ flip) ^ flip;
     }

@@ -28,8 +28,8 @@ final class LongBlock extends ReductionBlock {
     copyIn(b, BASE, address, (long) count * Long.BYTES);
     switch (op) {
       case PROD -> multiply(a, b, count);
-      case MIN -> keepLesser(a, b, flip, count);
-      case MAX -> keepGreater(a, b, flip, count);
+      case MIN -> minInto(a, b, flip, count);
+      case MAX -> maxInto(a, b, flip, count);
       default -> add(a, b, count);
     }
   }
@@ -58,13 +58,13 @@ final class LongBlock extends ReductionBlock {
     }
   }
 
-  private static void keepLesser(long[] to, long[] from, long flip, int count) {
+  private static void minInto(long[] to, long[] from, long flip, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.min(to[i] ^ flip, from[i] ^ flip) ^ flip;
     }
   }
 
-  private static void keepGreater(long[] to, long[] from, long flip, int count) {
+  private static void maxInto(long[] to, long[] from, long flip, int count) {
     for (int i = 0; i < count; i++) {
       to[i] = Math.max(to[i] ^ flip, from[i] ^ flip) ^ flip;
     }

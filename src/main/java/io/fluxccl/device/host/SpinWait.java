@@ -84,7 +84,7 @@ public final class SpinWait {
     if (step < YIELDING) {
       next = YIELDING;
       SpinPolicy.onSpinTimeout();
-      noteWaitingFor(abortAddress, peer);
+      recordWaitTarget(abortAddress, peer);
     }
     if (isAborted(abortAddress)) {
       return ABORTED;
@@ -109,7 +109,7 @@ public final class SpinWait {
         && HostMemory.getLongAcquire(abortAddress + AbortFlagDescriptor.ABORTED_OFFSET) != 0;
   }
 
-  private static void noteWaitingFor(long abortAddress, int peer) {
+  private static void recordWaitTarget(long abortAddress, int peer) {
     if (abortAddress != 0 && peer >= 0) {
       // Pairs with the acquire in AbortFlag.waitingFor().
       HostMemory.putLongRelease(abortAddress + AbortFlagDescriptor.WAITING_FOR_OFFSET, peer + 1L);

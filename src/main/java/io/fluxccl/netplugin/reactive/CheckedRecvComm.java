@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.reactive;
 
-import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetRecvComm;
@@ -29,7 +29,7 @@ final class CheckedRecvComm extends CheckedComm implements NetRecvComm {
   }
 
   @Override
-  public NetRequest irecv(long head, long room, NetMemory memory, BodyPlace place) {
+  public NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
     CheckedRequest request = next("irecv");
     checkRange("irecv", memory, head, room);
     NetRequest started = comm.irecv(head, room, ((CheckedMemory) memory).registered(), place);

@@ -33,7 +33,7 @@ final class TcpListenComm implements NetListenComm {
   private final byte[] handle;
 
   /** The connections that are not accepted yet. Guarded by the server's lock. */
-  private final List<Waiting> waiting = new ArrayList<>();
+  private final List<PartialAccept> waiting = new ArrayList<>();
 
   /** Whether any connection waits; also read without the lock. */
   private volatile boolean isAnyWaiting;
@@ -43,13 +43,13 @@ final class TcpListenComm implements NetListenComm {
   private boolean closed;
 
   /** The sockets of a connection, of which some may be missing. */
-  private static final class Waiting {
+  private static final class PartialAccept {
     final WireDescriptor.Hello first;
     final long firstNanos;
     final TcpSocket[] sockets;
     int missing;
 
-    Waiting(WireDescriptor.Hello first, long now) {
+    PartialAccept(WireDescriptor.Hello first, long now) {
       this.first = first;
       this.firstNanos = now;
       this.missing = WireDescriptor.sockets(first.streams());
@@ -102,7 +102,7 @@ final class TcpListenComm implements NetListenComm {
       throw new NetMisuse("accept: the listener is closed");
     }
     long now = System.nanoTime();
-    Waiting complete;
+    PartialAccept complete;
     synchronized (server) {
       server.poll(now);
       asked &= waiting.isEmpty();
@@ -120,9 +120,9 @@ final class TcpListenComm implements NetListenComm {
    * and throws if sockets are missing and its sender has left or is late. Called with the server's
    * lock held.
    */
-  private Waiting firstComplete(long now) {
-    for (Iterator<Waiting> all = waiting.iterator(); all.hasNext(); ) {
-      Waiting each = all.next();
+  private PartialAccept firstComplete(long now) {
+    for (Iterator<PartialAccept> all = waiting.iterator(); all.hasNext(); ) {
+      PartialAccept each = all.next();
       String gone = each.leftBecause();
       boolean isLate = now - each.firstNanos > plugin.options().handshakeTimeout().toNanos();
       if (gone != null || each.missing > 0 && isLate) {
@@ -140,7 +140,7 @@ final class TcpListenComm implements NetListenComm {
     return null;
   }
 
-  private void remove(Iterator<Waiting> at) {
+  private void remove(Iterator<PartialAccept> at) {
     at.remove();
     isAnyWaiting = !waiting.isEmpty();
   }
@@ -150,7 +150,7 @@ final class TcpListenComm implements NetListenComm {
         FluxCclException.NO_RANK, "accept: %s before all streams were there", gone);
   }
 
-  private Timeout incomplete(Waiting each) {
+  private Timeout incomplete(PartialAccept each) {
     return Timeout.of(
         FluxCclException.NO_RANK,
         "accept: %d of %d sockets of %s did not connect within %s",
@@ -189,8 +189,8 @@ final class TcpListenComm implements NetListenComm {
    * the others of its connection. Called with the server's lock held.
    */
   boolean joins(TcpSocket socket, WireDescriptor.Hello hello, long now) {
-    Waiting found = null;
-    for (Waiting each : waiting) {
+    PartialAccept found = null;
+    for (PartialAccept each : waiting) {
       found = each.first.connection() == hello.connection() ? each : found;
     }
     if (found == null) {
@@ -198,7 +198,7 @@ final class TcpListenComm implements NetListenComm {
       if (waiting.size() == MAX_WAITING) {
         return false;
       }
-      found = new Waiting(hello, now);
+      found = new PartialAccept(hello, now);
       waiting.add(found);
       isAnyWaiting = true;
     }
@@ -212,8 +212,8 @@ final class TcpListenComm implements NetListenComm {
 
   /** Drops connections whose senders have left, so that few wait while no thread accepts. */
   private void dropThoseThatLeft() {
-    for (Iterator<Waiting> all = waiting.iterator(); all.hasNext(); ) {
-      Waiting each = all.next();
+    for (Iterator<PartialAccept> all = waiting.iterator(); all.hasNext(); ) {
+      PartialAccept each = all.next();
       if (each.leftBecause() != null) {
         remove(all);
         TcpSocket.close(each.sockets);
@@ -222,7 +222,7 @@ final class TcpListenComm implements NetListenComm {
   }
 
   /** Sends the welcome on the first socket and returns the receiving end. */
-  private NetRecvComm welcome(Waiting complete) {
+  private NetRecvComm welcome(PartialAccept complete) {
     TcpSocket[] all = complete.sockets;
     String peer = all[0].remote() + " (" + complete.first.name() + ")";
     ByteBuffer out = WireDescriptor.buffer(WireDescriptor.WELCOME_LENGTH);

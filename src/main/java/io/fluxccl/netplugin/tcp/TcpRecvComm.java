@@ -4,7 +4,7 @@ package io.fluxccl.netplugin.tcp;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetRecvComm;
@@ -25,7 +25,7 @@ import org.agrona.UnsafeApi;
  * then at the sender.
  *
  * <p>A message matches the oldest receive with its tag. If none is posted but others are, the
- * message is kept ({@link EarlyMessages}), and this end begins to notify the sender of posted
+ * message is kept ({@link UnexpectedMessages}), and this end begins to notify the sender of posted
  * receives ({@link PostedReceives}): their messages may follow unexpected ones.
  */
 final class TcpRecvComm extends TcpComm implements NetRecvComm {
@@ -37,7 +37,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   private final ByteBuffer[] scattered = {view.buffer(), staging};
   private final List<TcpGroup> groups = new ArrayList<>();
   private final PostedReceives posted = new PostedReceives();
-  private final EarlyMessages early = new EarlyMessages(this);
+  private final UnexpectedMessages early = new UnexpectedMessages(this);
 
   /** The start of the unused bytes in the staging buffer; they end at the buffer's position. */
   private int used;
@@ -82,7 +82,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
   }
 
   @Override
-  public NetRequest irecv(long head, long size, NetMemory memory, BodyPlace place) {
+  public NetRequest irecv(long head, long size, NetMemory memory, BodyAddressResolver place) {
     check(head, size, 0, memory);
     checkFree();
     TcpRequest request = prepare(head, size, 0, memory, 0);
@@ -292,7 +292,7 @@ final class TcpRecvComm extends TcpComm implements NetRecvComm {
       return false;
     }
     long address = request.place().addressOf(request.address(), request.size(), request.bodySize());
-    if (address == BodyPlace.NOT_YET) {
+    if (address == BodyAddressResolver.NOT_YET) {
       return false;
     }
     placing = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetRequest;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
@@ -44,7 +44,7 @@ final class TcpRequest implements NetRequest {
   private long bodySize;
 
   /** Chooses the address for the body of a receive; null for a receive without bodies. */
-  private BodyPlace place;
+  private BodyAddressResolver place;
 
   private int tag;
   private long postedNanos;
@@ -99,11 +99,11 @@ final class TcpRequest implements NetRequest {
     return bodySize;
   }
 
-  void placedBy(BodyPlace chooser) {
+  void placedBy(BodyAddressResolver chooser) {
     place = chooser;
   }
 
-  BodyPlace place() {
+  BodyAddressResolver place() {
     return place;
   }
 

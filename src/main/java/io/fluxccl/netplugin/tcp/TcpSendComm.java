@@ -90,7 +90,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   /** Reads the receiver's notices, and returns whether a receive with the tag is posted. */
   private boolean isPermittedNow(int tag) {
-    hear();
+    readNotices();
     boolean permitted = permits.permits(tag);
     long now = System.nanoTime();
     if (!permitted && refusedLast) {
@@ -173,7 +173,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
       }
     } catch (IOException e) {
       // An error that the peer sent before it closed is the better reason.
-      hear();
+      readNotices();
       fail(lost(e));
     }
   }
@@ -277,12 +277,12 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   void look(long nowNanos) {
     if (nowNanos - lookedNanos > LOOK_NANOS) {
       lookedNanos = nowNanos;
-      hear();
+      readNotices();
     }
   }
 
   /** Reads notices from the receiver, or an error, which fails the comm. */
-  private void hear() {
+  private void readNotices() {
     FluxCclException reason = null;
     try {
       int n = socket.read(told);

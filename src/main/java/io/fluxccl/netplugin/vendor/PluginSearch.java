@@ -73,7 +73,7 @@ final class PluginSearch {
       }
       byte[][] problem = new byte[1][];
       long library = NetPluginCalls.openLibrary(bytes(name), problem);
-      KeptSignals.log(name);
+      RestoredSignals.log(name);
       if (library == 0) {
         searched.append("; ").append(name).append(": ").append(text(problem[0]));
         continue;

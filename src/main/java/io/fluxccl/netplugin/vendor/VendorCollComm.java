@@ -77,7 +77,8 @@ final class VendorCollComm extends VendorComm<VendorCollNet> implements CollNetC
   }
 
   private long handleOf(NetMemory memory, long address, long size) {
-    if (!(memory instanceof VendorComm<?>.Registration registration) || !registration.isOf(this)) {
+    if (!(memory instanceof VendorComm<?>.PluginRegistration registration)
+        || !registration.isOf(this)) {
       throw InvalidUsage.of(
           "the memory is not registered with this group of %s, or no longer", network());
     }

@@ -17,14 +17,14 @@ import org.agrona.BufferUtil;
 
 /** The collective network of a vendor's library. */
 final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
-  private final CallGate gate;
+  private final PluginCallLock gate;
 
   /** The number of connect calls in progress. */
   private final AtomicInteger joining = new AtomicInteger();
 
   private VendorCollNet(long coll, int version, Duration patience) {
     super(coll, version, CollNetCalls.name(coll), patience);
-    this.gate = new CallGate(toString(), patience);
+    this.gate = new PluginCallLock(toString(), patience);
   }
 
   /**
@@ -151,7 +151,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
   public void close() {
     gate.close(
         () -> {
-          CallGate.awaitReturn(() -> joining.get() == 0, toString(), patience());
+          PluginCallLock.awaitReturn(() -> joining.get() == 0, toString(), patience());
           closeAll();
           CollNetCalls.finish(net());
         });

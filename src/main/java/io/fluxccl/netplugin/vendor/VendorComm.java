@@ -21,7 +21,7 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
   private static final int MIN_SIZES = 8;
 
   // The fields below are used only inside the gate.
-  private final List<Registration> registrations = new ArrayList<>();
+  private final List<PluginRegistration> registrations = new ArrayList<>();
   private final ByteBuffer sizes;
   private final int places;
   private final int requests;
@@ -81,7 +81,7 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
       long[] memory = new long[1];
       String what = call + " of " + size + " bytes of " + type + " memory";
       network().check(registering.register(memory), what);
-      Registration registration = new Registration(address, size, memory[0]);
+      PluginRegistration registration = new PluginRegistration(address, size, memory[0]);
       registrations.add(registration);
       return registration;
     } finally {
@@ -121,17 +121,17 @@ abstract class VendorComm<N extends VendorNetwork> extends VendorObject<N> {
 
   /** Returns the plugin's handle of memory that was registered with this comm. */
   static long handleOf(NetMemory memory) {
-    return ((VendorComm<?>.Registration) memory).handle;
+    return ((VendorComm<?>.PluginRegistration) memory).handle;
   }
 
   /** Memory that is registered with this comm. */
-  final class Registration implements NetMemory {
+  final class PluginRegistration implements NetMemory {
     private final long address;
     private final long size;
     private final long handle;
     private boolean closed;
 
-    private Registration(long address, long size, long handle) {
+    private PluginRegistration(long address, long size, long handle) {
       this.address = address;
       this.size = size;
       this.handle = handle;

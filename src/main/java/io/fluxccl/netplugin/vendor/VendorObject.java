@@ -8,7 +8,7 @@ package io.fluxccl.netplugin.vendor;
 abstract class VendorObject<N extends VendorNetwork> implements AutoCloseable {
   private final N network;
   private final long object;
-  private final CallGate gate;
+  private final PluginCallLock gate;
 
   /**
    * Creates an object with an open gate.
@@ -19,7 +19,7 @@ abstract class VendorObject<N extends VendorNetwork> implements AutoCloseable {
   VendorObject(N network, long object, String what) {
     this.network = network;
     this.object = object;
-    this.gate = new CallGate(what + " of " + network, network.patience());
+    this.gate = new PluginCallLock(what + " of " + network, network.patience());
   }
 
   final N network() {
@@ -36,7 +36,7 @@ abstract class VendorObject<N extends VendorNetwork> implements AutoCloseable {
     return object;
   }
 
-  final CallGate gate() {
+  final PluginCallLock gate() {
     return gate;
   }
 

@@ -64,7 +64,7 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
       VendorPlugin plugin = new VendorPlugin(found, keepLoaded, patience);
       plugin.initialized(
           NetPluginCalls.init(found.plugin(), PluginLog.level(), JOBS.incrementAndGet()));
-      KeptSignals.log(plugin.toString());
+      RestoredSignals.log(plugin.toString());
       return plugin;
     } catch (RuntimeException e) {
       letGo(found, keepLoaded);
@@ -166,7 +166,7 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
     if (calls.getAndUpdate(count -> count | CLOSED) < 0) {
       return;
     }
-    CallGate.awaitReturn(() -> calls.get() == CLOSED, toString(), patience());
+    PluginCallLock.awaitReturn(() -> calls.get() == CLOSED, toString(), patience());
     closeAll();
     if (collNet != null) {
       collNet.close();

@@ -18,7 +18,7 @@ import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.mapped.MappedConnection;
 import io.fluxccl.transport.mapped.MappedContext;
 import io.fluxccl.transport.mapped.MappedMemory;
-import io.fluxccl.transport.mapped.MappedPlace;
+import io.fluxccl.transport.mapped.MappedMemoryDescriptor;
 import java.util.regex.Pattern;
 
 /** The CUDA IPC transport of one communicator. */
@@ -52,7 +52,7 @@ final class CudaIpcContext extends MappedContext {
     }
     CudaBuffer memory = (CudaBuffer) buffer;
     memory
-        .unshareableBecause()
+        .unshareableReason()
         .ifPresent(
             why -> {
               throw InvalidUsage.of(
@@ -61,8 +61,8 @@ final class CudaIpcContext extends MappedContext {
             });
     memory.retain();
     try {
-      MappedPlace place =
-          new MappedPlace(
+      MappedMemoryDescriptor place =
+          new MappedMemoryDescriptor(
               Transport.CUDA_IPC, memory.allocation().name().encode(), memory.allocationOffset());
       return new MappedMemory(this, place, memory.address(), memory.size(), memory::release);
     } catch (RuntimeException | Error e) {
@@ -72,7 +72,8 @@ final class CudaIpcContext extends MappedContext {
   }
 
   @Override
-  protected MappedMemory mapPeers(MappedPlace place, MemoryOrigin origin, boolean sameProcess) {
+  protected MappedMemory mapPeers(
+      MappedMemoryDescriptor place, MemoryOrigin origin, boolean sameProcess) {
     CudaMemoryName name = place.nameBy(CudaMemoryName::decode, origin);
     place.checkWithin(name.size(), origin);
     CudaMapping mapping = map(name, origin, sameProcess);

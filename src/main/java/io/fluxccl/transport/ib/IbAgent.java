@@ -28,7 +28,7 @@ final class IbAgent extends AgentThread {
   /**
    * Connections that were closed here and send their final message; tasks of this thread add them.
    */
-  private LeavingLink[] leaving = {};
+  private ClosingQueuePair[] leaving = {};
 
   private long lastChoresNs = System.nanoTime();
 
@@ -47,7 +47,7 @@ final class IbAgent extends AgentThread {
   }
 
   /** Adds a queue pair that sends its final message. Called by a task of this thread. */
-  void add(LeavingLink link) {
+  void add(ClosingQueuePair link) {
     leaving = ArrayUtil.add(leaving, link);
   }
 
@@ -74,7 +74,7 @@ final class IbAgent extends AgentThread {
     for (IbConnection connection : connections) {
       connection.serveDeadlines();
     }
-    for (LeavingLink link : leaving) {
+    for (ClosingQueuePair link : leaving) {
       if (link.isDone()) {
         leaving = ArrayUtil.remove(leaving, link);
         execute(link::close);

@@ -67,7 +67,7 @@ final class IbConnection extends AgentConnection {
 
   /** Returns the description of this end for the peer. */
   IbEndpoint.End end() {
-    LinkWords words = queue.words();
+    ControlWords words = queue.words();
     return new IbEndpoint.End(
         rank(), tag(), number, packet, words.greeting(), words.remoteKey(), context.address());
   }
@@ -220,7 +220,7 @@ final class IbConnection extends AgentConnection {
       return;
     }
     try {
-      queue.sayHello();
+      queue.postHello();
       greeted = true;
     } catch (Throwable e) {
       notConnected(e.getMessage(), e);

@@ -122,7 +122,7 @@ final class IbContext implements TransportContext {
 
   private VerbsMemory[] registerPieces(DeviceBuffer buffer, boolean onHost) {
     try {
-      return Registration.register(port, buffer, piece);
+      return IbMemoryRegion.register(port, buffer, piece);
     } catch (IOException e) {
       buffer.release();
       String advice =

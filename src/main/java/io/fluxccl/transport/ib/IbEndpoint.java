@@ -108,7 +108,7 @@ record IbEndpoint(IbConnection connection, End end) implements Endpoint {
   }
 
   @Override
-  public boolean meetsPeer() {
+  public boolean needsReadyExchange() {
     return true;
   }
 

@@ -45,7 +45,7 @@ final class SendQueue {
 
   private final VerbsLink link;
 
-  private final LinkWords words;
+  private final ControlWords words;
 
   /** True from when the peer has acknowledged the hello until this end is closed. */
   private boolean open;
@@ -70,11 +70,11 @@ final class SendQueue {
     this.options = options;
     this.inFlight = new InFlight(options.sendQueueSize());
     this.link = link;
-    this.words = new LinkWords(port, options.sendQueueSize());
+    this.words = new ControlWords(port, options.sendQueueSize());
   }
 
   /** Returns the words of this end. */
-  LinkWords words() {
+  ControlWords words() {
     return words;
   }
 
@@ -153,10 +153,10 @@ final class SendQueue {
   }
 
   /** Sends the hello to the peer, whose queue pair is connected. */
-  void sayHello() throws IOException {
+  void postHello() throws IOException {
     enter();
     try {
-      words.greet(link, inFlight, LinkWords.HELLO);
+      words.postState(link, inFlight, ControlWords.HELLO);
     } finally {
       leave();
     }
@@ -351,14 +351,14 @@ final class SendQueue {
    *
    * @return the queue pair if it was idle: it then sends its final message before it is closed
    */
-  Optional<LeavingLink> close() {
+  Optional<ClosingQueuePair> close() {
     posts.close();
     enter();
     try {
       boolean goodbye = open && saysGoodbye();
       open = false;
       if (goodbye) {
-        return Optional.of(new LeavingLink(link, words));
+        return Optional.of(new ClosingQueuePair(link, words));
       }
       // Runs every step even if one fails. Once the link is closed, no request is in flight.
       Closing.all(link, inFlight::abandon, this::dropWaiting, words);
@@ -373,7 +373,7 @@ final class SendQueue {
       takeCompletions();
       boolean idle = !broken && inFlight.isEmpty() && posts.isEmpty();
       if (idle && !owner.hasPeerLeft()) {
-        words.greet(link, inFlight, LinkWords.GOODBYE);
+        words.postState(link, inFlight, ControlWords.GOODBYE);
         return true;
       }
     } catch (IOException | RuntimeException e) {

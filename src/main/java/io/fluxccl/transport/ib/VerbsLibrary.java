@@ -67,7 +67,7 @@ public final class VerbsLibrary {
   }
 
   private static String load() {
-    Optional<String> missing = OptionalLibrary.DISNI.missingBecause();
+    Optional<String> missing = OptionalLibrary.DISNI.missingReason();
     if (missing.isPresent()) {
       return missing.get();
     }

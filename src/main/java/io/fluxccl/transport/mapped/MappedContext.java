@@ -56,7 +56,7 @@ public abstract class MappedContext implements TransportContext {
    * @throws TransportFailure if the memory can't be mapped
    */
   protected abstract MappedMemory mapPeers(
-      MappedPlace place, MemoryOrigin origin, boolean sameProcess);
+      MappedMemoryDescriptor place, MemoryOrigin origin, boolean sameProcess);
 
   /**
    * Returns the location of this rank's device in the form that the peer's {@link #checkReachable}
@@ -102,7 +102,7 @@ public abstract class MappedContext implements TransportContext {
   @Override
   public final MemoryHandle open(byte[] wire, MemoryOrigin origin) {
     lifecycle.checkOpen();
-    MappedPlace place = MappedPlace.decode(transport, wire, origin.rank());
+    MappedMemoryDescriptor place = MappedMemoryDescriptor.decode(transport, wire, origin.rank());
     checkSameHost(origin.rank(), origin.hostHash());
     boolean sameProcess = origin.processHash() == environment.processHash();
     return lifecycle.own(mapPeers(place, origin, sameProcess));

@@ -23,7 +23,11 @@ public final class MappedMemory extends CountedMemory {
    * @param unmap ends the mapping; runs once
    */
   public MappedMemory(
-      MappedContext context, MappedPlace place, long address, long size, Runnable unmap) {
+      MappedContext context,
+      MappedMemoryDescriptor place,
+      long address,
+      long size,
+      Runnable unmap) {
     super(context, place.encode(), size);
     this.context = context;
     this.address = address;

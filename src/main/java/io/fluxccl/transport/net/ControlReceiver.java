@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
@@ -19,7 +19,7 @@ final class ControlReceiver {
   private final int capacity;
 
   /** Chooses the address for each message's body; null if messages have no bodies. */
-  private final BodyPlace bodies;
+  private final BodyAddressResolver bodies;
 
   private final ByteBuffer memory;
   private final UnsafeBuffer buffer;
@@ -34,7 +34,7 @@ final class ControlReceiver {
   /** The number of receives posted so far. */
   private long posted;
 
-  ControlReceiver(NetRecvComm comm, int capacity, BodyPlace bodies, boolean checksums) {
+  ControlReceiver(NetRecvComm comm, int capacity, BodyAddressResolver bodies, boolean checksums) {
     this.checksum = checksums ? new Checksum() : null;
     this.capacity = capacity;
     this.bodies = bodies;

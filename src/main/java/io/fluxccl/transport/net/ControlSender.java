@@ -95,7 +95,7 @@ final class ControlSender {
   private NetRequest confirmation;
 
   /** The number of the peer's messages that the last message posted has confirmed. */
-  private long told;
+  private long lastConfirmed;
 
   /**
    * Creates a sender.
@@ -153,8 +153,8 @@ final class ControlSender {
   }
 
   /** Returns the number of messages of the peer that the last message posted has confirmed. */
-  long told() {
-    return told;
+  long lastConfirmed() {
+    return lastConfirmed;
   }
 
   /** Returns the address for the payload of the message that is put next. */
@@ -317,7 +317,7 @@ final class ControlSender {
       unasked = asks ? 0 : unasked + 1;
       unaskedBytes = asks ? 0 : unaskedBytes + lengths[slot];
       unaskedBodies = asks ? 0 : unaskedBodies + (place == NO_BODY ? 0 : 1);
-      told = received;
+      lastConfirmed = received;
       confirmationDue = false;
     }
     return request;
@@ -353,7 +353,7 @@ final class ControlSender {
         comm.isend(
             buffer.addressOffset() + at, ControlMessage.HEADER_BYTES, registration, 0, 0, false);
     if (confirmation != null) {
-      told = received;
+      lastConfirmed = received;
       confirmationDue = false;
     }
     return 1;

@@ -3,7 +3,7 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetRecvComm;
 import java.util.Arrays;
 import org.agrona.CloseHelper;
@@ -33,7 +33,7 @@ final class Inbound {
     void peerLeaves();
 
     /** Called when the peer's final message has arrived; earlier ones may not be done. */
-    void farewellArrived();
+    void finalMessageReceived();
   }
 
   private static final int NOT_STARTED = -1;
@@ -186,7 +186,7 @@ final class Inbound {
   private long placeBody(long head, long headSize, long bodySize) {
     if (head != control.address(arrived)) {
       bodyWaits = true;
-      return BodyPlace.NOT_YET;
+      return BodyAddressResolver.NOT_YET;
     }
     if (!checked) {
       check(arrived, headSize, bodySize);
@@ -200,7 +200,7 @@ final class Inbound {
       places[slot(arrived)] = place;
       bodyWaits = place == NOT_STARTED;
     }
-    return bodyWaits ? BodyPlace.NOT_YET : rails[0].address(places[slot(arrived)]);
+    return bodyWaits ? BodyAddressResolver.NOT_YET : rails[0].address(places[slot(arrived)]);
   }
 
   private int place(long message, OwnedMemory target, int length, boolean signal) {
@@ -227,10 +227,10 @@ final class Inbound {
     if (type == ControlMessage.ACK) {
       events.acknowledged(control.value(message));
     } else if (type == ControlMessage.ERROR) {
-      events.farewellArrived();
+      events.finalMessageReceived();
       events.errorReported(control.text(message, (int) control.value(message)));
     } else if (type == ControlMessage.GOODBYE) {
-      events.farewellArrived();
+      events.finalMessageReceived();
     }
   }
 

@@ -42,7 +42,7 @@ final class LinkLiveness {
   boolean isLost(Inbound inbound, ControlSender outbound, long nowNs) {
     long step = Math.min(nowNs - checkedNs, LONGEST_STEP_NS);
     checkedNs = nowNs;
-    owingNs = outbound.told() == inbound.received() ? 0 : owingNs + step;
+    owingNs = outbound.lastConfirmed() == inbound.received() ? 0 : owingNs + step;
     heldUpNs = inbound.isReading() ? 0 : heldUpNs + step;
     if (owingNs > CONFIRM_NS || heldUpNs > SIGN_NS) {
       outbound.confirm();

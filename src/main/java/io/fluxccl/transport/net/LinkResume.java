@@ -53,9 +53,9 @@ final class LinkResume {
   private long peersCount;
   private NetHandle handle;
   private NetSendComm sender;
-  private Greeting said;
+  private Greeting sentHello;
   private NetRecvComm receiver;
-  private Greeting heard;
+  private Greeting receivedHello;
   private long steppedNs;
   private long connectNs;
 
@@ -90,8 +90,8 @@ final class LinkResume {
     if (receiver == null && !listener.mayAccept()) {
       return false;
     }
-    hear(nowNs);
-    return heard != null && heard.isDone();
+    receiveHello(nowNs);
+    return receivedHello != null && receivedHello.isDone();
   }
 
   /**
@@ -106,7 +106,7 @@ final class LinkResume {
     hindrance = null;
     refusals = 0;
     // A peer that has begun has chosen the round.
-    if (heard == null || !heard.isDone()) {
+    if (receivedHello == null || !receivedHello.isDone()) {
       round++;
     }
     steppedNs = nowNs;
@@ -126,19 +126,22 @@ final class LinkResume {
       round++;
       steppedNs = nowNs;
     }
-    hear(nowNs);
+    receiveHello(nowNs);
     say(nowNs);
-    if (said == null || !said.isDone() || heard == null || !heard.isDone()) {
+    if (sentHello == null
+        || !sentHello.isDone()
+        || receivedHello == null
+        || !receivedHello.isDone()) {
       return false;
     }
-    Closing.all(said, heard);
+    Closing.all(sentHello, receivedHello);
     links.senders[0] = sender;
     links.receivers[0] = receiver;
-    peersCount = heard.received();
+    peersCount = receivedHello.received();
     sender = null;
     receiver = null;
-    said = null;
-    heard = null;
+    sentHello = null;
+    receivedHello = null;
     replacing = false;
     return true;
   }
@@ -160,12 +163,12 @@ final class LinkResume {
         sender = plugin.connect(device, handle);
         if (sender != null) {
           refusals = 0;
-          said = Greeting.to(sender, peer.token(), round, received);
+          sentHello = Greeting.to(sender, peer.token(), round, received);
           steppedNs = nowNs;
         }
       }
-      if (said != null) {
-        said.poll();
+      if (sentHello != null) {
+        sentHello.poll();
       }
     } catch (RemoteFailure e) {
       if (sender == null && ++refusals == MOST_REFUSALS) {
@@ -184,18 +187,18 @@ final class LinkResume {
   }
 
   /** Accepts the peer's latest link, and receives its greeting. */
-  private void hear(long nowNs) {
+  private void receiveHello(long nowNs) {
     try {
       if (listener.mayAccept()) {
         NetRecvComm latest = listener.accept();
         if (latest != null) {
           dropReceiver();
           receiver = latest;
-          heard = Greeting.from(latest, token);
+          receivedHello = Greeting.from(latest, token);
           steppedNs = nowNs;
         }
       }
-      if (heard == null || heard.isDone() || !heard.poll()) {
+      if (receivedHello == null || receivedHello.isDone() || !receivedHello.poll()) {
         return;
       }
     } catch (RemoteFailure | TransportFailure | Timeout | ProtocolViolation e) {
@@ -203,10 +206,10 @@ final class LinkResume {
       dropReceiver();
       return;
     }
-    if (heard.round() < round || heard.round() == round && !replacing) {
+    if (receivedHello.round() < round || receivedHello.round() == round && !replacing) {
       dropReceiver();
-    } else if (heard.round() > round) {
-      round = heard.round();
+    } else if (receivedHello.round() > round) {
+      round = receivedHello.round();
       dropSender(nowNs);
     }
   }
@@ -219,14 +222,14 @@ final class LinkResume {
       handle.abandon();
     }
     sender = null;
-    said = null;
+    sentHello = null;
     handle = null;
   }
 
   private void dropReceiver() {
     CloseHelper.quietClose(receiver);
     receiver = null;
-    heard = null;
+    receivedHello = null;
   }
 
   /** Closes what is not in use. */

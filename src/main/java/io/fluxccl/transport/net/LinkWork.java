@@ -43,13 +43,13 @@ final class LinkWork implements Inbound.Events {
   private Resumption resumption;
 
   /** The error that the final message reports to the peer; null for an orderly close. */
-  private String complaint;
+  private String errorForPeer;
 
   /** True if no message is received any more, because the peer violated the protocol. */
-  private boolean hearsNoMore;
+  private boolean receiveStopped;
 
-  private boolean farewellPut;
-  private boolean farewellArrived;
+  private boolean finalMessageSent;
+  private boolean finalMessageReceived;
   private long farewellStartNs;
 
   // The total work count, its value at the last device check, and the time of its last change seen.
@@ -82,13 +82,13 @@ final class LinkWork implements Inbound.Events {
         case CONNECTING -> poll();
         case OPEN -> connection.hasPeerLeft() ? sayGoodbyeBack() : move();
         case RESUMING -> resume();
-        case LEAVING -> sayFarewell();
+        case LEAVING -> sendFinalMessage();
         default -> 0;
       };
     } catch (ProtocolViolation e) {
-      complaint = e.getMessage();
-      hearsNoMore = true;
-      connection.fail(complaint, null);
+      errorForPeer = e.getMessage();
+      receiveStopped = true;
+      connection.fail(errorForPeer, null);
     } catch (DeviceFailure e) {
       deviceFailed(e);
     } catch (Throwable e) {
@@ -207,7 +207,7 @@ final class LinkWork implements Inbound.Events {
 
   /** Fails the connection because the device refuses copies or no longer executes them. */
   private void deviceFailed(FluxCclException reason) {
-    complaint = "its device failed: " + reason.getMessage();
+    errorForPeer = "its device failed: " + reason.getMessage();
     connection.deviceFailed(reason);
   }
 
@@ -216,14 +216,14 @@ final class LinkWork implements Inbound.Events {
    * Returns the work count.
    */
   private int sayGoodbyeBack() {
-    farewellPut = farewellPut || outbound.putFarewell(ControlMessage.GOODBYE, "");
+    finalMessageSent = finalMessageSent || outbound.putFarewell(ControlMessage.GOODBYE, "");
     return outbound.progressControl(inbound.received());
   }
 
   private void broken(Throwable e) {
     boolean quiet = connection.hasPeerLeft() || state == State.LEAVING;
     boolean connecting = state == State.CONNECTING;
-    if (state == State.OPEN && !quiet && !farewellArrived && resumes(e)) {
+    if (state == State.OPEN && !quiet && !finalMessageReceived && resumes(e)) {
       state = State.RESUMING;
       return;
     }
@@ -275,8 +275,8 @@ final class LinkWork implements Inbound.Events {
   }
 
   @Override
-  public void farewellArrived() {
-    farewellArrived = true;
+  public void finalMessageReceived() {
+    finalMessageReceived = true;
   }
 
   /**
@@ -293,16 +293,16 @@ final class LinkWork implements Inbound.Events {
     }
   }
 
-  private int sayFarewell() {
-    if (!farewellPut) {
-      int type = complaint == null ? ControlMessage.GOODBYE : ControlMessage.ERROR;
-      farewellPut = outbound.putFarewell(type, complaint == null ? "" : complaint);
+  private int sendFinalMessage() {
+    if (!finalMessageSent) {
+      int type = errorForPeer == null ? ControlMessage.GOODBYE : ControlMessage.ERROR;
+      finalMessageSent = outbound.putFarewell(type, errorForPeer == null ? "" : errorForPeer);
     }
     int work = outbound.progressControl(inbound.received());
-    if (!farewellArrived && !hearsNoMore) {
+    if (!finalMessageReceived && !receiveStopped) {
       work += inbound.progressArrivals();
     }
-    boolean said = farewellPut && outbound.isControlIdle() && farewellArrived;
+    boolean said = finalMessageSent && outbound.isControlIdle() && finalMessageReceived;
     if (said || System.nanoTime() - farewellStartNs > FAREWELL_NS) {
       breakOff();
     }

@@ -16,7 +16,7 @@ import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.mapped.MappedConnection;
 import io.fluxccl.transport.mapped.MappedContext;
 import io.fluxccl.transport.mapped.MappedMemory;
-import io.fluxccl.transport.mapped.MappedPlace;
+import io.fluxccl.transport.mapped.MappedMemoryDescriptor;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -47,20 +47,21 @@ final class ShmContext extends MappedContext {
     }
     HostBuffer memory = (HostBuffer) buffer;
     memory
-        .unshareableBecause()
+        .unshareableReason()
         .ifPresent(
             why -> {
               throw new InvalidUsage("SHM of rank " + environment().rank() + ": " + why);
             });
     memory.retain();
     SharedSegment segment = memory.segment();
-    MappedPlace place =
-        new MappedPlace(Transport.SHM, segment.name().encode(), memory.segmentOffset());
+    MappedMemoryDescriptor place =
+        new MappedMemoryDescriptor(Transport.SHM, segment.name().encode(), memory.segmentOffset());
     return new MappedMemory(this, place, memory.address(), memory.size(), segment::release);
   }
 
   @Override
-  protected MappedMemory mapPeers(MappedPlace place, MemoryOrigin origin, boolean sameProcess) {
+  protected MappedMemory mapPeers(
+      MappedMemoryDescriptor place, MemoryOrigin origin, boolean sameProcess) {
     SegmentName name = place.nameBy(SegmentName::decode, origin);
     place.checkWithin(name.size(), origin);
     SharedSegment segment = sameProcess ? owned(name, origin) : map(name, origin);

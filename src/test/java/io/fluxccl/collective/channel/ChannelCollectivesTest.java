@@ -9,10 +9,10 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.collective.channel.Trial.Shape;
+import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
@@ -38,14 +38,14 @@ class ChannelCollectivesTest {
       Rounds.LONG ? new int[] {0, 1, 3, 1023, 65_537, 4, MANY} : new int[] {0, 3, 1023, MANY};
 
   private static void onHosts(
-      int hosts, int ranksPerHost, CollectivesOptions options, Consumer<Trial> body) {
+      int hosts, int ranksPerHost, CollectivesOptions options, Consumer<CollectiveVerifier> body) {
     try (LocalRanks ranks = LocalRanks.ofHosts(hosts, ranksPerHost)) {
       ranks.run(
           LONG,
           rank -> {
             try (Collectives collectives =
                 Collectives.create(rank.communicator(), options).join()) {
-              body.accept(new Trial(collectives));
+              body.accept(new CollectiveVerifier(collectives));
             }
           });
     }
@@ -187,7 +187,7 @@ class ChannelCollectivesTest {
             rank -> {
               try (Collectives collectives =
                   Collectives.create(rank.communicator(), byHosts()).join()) {
-                Trial trial = new Trial(collectives);
+                CollectiveVerifier trial = new CollectiveVerifier(collectives);
                 for (Collective kind : BY_HOSTS) {
                   for (int root = 0; root < hosts.size(); root++) {
                     trial.run(Shape.of(kind, 30_011).rootedAt(root), 1);
@@ -227,7 +227,7 @@ class ChannelCollectivesTest {
           rank -> {
             try (Collectives collectives =
                 Collectives.create(rank.communicator(), byHosts().withThreads(threads)).join()) {
-              Trial trial = new Trial(collectives, true);
+              CollectiveVerifier trial = new CollectiveVerifier(collectives, true);
               for (int count : new int[] {1, 3, 1023, 65_537, MANY, 3 * MANY}) {
                 Shape shape = Shape.of(Collective.ALL_REDUCE, count);
                 trial.run(shape.with(DataType.FLOAT32, ReduceOp.AVG), count % 5);
@@ -277,7 +277,9 @@ class ChannelCollectivesTest {
                           CollectiveCall.reduce(
                               in, out, n, DataType.INT32, ReduceOp.MAX, round % 4);
                     };
-                ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
+                ParkingStepVerifier.create(collectives.run(call), LONG)
+                    .expectComplete()
+                    .verify(LONG);
                 HostMemory.fill(in.address(), n * 4L, (byte) 0x77);
                 boolean isRoot = rank.rank() == round % 4;
                 for (int i = 0; i < n; i += 25) {

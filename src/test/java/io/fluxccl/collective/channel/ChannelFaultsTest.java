@@ -13,10 +13,10 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.collective.channel.Trial.Shape;
+import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -49,10 +49,11 @@ class ChannelFaultsTest {
           rank -> {
             Duration limit = rank.rank() == 0 ? Duration.ofMillis(300) : LONG;
             Collectives collectives = open(rank, options.withTimeout(limit).withSetupTimeout(LONG));
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() != 3) {
               DeviceBuffer x = rank.device().allocate(4 << 20);
-              ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM), LONG)
+              ParkingStepVerifier.create(
+                      collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM), LONG)
                   .expectError(Timeout.class)
                   .verify(LONG);
             }
@@ -96,7 +97,7 @@ class ChannelFaultsTest {
                         .withSetupTimeout(LONG));
             DeviceBuffer x = rank.device().allocate(16 << 20);
             DeviceBuffer y = rank.device().allocate(16 << 20);
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 3) {
               assertThat(rank.communicator().failed()).succeedsWithin(LONG);
             } else {
@@ -126,7 +127,7 @@ class ChannelFaultsTest {
             DeviceBuffer y = rank.device().allocate(4 << 20);
             CollectiveCall call = call(kind, x, y, 1 << 20);
             for (int i = 0; i < 3; i++) {
-              ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
+              ParkingStepVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
             }
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
@@ -153,11 +154,11 @@ class ChannelFaultsTest {
               DeviceBuffer x = rank.device().allocate(4 << 20);
               DeviceBuffer y = rank.device().allocate(4 << 20);
               int count = rank.rank() == 2 ? 1 << 19 : 1 << 20;
-              ParkingVerifier.create(
+              ParkingStepVerifier.create(
                       collectives.run(call(Collective.ALL_GATHER, x, y, count)), LONG)
                   .expectError(InvalidUsage.class)
                   .verify(LONG);
-              ParkingVerifier.create(
+              ParkingStepVerifier.create(
                       collectives.run(call(Collective.ALL_GATHER, x, y, 1 << 18)), LONG)
                   .expectComplete()
                   .verify(LONG);
@@ -173,13 +174,14 @@ class ChannelFaultsTest {
           LONG,
           rank -> {
             Collectives collectives = open(rank, CollectivesOptions.DEFAULT);
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 1) {
               rank.communicator().close();
               return;
             }
             DeviceBuffer x = rank.device().allocate(4 << 20);
-            ParkingVerifier.create(collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM), LONG)
+            ParkingStepVerifier.create(
+                    collectives.allReduce(x, DataType.FLOAT32, ReduceOp.SUM), LONG)
                 .expectErrorSatisfies(
                     e -> {
                       assertThat(e).isInstanceOf(FluxCclException.class);
@@ -200,7 +202,7 @@ class ChannelFaultsTest {
             for (int round = 0; round < Rounds.of(4, 10); round++) {
               // An odd number of messages in each direction leaves credits in flight at the end.
               try (Collectives collectives = open(rank, CollectivesOptions.DEFAULT)) {
-                Trial trial = new Trial(collectives);
+                CollectiveVerifier trial = new CollectiveVerifier(collectives);
                 for (int i = 0; i <= round; i++) {
                   trial.run(Shape.of(Collective.ALL_REDUCE, 1000 * round + 7), 0);
                 }
@@ -225,7 +227,8 @@ class ChannelFaultsTest {
                 for (int i = 0; i < count; i++) {
                   HostMemory.putInt(in.address() + i * 4L, round * 10 + rank.rank());
                 }
-                ParkingVerifier.create(collectives.allGather(in, out, count, DataType.INT32), LONG)
+                ParkingStepVerifier.create(
+                        collectives.allGather(in, out, count, DataType.INT32), LONG)
                     .expectComplete()
                     .verify(LONG);
                 HostMemory.fill(in.address(), count * 4L, (byte) 0x77);
@@ -252,7 +255,7 @@ class ChannelFaultsTest {
               LONG,
               rank -> {
                 try (Collectives collectives = open(rank, options)) {
-                  Trial trial = new Trial(collectives);
+                  CollectiveVerifier trial = new CollectiveVerifier(collectives);
                   for (Collective kind : Collective.plain()) {
                     trial.run(Shape.of(kind, 30_011).rootedAt(2), 1);
                   }

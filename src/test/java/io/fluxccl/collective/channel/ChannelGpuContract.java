@@ -6,7 +6,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.collective.channel.Trial.Shape;
+import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.function.Consumer;
@@ -25,14 +25,14 @@ abstract class ChannelGpuContract {
   }
 
   private void onHosts(
-      int hosts, int ranksPerHost, CollectivesOptions options, Consumer<Trial> body) {
+      int hosts, int ranksPerHost, CollectivesOptions options, Consumer<CollectiveVerifier> body) {
     try (LocalRanks ranks = hosts(hosts, ranksPerHost)) {
       ranks.run(
           LONG,
           rank -> {
             try (Collectives collectives =
                 Collectives.create(rank.communicator(), options).join()) {
-              body.accept(new Trial(collectives));
+              body.accept(new CollectiveVerifier(collectives));
             } catch (RuntimeException | AssertionError e) {
               System.out.println(rank.communicator().dump());
               throw e;

@@ -54,7 +54,7 @@ class ChannelSetupTest {
       ranks.run(
           rank -> {
             Collectives.create(rank.communicator()).join();
-            rank.meet();
+            rank.awaitAll();
           });
     }
     assertThat(allocating).isNotEmpty().noneMatch(name -> name.startsWith("fluxccl-bootstrap"));
@@ -78,7 +78,7 @@ class ChannelSetupTest {
                 .withThrowableThat()
                 .withCauseInstanceOf(rank.rank() == 1 ? DeviceFailure.class : RemoteFailure.class)
                 .withMessageContaining("there is no memory");
-            rank.meet();
+            rank.awaitAll();
           });
     }
   }

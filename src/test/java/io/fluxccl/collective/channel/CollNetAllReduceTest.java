@@ -11,7 +11,7 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.collective.channel.Trial.Shape;
+import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
@@ -50,14 +50,14 @@ class CollNetAllReduceTest {
       int hosts,
       int ranksPerHost,
       CollectivesOptions options,
-      BiConsumer<Collectives, Trial> body) {
+      BiConsumer<Collectives, CollectiveVerifier> body) {
     try (LocalRanks ranks = LocalRanks.ofHosts(hosts, ranksPerHost)) {
       ranks.run(
           LONG,
           rank -> {
             try (Collectives collectives =
                 Collectives.create(rank.communicator(), options).join()) {
-              body.accept(collectives, new Trial(collectives));
+              body.accept(collectives, new CollectiveVerifier(collectives));
             }
           });
     }
@@ -97,7 +97,7 @@ class CollNetAllReduceTest {
                 Shape.of(Collective.ALL_REDUCE, count).with(DataType.BFLOAT16, ReduceOp.SUM), 0);
             trial.run(Shape.of(Collective.ALL_GATHER, count % 2000), 0);
             // Ranks of a host access each other's registered buffers.
-            new Trial(collectives, true)
+            new CollectiveVerifier(collectives, true)
                 .run(
                     Shape.of(Collective.ALL_REDUCE, count).with(DataType.FLOAT32, ReduceOp.AVG), 0);
           }

@@ -11,11 +11,11 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.collective.channel.Trial.Shape;
+import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
-import io.fluxccl.testing.ParkingVerifier;
+import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -83,7 +83,7 @@ abstract class HierarchyGpuContract {
       onEachRank(
           ranks,
           collectives -> {
-            Trial trial = new Trial(collectives);
+            CollectiveVerifier trial = new CollectiveVerifier(collectives);
             int round = 0;
             for (int count : new int[] {1, 1023, 4, nRanks > 4 ? 20_011 : 130_001}) {
               for (Collective kind : BY_HOSTS) {
@@ -104,7 +104,7 @@ abstract class HierarchyGpuContract {
       onEachRank(
           ranks,
           collectives -> {
-            Trial trial = new Trial(collectives);
+            CollectiveVerifier trial = new CollectiveVerifier(collectives);
             for (int root = 0; root < hosts.size(); root++) {
               for (Collective kind : BY_HOSTS) {
                 trial.run(Shape.of(kind, 5_011).rootedAt(root).made(root % 2 == 1), 1);
@@ -141,7 +141,7 @@ abstract class HierarchyGpuContract {
           int rank = collectives.topology().rank();
           List<byte[]> results = new ArrayList<>();
           for (DataType type : DataType.values()) {
-            if (Method.HIERARCHICAL.reduces(type)) {
+            if (PipeAlgorithm.HIERARCHICAL.reduces(type)) {
               for (Collective kind : BY_HOSTS) {
                 if (kind.reduces()) {
                   results.add(result(collectives, kind, type, ReduceOp.SUM));
@@ -186,7 +186,7 @@ abstract class HierarchyGpuContract {
             case REDUCE_SCATTER -> CollectiveCall.reduceScatter(in, out, count, type, op);
             default -> CollectiveCall.reduce(in, out, count, type, op, 3);
           };
-      ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
+      ParkingStepVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
       return bytes(out, length);
     }
   }
@@ -203,7 +203,7 @@ abstract class HierarchyGpuContract {
       onEachRank(
           ranks,
           collectives -> {
-            Trial trial = new Trial(collectives);
+            CollectiveVerifier trial = new CollectiveVerifier(collectives);
             for (DataType type : DataType.values()) {
               for (Collective kind : BY_HOSTS) {
                 if (!kind.reduces()) {
@@ -239,7 +239,7 @@ abstract class HierarchyGpuContract {
               for (int round = 0; round < Rounds.of(3, 7); round++) {
                 int first = round;
                 one.upload(0, ints(count, i -> first + 10 * rank + i));
-                ParkingVerifier.create(captured.run(), LONG).expectComplete().verify(LONG);
+                ParkingStepVerifier.create(captured.run(), LONG).expectComplete().verify(LONG);
                 // Each rank receives the sum of all ranks' values from every rank.
                 assertThat(bytes(one, 4 * count))
                     .isEqualTo(ints(count, i -> 4 * (4 * (first + i) + 60)).array());
@@ -314,7 +314,7 @@ abstract class HierarchyGpuContract {
             DeviceBuffer x = rank.device().allocate(1 << 20);
             DeviceBuffer y = rank.device().allocate(1 << 20);
             CollectiveCall call = call(kind, x, y, 1 << 18);
-            ParkingVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
+            ParkingStepVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
             done.countDown();
             assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
             if (rank.rank() == 1) {

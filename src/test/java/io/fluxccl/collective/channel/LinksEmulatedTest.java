@@ -11,7 +11,7 @@ import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Registration;
-import io.fluxccl.collective.channel.Trial.Shape;
+import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.testing.EmulatedGpus;
@@ -80,7 +80,7 @@ class LinksEmulatedTest {
             wrong |= value != 2 * round;
           }
         }
-        rank.meet();
+        rank.awaitAll();
       }
       return wrong;
     }
@@ -129,7 +129,7 @@ class LinksEmulatedTest {
       CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(LONG);
       try (Collectives collectives = Collectives.create(rank.communicator(), options).join()) {
         for (boolean registered : new boolean[] {false, true}) {
-          Trial trial = new Trial(collectives, registered);
+          CollectiveVerifier trial = new CollectiveVerifier(collectives, registered);
           // Collectives with buffers on some ranks only can't register these on all ranks.
           for (Collective kind : registered ? EVEN : Collective.plain()) {
             for (int count : new int[] {1, 33, 130, 1001, 4099, 40_003}) {
@@ -140,7 +140,7 @@ class LinksEmulatedTest {
           }
         }
         collectNames(rank, collectives);
-        rank.meet();
+        rank.awaitAll();
       }
     }
 
@@ -217,7 +217,7 @@ class LinksEmulatedTest {
                 System.out.println(tuned);
                 System.out.println(preferred);
               }
-              rank.meet();
+              rank.awaitAll();
             });
       }
       System.exit(0);

@@ -107,7 +107,7 @@ class AbortedLaunchesEmulatedTest {
                 new ExchangeParts().of(call, ring, ranks.states.get(rank).address()))
             .get(60, TimeUnit.SECONDS);
       }
-      assertThat(Values.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
+      assertThat(ReduceTestData.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
     }
   }
 

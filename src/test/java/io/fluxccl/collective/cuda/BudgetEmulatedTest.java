@@ -177,7 +177,7 @@ class BudgetEmulatedTest {
   }
 
   private static void fill(DeviceBuffer buffer, int value, int bytes) {
-    ByteBuffer all = Values.allocate(bytes);
+    ByteBuffer all = ReduceTestData.allocate(bytes);
     while (all.hasRemaining()) {
       all.put((byte) value);
     }
@@ -185,7 +185,7 @@ class BudgetEmulatedTest {
   }
 
   private static void assertFilled(DeviceBuffer buffer, int offset, int bytes, int value) {
-    ByteBuffer all = Values.download(buffer, offset, bytes);
+    ByteBuffer all = ReduceTestData.download(buffer, offset, bytes);
     for (int i = 0; i < bytes; i++) {
       assertThat(all.get(i)).as("byte %d", i).isEqualTo((byte) value);
     }

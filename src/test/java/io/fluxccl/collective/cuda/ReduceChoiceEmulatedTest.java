@@ -50,7 +50,7 @@ class ReduceChoiceEmulatedTest {
             .as("reduce-scatter of %d bytes", bytes)
             .matches("(one-shot|two-shots)-(ll8|ll128|sentinel)");
       }
-      rank.meet();
+      rank.awaitAll();
     }
   }
 }

@@ -142,10 +142,11 @@ final class ReduceContract {
       outputAt = scatter ? inputAt + (long) me * outputBytes : inputAt;
     }
     ByteBuffer margin = untouched(outputBytes + 2 * MARGIN);
-    Values.upload(outputs, outputAt - MARGIN, margin, outputBytes + 2 * MARGIN);
-    Values.upload(
+    ReduceTestData.upload(outputs, outputAt - MARGIN, margin, outputBytes + 2 * MARGIN);
+    ReduceTestData.upload(
         inputs, inputAt - MARGIN, untouched(inputBytes + 2 * MARGIN), inputBytes + 2 * MARGIN);
-    Values.upload(inputs, inputAt, Values.input(type, me, seed, inputCount), inputBytes);
+    ReduceTestData.upload(
+        inputs, inputAt, ReduceTestData.input(type, me, seed, inputCount), inputBytes);
     DeviceBuffer input = slice(inputs, inputAt, inputBytes);
     DeviceBuffer output = hasOutput ? slice(target, outputAt, outputBytes) : null;
     CollectiveCall call =
@@ -164,15 +165,16 @@ final class ReduceContract {
     (what.inPlace() ? once : Flux.concat(once, once, once).then()).block(LONG);
     if (hasOutput) {
       ByteBuffer expected = expected(type, what.op(), n, seed, inputCount);
-      ByteBuffer actual = Values.download(target, outputAt, outputBytes);
+      ByteBuffer actual = ReduceTestData.download(target, outputAt, outputBytes);
       int wrong =
-          Values.mismatch(type, expected, scatter ? me * what.count() : 0, actual, what.count());
+          ReduceTestData.mismatch(
+              type, expected, scatter ? me * what.count() : 0, actual, what.count());
       assertThat(wrong).as("first wrong element on rank %d of %d in %s", me, n, what).isEqualTo(-1);
       if (!what.inPlace()) {
-        assertThat(Values.download(target, outputAt + outputBytes, MARGIN))
+        assertThat(ReduceTestData.download(target, outputAt + outputBytes, MARGIN))
             .as("behind the output in %s", what)
             .isEqualTo(untouched(MARGIN));
-        assertThat(Values.download(target, outputAt - MARGIN, MARGIN))
+        assertThat(ReduceTestData.download(target, outputAt - MARGIN, MARGIN))
             .as("before the output in %s", what)
             .isEqualTo(untouched(MARGIN));
       }
@@ -183,7 +185,9 @@ final class ReduceContract {
   private ByteBuffer expected(DataType type, ReduceOp op, int n, long seed, int count) {
     expected.keySet().removeIf(past -> past < seed - 3);
     return expected.computeIfAbsent(
-        seed, now -> Values.reduced(type, op, Values.inputs(type, n, seed, count), count));
+        seed,
+        now ->
+            ReduceTestData.reduced(type, op, ReduceTestData.inputs(type, n, seed, count), count));
   }
 
   private boolean canDo(Collectives collectives, CollectiveCall call) {
@@ -199,7 +203,7 @@ final class ReduceContract {
   }
 
   private static ByteBuffer untouched(int bytes) {
-    ByteBuffer margin = Values.allocate(bytes);
+    ByteBuffer margin = ReduceTestData.allocate(bytes);
     new UnsafeBuffer(margin).setMemory(0, margin.capacity(), UNTOUCHED);
     return margin.limit(Math.max(bytes, 16));
   }

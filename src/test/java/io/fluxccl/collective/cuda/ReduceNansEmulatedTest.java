@@ -46,9 +46,9 @@ class ReduceNansEmulatedTest {
           rank -> {
             try (Collectives collectives = Collectives.create(rank.communicator(), options).join();
                 DeviceBuffer buffer = rank.device().allocate(bytes)) {
-              Values.upload(buffer, 0, ones(rank.rank()), bytes);
+              ReduceTestData.upload(buffer, 0, ones(rank.rank()), bytes);
               collectives.allReduce(buffer, buffer, bytes / type.size(), type, op).block(LONG);
-              results.put(rank.rank(), Values.download(buffer, 0, bytes));
+              results.put(rank.rank(), ReduceTestData.download(buffer, 0, bytes));
             }
           });
     }

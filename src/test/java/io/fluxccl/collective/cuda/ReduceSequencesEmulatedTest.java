@@ -52,7 +52,7 @@ class ReduceSequencesEmulatedTest {
   @ValueSource(ints = {2, 5})
   void shouldKeepResultsApartWhenAllSizesAndKindsFollowEachOther(int nRanks) {
     try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
-      List<ByteBuffer> given = Values.inputs(DataType.FLOAT32, nRanks, 1, MOST * nRanks);
+      List<ByteBuffer> given = ReduceTestData.inputs(DataType.FLOAT32, nRanks, 1, MOST * nRanks);
       ranks.run(LONG, rank -> followEachOther(rank, given));
     }
   }
@@ -66,7 +66,7 @@ class ReduceSequencesEmulatedTest {
     try (Collectives collectives = Collectives.create(rank.communicator()).join();
         DeviceBuffer inputs = rank.device().allocate(MOST * 4L * n);
         DeviceBuffer results = rank.device().allocate(MOST * 4L * CALLS)) {
-      Values.upload(inputs, 0, given.get(me), MOST * 4 * n);
+      ReduceTestData.upload(inputs, 0, given.get(me), MOST * 4 * n);
       Registration registered = collectives.register(results).join();
       for (int i = 0; i < CALLS; i++) {
         int count = counts.get(i);
@@ -81,10 +81,11 @@ class ReduceSequencesEmulatedTest {
         boolean scatter = i % 3 == 1;
         if (i % 3 < 2 || i % n == me) {
           ByteBuffer expected =
-              Values.reduced(DataType.FLOAT32, ReduceOp.SUM, given, scatter ? count * n : count);
-          ByteBuffer actual = Values.download(outputs.get(i), 0, count * 4);
+              ReduceTestData.reduced(
+                  DataType.FLOAT32, ReduceOp.SUM, given, scatter ? count * n : count);
+          ByteBuffer actual = ReduceTestData.download(outputs.get(i), 0, count * 4);
           assertThat(
-                  Values.mismatch(
+                  ReduceTestData.mismatch(
                       DataType.FLOAT32, expected, scatter ? me * count : 0, actual, count))
               .as("first wrong element of call %d on rank %d", i, me)
               .isEqualTo(-1);

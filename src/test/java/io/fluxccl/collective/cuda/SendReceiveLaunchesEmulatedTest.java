@@ -42,8 +42,8 @@ class SendReceiveLaunchesEmulatedTest {
       ByteBuffer known = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
       known.putLong(0, ranks.outputs.get(1).address());
       registrations.upload(Long.BYTES, known);
-      ByteBuffer message = Values.input(DataType.UINT8, 0, 1, bytes);
-      Values.upload(ranks.inputs.get(0), 0, message, bytes);
+      ByteBuffer message = ReduceTestData.input(DataType.UINT8, 0, 1, bytes);
+      ReduceTestData.upload(ranks.inputs.get(0), 0, message, bytes);
       CompletableFuture<?>[] done = new CompletableFuture<?>[LaunchedRanks.RANKS];
       for (int i = 0; i < MESSAGES; i++) {
         for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
@@ -60,8 +60,8 @@ class SendReceiveLaunchesEmulatedTest {
         }
       }
       CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);
-      ByteBuffer output = Values.download(ranks.outputs.get(1), 0, bytes);
-      assertThat(Values.mismatch(DataType.UINT8, message, 0, output, bytes)).isEqualTo(-1);
+      ByteBuffer output = ReduceTestData.download(ranks.outputs.get(1), 0, bytes);
+      assertThat(ReduceTestData.mismatch(DataType.UINT8, message, 0, output, bytes)).isEqualTo(-1);
     }
   }
 

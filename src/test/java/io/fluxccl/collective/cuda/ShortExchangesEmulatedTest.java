@@ -43,8 +43,8 @@ class ShortExchangesEmulatedTest {
       Random random = new Random(bytes);
       CompletableFuture<?>[] done = new CompletableFuture<?>[LaunchedRanks.RANKS];
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        ByteBuffer all = Values.input(DataType.UINT8, rank, 1, bytes * LAUNCHES);
-        Values.upload(ranks.inputs.get(rank), 0, all, bytes * LAUNCHES);
+        ByteBuffer all = ReduceTestData.input(DataType.UINT8, rank, 1, bytes * LAUNCHES);
+        ReduceTestData.upload(ranks.inputs.get(rank), 0, all, bytes * LAUNCHES);
       }
       for (int i = 0; i < LAUNCHES; i++) {
         for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
@@ -87,9 +87,9 @@ class ShortExchangesEmulatedTest {
       }
       CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        ByteBuffer sent = Values.input(DataType.UINT8, 1 - rank, 1, bytes * LAUNCHES);
-        ByteBuffer output = Values.download(ranks.outputs.get(rank), 0, bytes * LAUNCHES);
-        assertThat(Values.mismatch(DataType.UINT8, sent, 0, output, bytes * LAUNCHES))
+        ByteBuffer sent = ReduceTestData.input(DataType.UINT8, 1 - rank, 1, bytes * LAUNCHES);
+        ByteBuffer output = ReduceTestData.download(ranks.outputs.get(rank), 0, bytes * LAUNCHES);
+        assertThat(ReduceTestData.mismatch(DataType.UINT8, sent, 0, output, bytes * LAUNCHES))
             .isEqualTo(-1);
       }
     }
@@ -133,14 +133,14 @@ class ShortExchangesEmulatedTest {
                 DeviceBuffer input = rank.device().allocate(bytes);
                 DeviceBuffer output = rank.device().allocate(bytes)) {
               for (int i = 0; i < 5; i++) {
-                ByteBuffer sent = Values.input(DataType.UINT8, rank.rank(), i, bytes);
-                Values.upload(input, 0, sent, bytes);
+                ByteBuffer sent = ReduceTestData.input(DataType.UINT8, rank.rank(), i, bytes);
+                ReduceTestData.upload(input, 0, sent, bytes);
                 collectives
                     .sendReceive(input, bytes, ahead, output, bytes, behind, DataType.UINT8)
                     .block(Duration.ofSeconds(60));
-                ByteBuffer expected = Values.input(DataType.UINT8, behind, i, bytes);
-                ByteBuffer received = Values.download(output, 0, bytes);
-                assertThat(Values.mismatch(DataType.UINT8, expected, 0, received, bytes))
+                ByteBuffer expected = ReduceTestData.input(DataType.UINT8, behind, i, bytes);
+                ByteBuffer received = ReduceTestData.download(output, 0, bytes);
+                assertThat(ReduceTestData.mismatch(DataType.UINT8, expected, 0, received, bytes))
                     .isEqualTo(-1);
               }
             }
@@ -172,7 +172,7 @@ class ShortExchangesEmulatedTest {
             .launch(rank, GpuKernels.one(ranks.gpu, "exchange_short_" + kind, 0), 2, 256, exchange)
             .get(60, TimeUnit.SECONDS);
       }
-      assertThat(Values.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
+      assertThat(ReduceTestData.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
     }
   }
 }

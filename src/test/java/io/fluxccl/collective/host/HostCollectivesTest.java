@@ -53,17 +53,18 @@ class HostCollectivesTest {
           LONG,
           rank -> {
             Random random = new Random(nRanks * 1000L + threads);
-            long size = Exercise.memory(nRanks, maxBytes);
+            long size = RandomCollectiveCase.memory(nRanks, maxBytes);
             try (DeviceBuffer known = rank.device().allocate(size);
                 DeviceBuffer unknown = rank.device().allocate(size);
                 Collectives collectives = create(rank, algorithm, threads);
                 Registration registration = collectives.register(known).join()) {
               for (int i = 0; i < Rounds.of(20, 150); i++) {
-                Exercise exercise = Exercise.draw(random, nRanks, maxBytes);
+                RandomCollectiveCase exercise = RandomCollectiveCase.draw(random, nRanks, maxBytes);
                 // Mostly all ranks' buffers are registered, or none; sometimes only some ranks'.
                 int choice = random.nextInt(5);
                 boolean registered = choice < 2 || choice == 4 && (rank.rank() & 1) == 0;
-                Exercise.Run run = exercise.on(rank.rank(), registered ? known : unknown);
+                RandomCollectiveCase.Run run =
+                    exercise.on(rank.rank(), registered ? known : unknown);
                 Mono<Void> pause = collectives.barrier(); // all ranks have filled their memory
                 pause.then(collectives.run(run.call)).block(LONG);
                 collectives.barrier().block(LONG); // before any rank refills its memory
@@ -88,14 +89,15 @@ class HostCollectivesTest {
             Random skew = new Random(rank.rank());
             List<DeviceBuffer> memory = new ArrayList<>();
             for (int i = 0; i < window; i++) {
-              memory.add(rank.device().allocate(Exercise.memory(nRanks, maxBytes)));
+              memory.add(rank.device().allocate(RandomCollectiveCase.memory(nRanks, maxBytes)));
             }
             try (Collectives collectives = create(rank, "any", threads)) {
               for (int round = 0; round < Rounds.of(12, 60); round++) {
-                List<Exercise.Run> runs = new ArrayList<>();
+                List<RandomCollectiveCase.Run> runs = new ArrayList<>();
                 List<Mono<Void>> done = new ArrayList<>();
                 for (int i = 0; i < window; i++) {
-                  Exercise exercise = Exercise.draw(random, nRanks, maxBytes);
+                  RandomCollectiveCase exercise =
+                      RandomCollectiveCase.draw(random, nRanks, maxBytes);
                   runs.add(exercise.on(rank.rank(), memory.get(i)));
                   done.add(Mono.fromFuture(collectives.run(runs.get(i).call).toFuture()));
                   for (int spin = skew.nextInt(3000); spin > 0; spin--) {
@@ -103,7 +105,7 @@ class HostCollectivesTest {
                   }
                 }
                 Mono.when(done).block(LONG);
-                runs.forEach(Exercise.Run::verify);
+                runs.forEach(RandomCollectiveCase.Run::verify);
               }
             }
             memory.forEach(DeviceBuffer::close);
@@ -123,12 +125,14 @@ class HostCollectivesTest {
           LONG,
           rank -> {
             Random random = new Random(collective.ordinal());
-            try (DeviceBuffer memory = rank.device().allocate(Exercise.memory(nRanks, maxBytes));
+            try (DeviceBuffer memory =
+                    rank.device().allocate(RandomCollectiveCase.memory(nRanks, maxBytes));
                 Collectives collectives = create(rank, "any", 2);
                 Registration registration = collectives.register(memory).join()) {
               for (int i = 0; i < Rounds.of(3, 6); i++) {
-                Exercise exercise = Exercise.of(random, nRanks, collective, maxBytes);
-                Exercise.Run run = exercise.on(rank.rank(), memory);
+                RandomCollectiveCase exercise =
+                    RandomCollectiveCase.of(random, nRanks, collective, maxBytes);
+                RandomCollectiveCase.Run run = exercise.on(rank.rank(), memory);
                 collectives.barrier().then(collectives.run(run.call)).block(LONG);
                 collectives.barrier().block(LONG);
                 run.verify();
@@ -149,12 +153,16 @@ class HostCollectivesTest {
           rank -> {
             try (Collectives first = create(rank, "any", 1);
                 Collectives second = first.lane("second").join();
-                DeviceBuffer mine = rank.device().allocate(Exercise.memory(nRanks, maxBytes));
-                DeviceBuffer other = rank.device().allocate(Exercise.memory(nRanks, maxBytes))) {
+                DeviceBuffer mine =
+                    rank.device().allocate(RandomCollectiveCase.memory(nRanks, maxBytes));
+                DeviceBuffer other =
+                    rank.device().allocate(RandomCollectiveCase.memory(nRanks, maxBytes))) {
               Random random = new Random(3);
               for (int i = 0; i < Rounds.of(40, 200); i++) {
-                Exercise.Run a = Exercise.draw(random, nRanks, maxBytes).on(rank.rank(), mine);
-                Exercise.Run b = Exercise.draw(random, nRanks, maxBytes).on(rank.rank(), other);
+                RandomCollectiveCase.Run a =
+                    RandomCollectiveCase.draw(random, nRanks, maxBytes).on(rank.rank(), mine);
+                RandomCollectiveCase.Run b =
+                    RandomCollectiveCase.draw(random, nRanks, maxBytes).on(rank.rank(), other);
                 // Ranks call the two in different orders.
                 Mono<Void> one = Mono.defer(() -> first.run(a.call));
                 Mono<Void> two = Mono.defer(() -> second.run(b.call));

@@ -189,7 +189,7 @@ class HostKernelsTest {
             Collectives collectives =
                 create(rank, rank.rank() == 0 ? Duration.ofMillis(Rounds.of(250, 1500)) : LONG, 2);
             collectives.register(memory).join();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               assertThatThrownBy(() -> collectives.run(call(which, x, y, BYTES, 0, 2)).block(LONG))
                   .isInstanceOf(Timeout.class)
@@ -211,7 +211,7 @@ class HostKernelsTest {
             HostMemory.fill(memory.address(), BYTES, (byte) 1);
             Collectives collectives = create(rank, Duration.ofMillis(250), 1);
             collectives.register(memory).join();
-            rank.meet();
+            rank.awaitAll();
             if (rank.rank() == 0) {
               assertThatThrownBy(
                       () -> collectives.allReduce(memory, DataType.INT8, ReduceOp.SUM).block(LONG))
@@ -238,7 +238,7 @@ class HostKernelsTest {
             CollectivesOptions options =
                 CollectivesOptions.DEFAULT.withTimeout(LONG).withThreads(1).withAbortOnCancel(true);
             Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            rank.meet();
+            rank.awaitAll();
             CompletableFuture<Void> last = null;
             for (int i = 0; i < 200; i++) {
               Collective which = Collective.plain().get(i % Collective.plain().size());

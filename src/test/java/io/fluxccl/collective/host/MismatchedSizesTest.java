@@ -48,7 +48,7 @@ class MismatchedSizesTest {
                     .withSetupTimeout(LONG)
                     .withAlgorithm(which, algorithm))
             .join();
-    rank.meet();
+    rank.awaitAll();
     return collectives;
   }
 
@@ -85,7 +85,7 @@ class MismatchedSizesTest {
             }
             HostMemory.fill(memory.address(), memory.size(), UNTOUCHED);
             HostMemory.fill(input.address(), input.size(), (byte) 1);
-            rank.meet();
+            rank.awaitAll();
             CompletableFuture<Void> done = collectives.run(call).toFuture();
             FluxCclException reason = rank.communicator().failed().join();
             assertThat(reason)
@@ -99,7 +99,7 @@ class MismatchedSizesTest {
             assertThat(collectives.barrier().toFuture()).failsWithin(LONG);
             // No kernel of any rank runs any more.
             collectives.stream().completion().handle((nothing, failure) -> null).get();
-            rank.meet();
+            rank.awaitAll();
             byte[] untouched = new byte[HALF - expected.apply(me)];
             Arrays.fill(untouched, UNTOUCHED);
             byte[] behind = new byte[untouched.length];

@@ -51,9 +51,11 @@ class UnregisteredMemoryProcessTest {
         Random random = new Random(RANKS);
         long most = 0;
         for (int buffer = 0; buffer < ROUNDS; buffer++) {
-          try (DeviceBuffer memory = group.device().allocate(Exercise.memory(RANKS, MAX_BYTES))) {
+          try (DeviceBuffer memory =
+              group.device().allocate(RandomCollectiveCase.memory(RANKS, MAX_BYTES))) {
             for (int i = 0; i < 8; i++) {
-              Exercise.Run run = Exercise.draw(random, RANKS, MAX_BYTES).on(group.rank(), memory);
+              RandomCollectiveCase.Run run =
+                  RandomCollectiveCase.draw(random, RANKS, MAX_BYTES).on(group.rank(), memory);
               collectives.barrier().then(collectives.run(run.call)).block(LONG);
               collectives.barrier().block(LONG);
               run.verify();

@@ -61,7 +61,7 @@ class WrappedMemoryTest {
       byAddress.download(12, found);
       assertThat(found).containsExactly(4, 3, 2, 1);
       assertThat(byAddress.asByteBuffer()).isEmpty();
-      assertThat(whole.unshareableBecause()).isPresent();
+      assertThat(whole.unshareableReason()).isPresent();
       whole.close();
       byAddress.close();
       assertThatThrownBy(() -> whole.download(0, found)).isInstanceOf(InvalidUsage.class);
@@ -100,18 +100,19 @@ class WrappedMemoryTest {
   private static void exercise(LocalRank rank, boolean registered) {
     HostDevice device = (HostDevice) rank.device();
     // Rank 0 allocates its memory, the others wrap theirs: all agree on staging.
-    long size = Exercise.memory(RANKS, MAX_BYTES);
+    long size = RandomCollectiveCase.memory(RANKS, MAX_BYTES);
     DeviceBuffer memory =
         rank.rank() == 0 ? device.allocate(size) : device.wrap(direct((int) size));
     try (Collectives collectives = rank.collectives()) {
       if (registered) {
         Registration registration = collectives.register(memory).join();
-        assertThat(registration.stagedBecause().get()).startsWith("rank 1: ");
+        assertThat(registration.stagedReason().get()).startsWith("rank 1: ");
         assertThat(registration.id()).isZero();
       }
       Random random = new Random(RANKS);
       for (int i = 0; i < 30; i++) {
-        Exercise.Run run = Exercise.draw(random, RANKS, MAX_BYTES).on(rank.rank(), memory);
+        RandomCollectiveCase.Run run =
+            RandomCollectiveCase.draw(random, RANKS, MAX_BYTES).on(rank.rank(), memory);
         collectives.run(run.call).block(LONG);
         collectives.barrier().block(LONG);
         run.verify();
@@ -119,7 +120,7 @@ class WrappedMemoryTest {
       }
       try (DeviceBuffer own = device.allocate(1 << 20);
           Registration next = collectives.register(own).join()) {
-        assertThat(next.stagedBecause()).isEmpty();
+        assertThat(next.stagedReason()).isEmpty();
         assertThat(next.id()).isEqualTo(registered ? 1 : 0);
       }
     }

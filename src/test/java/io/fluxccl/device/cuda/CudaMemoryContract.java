@@ -312,7 +312,8 @@ abstract class CudaMemoryContract {
       CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
       CudaStream stream = device.createStream("again");
       for (int round = 0; round < 500; round++) {
-        CudaMapping mapping = device.map(name); // while the reaper unmaps the previous one
+        CudaMapping mapping =
+            device.map(name); // while the deferred-free thread unmaps the previous one
         if (round % 100 == 0) {
           stream.copyAsync(copy.address(), mapping.address(), 8);
           assertThat(stream.completion()).succeedsWithin(60, TimeUnit.SECONDS);

@@ -47,7 +47,7 @@ class CudaModuleFakeTest {
   void shouldHaveTheBuiltInKernelsLoadedFromTheStart() {
     assertThat(device.context().modules).containsKey(CudaModule.builtIn());
     CudaModule.builtIn().close();
-    CudaModule.builtIn().kernel("fluxccl_nothing").prepare(device);
+    CudaModule.builtIn().kernel("fluxccl_empty").prepare(device);
   }
 
   @Test

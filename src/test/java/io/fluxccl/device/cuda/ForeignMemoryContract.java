@@ -57,10 +57,10 @@ abstract class ForeignMemoryContract {
     byte[] pattern = EngineOwnerProcess.pattern();
     buffer.upload(0, pattern);
     long free = CudaMemoryContract.free(device);
-    assertThat(buffer.unshareableBecause().isEmpty()).isEqualTo(kind.isShareable);
+    assertThat(buffer.unshareableReason().isEmpty()).isEqualTo(kind.isShareable);
     buffer.close();
     assertThatThrownBy(buffer::retain).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(buffer::unshareableBecause).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(buffer::unshareableReason).isInstanceOf(InvalidUsage.class);
     Awaitility.await().untilAsserted(() -> assertThat(buffer.allocation().users()).isZero());
     assertThat(CudaMemoryContract.free(device)).isEqualTo(free);
     try (CudaBuffer again = device.wrap(address, 3 << 20)) {
@@ -73,7 +73,7 @@ abstract class ForeignMemoryContract {
   @Test
   void shouldGiveTheReasonIfMemoryCannotBeShared() {
     try (CudaBuffer pool = engine.allocate(EngineMemory.Kind.POOL, 4096)) {
-      assertThat(pool.unshareableBecause())
+      assertThat(pool.unshareableReason())
           .hasValueSatisfying(
               why -> assertThat(why).contains("pool").contains("cuMemPoolExportToShareableHandle"));
       assertThatThrownBy(() -> pool.allocation().name()).isInstanceOf(DeviceFailure.class);
@@ -83,7 +83,7 @@ abstract class ForeignMemoryContract {
     try (CudaBuffer buffer = device.wrap(managed, 4096)) {
       buffer.upload(0, new byte[] {7});
       assertThat(bytesOf(buffer, 0, 1)).containsExactly(7);
-      assertThat(buffer.unshareableBecause())
+      assertThat(buffer.unshareableReason())
           .hasValueSatisfying(why -> assertThat(why).contains("managed"));
     }
     device.makeCurrent();
@@ -146,7 +146,7 @@ abstract class ForeignMemoryContract {
   void shouldWorkIfTheApplicationEnablesJcudaExceptions() {
     JCudaDriver.setExceptionsEnabled(true);
     try (CudaBuffer segment = engine.allocate(EngineMemory.Kind.LARGE_BLOCK, 3 << 20)) {
-      assertThat(segment.unshareableBecause()).isEmpty();
+      assertThat(segment.unshareableReason()).isEmpty();
       assertThatThrownBy(() -> device.wrap(4096, 8)).isInstanceOf(InvalidUsage.class);
       assertThatThrownBy(() -> device.wrap(segment.address(), 64 << 20))
           .isInstanceOf(InvalidUsage.class);
@@ -163,7 +163,7 @@ abstract class ForeignMemoryContract {
     device.context().check(JCudaDriver.cuMemAlloc(pointer, 4 << 20), "cuMemAlloc");
     CudaBuffer buffer = device.wrap(pointer, 4 << 20);
     JCudaDriver.cuMemFree(pointer);
-    assertThatThrownBy(buffer::unshareableBecause)
+    assertThatThrownBy(buffer::unshareableReason)
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("freed by its owner");
     CUdeviceptr next = new CUdeviceptr(); // may have the same address
@@ -194,7 +194,7 @@ abstract class ForeignMemoryContract {
               Arrays.equals(
                   bytesOf(copy, 0, EngineOwnerProcess.SIZE), EngineOwnerProcess.pattern()))
           .isTrue();
-      owner.tell("");
+      owner.sendLine("");
       assertThat(owner.readLine()).isEqualTo("0102030405060708");
       mapping.release();
       Awaitility.await().untilAsserted(() -> assertThat(mapping.users()).isZero());

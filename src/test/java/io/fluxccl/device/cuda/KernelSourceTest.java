@@ -87,7 +87,7 @@ class KernelSourceTest {
       assertThat(unit.lines()).containsAll(includes);
     }
     KernelSource source = KernelSource.of("builtin.cu", unit, List.of());
-    assertThat(source.packed()).containsKeys("collectives/nothing.cu");
+    assertThat(source.packed()).containsKeys("collectives/empty.cu");
     assertThat(source.packed().values()).allSatisfy(text -> assertThat(text).isNotBlank());
   }
 }

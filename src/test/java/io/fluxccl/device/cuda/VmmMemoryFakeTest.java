@@ -55,7 +55,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
       Awaitility.await().until(() -> asks(thread.get(0)));
       mapping.release();
       assertThat(asking).as("the map, which has asked for seconds").isNotDone();
-      owner.goOn();
+      owner.resume();
       asking.handle((mapped, failure) -> mapped == null ? null : release(mapped)).join();
       assertThat(device.context().mappings.open).isEmpty();
       buffers.forEach(CudaBuffer::close);

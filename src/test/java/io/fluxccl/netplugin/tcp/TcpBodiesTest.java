@@ -7,7 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetRequest;
@@ -46,11 +46,11 @@ class TcpBodiesTest {
       assertThat(network.carriesBodies()).isTrue();
       List<Long> sizes = new ArrayList<>();
       int[] asked = {0};
-      BodyPlace place =
+      BodyAddressResolver place =
           (head, headSize, bodySize) -> {
             assertThat(headSize).isEqualTo(HEAD);
             if (asked[0]++ % 3 < 2) {
-              return BodyPlace.NOT_YET;
+              return BodyAddressResolver.NOT_YET;
             }
             sizes.add(bodySize);
             // The head has the offset of its body.

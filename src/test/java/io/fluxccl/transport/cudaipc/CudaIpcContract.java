@@ -26,7 +26,7 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
-import io.fluxccl.transport.mapped.MappedPlace;
+import io.fluxccl.transport.mapped.MappedMemoryDescriptor;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -224,7 +224,7 @@ abstract class CudaIpcContract {
     RegisteredMemory there = zero.receive(one.register(one.allocate(1 << 20)));
     CudaIpcConnection connection = zero.connect(one);
     assertThat(connection.flushedTicket()).isZero();
-    try (Stall stall = Stall.of(zero.device, connection.stream())) {
+    try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
       long last = 0;
       for (int i = 0; i < 100; i++) {
         long ticket = connection.write(there, 0, source, 0, 1 << 20).beginFlush();
@@ -250,7 +250,7 @@ abstract class CudaIpcContract {
     RegisteredMemory there = zero.receive(one.register(one.allocate(1 << 20)));
     CudaIpcConnection connection = zero.connect(one);
     List<CompletableFuture<Void>> flushes = new ArrayList<>();
-    try (Stall stall = Stall.of(zero.device, connection.stream())) {
+    try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
       for (int i = 0; i < 4; i++) {
         flushes.add(connection.write(there, 0, source, 0, 1 << 20).flush(SECONDS));
       }
@@ -269,7 +269,7 @@ abstract class CudaIpcContract {
     RegisteredMemory source = zero.register(from);
     RegisteredMemory there = zero.receive(one.register(to));
     CudaIpcConnection connection = zero.connect(one);
-    try (Stall stall = Stall.of(zero.device, connection.stream())) {
+    try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
       connection.write(there, 0, source, 0, 8);
       CompletableFuture<Void> patient = connection.flush(SECONDS);
       FluxCclException late = failure(connection.flush(Duration.ofMillis(50)));
@@ -295,7 +295,7 @@ abstract class CudaIpcContract {
     RegisteredMemory there = zero.receive(one.register(to));
     CudaMapping mapping = zero.device.map(to.allocation().name()); // one more user
     CudaIpcConnection connection = zero.connect(one);
-    try (Stall stall = Stall.of(zero.device, connection.stream())) {
+    try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
       connection.write(there, 0, source, 0, 2 << 20).beginFlush();
       CompletableFuture<Void> flush = connection.flush(SECONDS);
       zero.context.close();
@@ -456,13 +456,13 @@ abstract class CudaIpcContract {
     RegisteredMemory memory = one.register(one.allocate(2 << 20));
     byte[] wire = memory.handle(Transport.CUDA_IPC).wire();
     byte[] otherNumber = wire.clone();
-    otherNumber[MappedPlace.NAME_INDEX + 16] ^= 0x55;
+    otherNumber[MappedMemoryDescriptor.NAME_INDEX + 16] ^= 0x55;
     assertRefused(otherNumber, memory);
     byte[] otherProcess = wire.clone();
-    otherProcess[MappedPlace.NAME_INDEX + 8] ^= 0x55;
+    otherProcess[MappedMemoryDescriptor.NAME_INDEX + 8] ^= 0x55;
     assertRefused(otherProcess, memory);
     byte[] larger = wire.clone();
-    larger[MappedPlace.NAME_INDEX + 24 + 4] = 1;
+    larger[MappedMemoryDescriptor.NAME_INDEX + 24 + 4] = 1;
     assertRefused(larger, memory);
   }
 

@@ -91,10 +91,10 @@ class CudaIpcFailureTest {
       IpcRank one = new IpcRank(1, CudaDevice.open(1));
       CudaIpcConnection waits = zero.connect(one);
       CudaIpcConnection polls = zero.connect(one);
-      Stall forEver = Stall.of(zero.device, polls.stream());
+      StreamBlocker forEver = StreamBlocker.of(zero.device, polls.stream());
       long ticket = polls.beginFlush();
       CompletableFuture<Void> flush;
-      try (Stall stall = Stall.of(zero.device, waits.stream())) {
+      try (StreamBlocker stall = StreamBlocker.of(zero.device, waits.stream())) {
         trap(waits.stream());
         flush = waits.flush(Duration.ofSeconds(20));
       }

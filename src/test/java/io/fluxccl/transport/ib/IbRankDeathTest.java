@@ -104,11 +104,13 @@ class IbRankDeathTest {
       RegisteredMemory source = IbRanks.register(0, context, buffer);
       Endpoint end = context.createEndpoint(1, 0, EndpointConfig.of(Transport.IB0));
       byte[] peer = HexFormat.of().parseHex(child.readLine());
-      child.tell(hex(end.wire()));
+      child.sendLine(hex(end.wire()));
       Connection link =
           get(
               end.connect(
-                  peer, Deadline.after(IbRanks.LIMIT), () -> meet(child::tell, child::readLine)));
+                  peer,
+                  Deadline.after(IbRanks.LIMIT),
+                  () -> meet(child::sendLine, child::readLine)));
       CompletableFuture<FluxCclException> writer =
           IbFailureContract.writeUntilFailure(link, there, source);
       child.kill();

@@ -19,8 +19,8 @@ import org.junit.jupiter.api.Test;
 class MappedWireTest {
   private static final int RANK = 3;
 
-  private static MappedPlace decode(byte[] wire) {
-    return MappedPlace.decode(Transport.SHM, wire, RANK);
+  private static MappedMemoryDescriptor decode(byte[] wire) {
+    return MappedMemoryDescriptor.decode(Transport.SHM, wire, RANK);
   }
 
   private static MemoryOrigin origin(long size) {
@@ -30,7 +30,8 @@ class MappedWireTest {
   @Property
   void shouldReadBackEveryPlace(
       @ForAll @LongRange(min = 0) long offset, @ForAll @Size(max = 200) byte[] name) {
-    MappedPlace read = decode(new MappedPlace(Transport.SHM, name, offset).encode());
+    MappedMemoryDescriptor read =
+        decode(new MappedMemoryDescriptor(Transport.SHM, name, offset).encode());
     assertThat(read.offset()).isEqualTo(offset);
     assertThat(read.name()).isEqualTo(name);
   }
@@ -66,20 +67,21 @@ class MappedWireTest {
 
   @Test
   void shouldRefuseRangesOutsideTheSegment() {
-    byte[] negative = new MappedPlace(Transport.SHM, new byte[8], -1).encode();
+    byte[] negative = new MappedMemoryDescriptor(Transport.SHM, new byte[8], -1).encode();
     assertThatThrownBy(() -> decode(negative)).isInstanceOf(TransportFailure.class);
     for (long[] range : new long[][] {{4096, 1}, {0, 0}, {0, -1}, {1, Long.MAX_VALUE}, {1, 4096}}) {
-      MappedPlace place = new MappedPlace(Transport.SHM, new byte[8], range[0]);
+      MappedMemoryDescriptor place =
+          new MappedMemoryDescriptor(Transport.SHM, new byte[8], range[0]);
       assertThatThrownBy(() -> place.checkWithin(4096, origin(range[1])))
           .isInstanceOf(TransportFailure.class)
           .hasMessageContaining("rank 3");
     }
-    new MappedPlace(Transport.SHM, new byte[8], 1).checkWithin(4096, origin(4095));
+    new MappedMemoryDescriptor(Transport.SHM, new byte[8], 1).checkWithin(4096, origin(4095));
   }
 
   @Test
   void shouldNameTheOwnerOfAMalformedName() {
-    MappedPlace place = new MappedPlace(Transport.SHM, new byte[8], 0);
+    MappedMemoryDescriptor place = new MappedMemoryDescriptor(Transport.SHM, new byte[8], 0);
     assertThatThrownBy(
             () ->
                 place.nameBy(
@@ -94,15 +96,16 @@ class MappedWireTest {
 
   @Property
   void shouldRefuseOrReadBackAMemoryWithOneByteChanged(
-      @ForAll @IntRange(max = MappedPlace.NAME_INDEX + 7) int index, @ForAll byte value) {
-    byte[] wire = new MappedPlace(Transport.SHM, new byte[8], 64).encode();
+      @ForAll @IntRange(max = MappedMemoryDescriptor.NAME_INDEX + 7) int index,
+      @ForAll byte value) {
+    byte[] wire = new MappedMemoryDescriptor(Transport.SHM, new byte[8], 64).encode();
     wire[index] = value;
     shouldDecodeOrRefuseAnyMemory(wire);
   }
 
   @FuzzTest(maxDuration = "75s")
   void shouldDecodeOrRefuseAnyMemory(byte[] wire) {
-    MappedPlace place;
+    MappedMemoryDescriptor place;
     try {
       place = decode(wire);
     } catch (TransportFailure e) {

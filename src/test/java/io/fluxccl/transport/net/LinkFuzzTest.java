@@ -9,7 +9,7 @@ import com.code_intelligence.jazzer.junit.FuzzTest;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.netplugin.BodyPlace;
+import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
@@ -124,7 +124,7 @@ class LinkFuzzTest {
     private long delivered;
 
     @Override
-    public NetRequest irecv(long head, long room, NetMemory memory, BodyPlace place) {
+    public NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
       long number = posted++;
       return new NetRequest() {
         private long size = -1;
@@ -141,7 +141,7 @@ class LinkFuzzTest {
           copy(head, next.head);
           if (next.body.length > 0) {
             long at = place.addressOf(head, next.head.length, next.body.length);
-            if (at == BodyPlace.NOT_YET) {
+            if (at == BodyAddressResolver.NOT_YET) {
               return;
             }
             copy(at, next.body);
@@ -225,7 +225,7 @@ class LinkFuzzTest {
     public void peerLeaves() {}
 
     @Override
-    public void farewellArrived() {}
+    public void finalMessageReceived() {}
   }
 
   /** Opened with the first input. */

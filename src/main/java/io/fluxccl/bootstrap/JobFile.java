@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.LocalFiles;
+import io.fluxccl.Text;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.concurrent.BlockingTasks;
+import io.fluxccl.concurrent.UseCount;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.SecureDirectoryStream;
+import java.nio.file.attribute.FileAttribute;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.nio.file.attribute.UserPrincipal;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.LongPredicate;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A file by which this user's other processes find the ranks of this process. It holds the
+ * addresses of the job's ranks, and a key that permits dump requests and nothing else. Only this
+ * user can read the folder. The first rank of a process writes the file when the job has formed,
+ * and the last one deletes it. A killed process leaves its file, which the next process that writes
+ * one deletes. Containers may share the folder: a file's name begins with the PID namespace, and
+ * files of other namespaces are neither read nor deleted.
+ *
+ * @param process of the ranks
+ * @param root where the ranks of the job registered
+ * @param key for dump requests
+ * @param members where each rank listens, by rank
+ */
+record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member> members) {
+  /** The environment variable that names the folder, instead of one in /tmp. */
+  static final String VARIABLE = "FLUXCCL_RUNTIME_DIR";
+
+  private static final Logger LOG = LoggerFactory.getLogger(JobFile.class);
+  private static final int MAGIC = 0x464c584a;
+  private static final int VERSION = 1;
+  private static final int MIN_MEMBER_BYTES = 11;
+  private static final int MAX_KEY_BYTES = 64;
+
+  /** Room for 100,000 ranks. */
+  private static final int MAX_FILE_BYTES = 4 << 20;
+
+  /** The PID namespace, the process, the port of the root, and a number. */
+  private static final Pattern FILE_NAME =
+      Pattern.compile("(\\d+)-(\\d{1,18})-\\d+-\\d+(\\..*\\.tmp)?");
+
+  private static final AtomicInteger FILES = new AtomicInteger();
+
+  /** The files of this process, by the root of the job. */
+  private static final Map<InetSocketAddress, Written> WRITTEN = new ConcurrentHashMap<>();
+
+  /** Returns the folder of the files of a process's user. */
+  static Path folder(String process) throws IOException {
+    Object user = Files.getAttribute(Path.of("/proc", process), "unix:uid");
+    String given = System.getenv().getOrDefault(VARIABLE, "").strip();
+    return given.isEmpty() ? Path.of("/tmp", "fluxccl-" + user) : LocalFiles.path(VARIABLE, given);
+  }
+
+  /** Opens that folder, if only the process's user can read and change it. The caller closes it. */
+  private static SecureDirectoryStream<Path> open(String process) throws IOException {
+    return LocalFiles.open(folder(process), LocalFiles.userOf(process), LocalFiles.OTHERS_ALL);
+  }
+
+  /**
+   * Adds a rank of this process whose job has formed. The first rank's file is written
+   * asynchronously, on another thread.
+   */
+  static Written write(TcpBootstrap bootstrap, SessionKey key, List<Member> members) {
+    JobFile entry = new JobFile(ProcessHandle.current().pid(), bootstrap.root(), key, members);
+    return WRITTEN.compute(
+        entry.root(),
+        (root, known) -> {
+          if (known != null && known.tryRetain()) {
+            return known;
+          }
+          Written first = new Written();
+          BlockingTasks.EXECUTOR.execute(() -> first.write(entry));
+          return first;
+        });
+  }
+
+  private String fileName() throws IOException {
+    return Text.of("%s-%d-%d-%d", namespace(), process, root.getPort(), FILES.incrementAndGet());
+  }
+
+  /** Returns the number of this process's PID namespace. */
+  private static String namespace() throws IOException {
+    return Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString().replaceAll("\\D", "");
+  }
+
+  /**
+   * Returns the entries of one user's live processes on this machine.
+   *
+   * @param of a process of that user, or {@code self}
+   * @param wanted accepts the ids of the processes
+   * @throws IOException if the folder can't be trusted to be that user's
+   */
+  static List<JobFile> all(String of, LongPredicate wanted) throws IOException {
+    List<JobFile> entries = new ArrayList<>();
+    try (SecureDirectoryStream<Path> folder = open(of)) {
+      UserPrincipal user = LocalFiles.userOf(of);
+      for (Map.Entry<Path, Long> file : files(folder).entrySet()) {
+        long process = file.getValue();
+        if (wanted.test(process) && isOf(process, user)) {
+          entries.addAll(read(folder, file.getKey(), user, process));
+        }
+      }
+    } catch (NoSuchFileException e) {
+      LOG.debug("no process of that user has a rank", e);
+    }
+    return entries;
+  }
+
+  private static List<JobFile> read(
+      SecureDirectoryStream<Path> folder, Path file, UserPrincipal user, long process) {
+    try {
+      JobFile entry = decode(LocalFiles.read(folder, file, user, MAX_FILE_BYTES));
+      return entry.process == process ? List.of(entry) : List.of();
+    } catch (FluxCclException | IOException e) {
+      LOG.debug("{} is no entry of a rank", file, e); // it was deleted
+      return List.of();
+    }
+  }
+
+  private static boolean isOf(long process, UserPrincipal user) throws IOException {
+    try {
+      return LocalFiles.userOf(Long.toString(process)).equals(user);
+    } catch (NoSuchFileException e) {
+      return false;
+    }
+  }
+
+  /** Returns the names of the files of this PID namespace, each with its process. */
+  private static Map<Path, Long> files(SecureDirectoryStream<Path> folder) throws IOException {
+    String namespace = namespace();
+    Map<Path, Long> files = new HashMap<>();
+    for (Path file : folder) {
+      Matcher name = FILE_NAME.matcher(file.getFileName().toString());
+      if (name.matches() && name.group(1).equals(namespace)) {
+        files.put(file.getFileName(), Long.parseLong(name.group(2)));
+      }
+    }
+    return files;
+  }
+
+  byte[] encode() {
+    WireWriter out = new WireWriter().header(MAGIC, VERSION).int64(process);
+    UniqueId.writeAddress(root, out);
+    out.bool(key.guarded()).bytes(key.key()).int32(members.size());
+    for (Member member : members) {
+      UniqueId.writeAddress(member.address(), out);
+      out.int64(member.hostHash()).int64(member.processHash());
+    }
+    return out.toBytes();
+  }
+
+  static JobFile decode(byte[] bytes) {
+    WireReader in =
+        new WireReader(
+            ByteBuffer.wrap(bytes),
+            problem -> new TransportFailure(FluxCclException.NO_RANK, "malformed: " + problem));
+    in.header(MAGIC, VERSION);
+    long process = in.int64("process");
+    InetSocketAddress root = UniqueId.readAddress(in);
+    boolean guarded = in.bool("guarded");
+    SessionKey key = new SessionKey(in.bytes("key", MAX_KEY_BYTES), guarded, false);
+    int count = in.int32("count", 1, in.remaining() / MIN_MEMBER_BYTES);
+    List<Member> members = new ArrayList<>(count);
+    for (int i = 0; i < count; i++) {
+      InetSocketAddress address = UniqueId.readAddress(in);
+      members.add(new Member(address, in.int64("hostHash"), in.int64("processHash")));
+    }
+    return new JobFile(process, root, key, members);
+  }
+
+  /** A file that is being written, was written, or has no rank any more. Thread-safe. */
+  static final class Written extends UseCount implements AutoCloseable {
+    // Guarded by this. The name in the folder.
+    private Path file;
+    private boolean closed;
+
+    private synchronized void write(JobFile entry) {
+      if (closed) {
+        return;
+      }
+      try {
+        create(folder("self"));
+        try (SecureDirectoryStream<Path> folder = open("self")) {
+          deleteStale(folder);
+          Path name = Path.of(entry.fileName());
+          LocalFiles.replace(folder, name, entry.encode(), permissions("rw-------"));
+          file = name;
+        }
+      } catch (FileSystemException | UnsupportedOperationException e) {
+        LOG.debug("no file for fluxccl dump could be written", e);
+      } catch (InvalidUsage | IOException e) {
+        LOG.warn("fluxccl dump will find no rank by its process: {}", e.getMessage());
+      }
+    }
+
+    private static void create(Path folder) throws IOException {
+      try {
+        Files.createDirectory(folder, permissions("rwx------"));
+      } catch (FileAlreadyExistsException e) {
+        LOG.trace("{} is there", folder, e);
+      }
+    }
+
+    private static void deleteStale(SecureDirectoryStream<Path> folder) throws IOException {
+      for (Map.Entry<Path, Long> each : files(folder).entrySet()) {
+        if (!Files.exists(Path.of("/proc", each.getValue().toString()))) {
+          try {
+            folder.deleteFile(each.getKey());
+          } catch (NoSuchFileException e) {
+            LOG.trace("another process has deleted {}", each.getKey(), e);
+          }
+        }
+      }
+    }
+
+    private static FileAttribute<?> permissions(String text) {
+      return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(text));
+    }
+
+    /** Removes a rank. Called once by each. */
+    @Override
+    public void close() {
+      release();
+    }
+
+    @Override
+    protected void lastUserLeft() {
+      WRITTEN.values().remove(this);
+      BlockingTasks.EXECUTOR.execute(this::delete);
+    }
+
+    private synchronized void delete() {
+      closed = true;
+      if (file == null) {
+        return;
+      }
+      try (SecureDirectoryStream<Path> folder = open("self")) {
+        folder.deleteFile(file);
+      } catch (IOException e) {
+        LOG.debug("{} can't be deleted", file, e);
+      }
+    }
+  }
+}

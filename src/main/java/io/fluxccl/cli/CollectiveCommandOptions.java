@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.cli;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.transport.Transport;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.stream.Collectors;
+import picocli.CommandLine.Option;
+
+/** The options of all commands whose ranks do collectives: on what, over what, how long. */
+final class CollectiveCommandOptions {
+  private static final String AUTO = "auto";
+
+  @Option(
+      names = "--device",
+      paramLabel = "DEVICE",
+      description = "auto, host, cuda, or cuda:N for one GPU. Default: FLUXCCL_DEVICE, or auto.")
+  private String device;
+
+  @Option(
+      names = "--transport",
+      paramLabel = "NAME",
+      defaultValue = AUTO,
+      description = "auto (the default), or a transport that 'fluxccl info' lists, such as SHM.")
+  private String transport;
+
+  @Option(
+      names = "--timeout",
+      paramLabel = "SECONDS",
+      defaultValue = "30",
+      description = "Limit of one collective, and of each step of the set-up. Default 30.")
+  private double timeoutSeconds;
+
+  DeviceChoice device() {
+    return device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device);
+  }
+
+  /** Returns the only transport to use, or empty. */
+  Optional<Transport> transport() {
+    if (transport.equals(AUTO)) {
+      return Optional.empty();
+    }
+    try {
+      return Optional.of(Transport.valueOf(transport.toUpperCase(Locale.ROOT)));
+    } catch (IllegalArgumentException e) {
+      String all =
+          Arrays.stream(Transport.values()).map(t -> ", " + t).collect(Collectors.joining());
+      throw new InvalidUsage("transport=" + transport + " is none of auto" + all, e);
+    }
+  }
+
+  Duration timeout() {
+    return PerfOptions.seconds("timeout", timeoutSeconds, 0.001);
+  }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.fluxccl.bootstrap.JobInquiry;
+import io.fluxccl.collective.Registration;
+import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.transport.Connection;
+import io.fluxccl.transport.Endpoint;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Test;
+
+/** Former names of the stable API, which delegate to the present ones. */
+@SuppressWarnings("deprecation")
+class DeprecatedNamesTest {
+  /** An endpoint that was written for the former name. */
+  private static final class FormerEndpoint implements Endpoint {
+    @Override
+    public byte[] wire() {
+      return new byte[0];
+    }
+
+    @Override
+    public CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
+      return new CompletableFuture<>();
+    }
+
+    @Override
+    public boolean meetsPeer() {
+      return true;
+    }
+
+    @Override
+    public void close() {}
+  }
+
+  @Test
+  void shouldDelegateToThePresentNames() {
+    ByteBuffer memory = ByteBuffer.allocateDirect(64).order(ByteOrder.nativeOrder());
+    try (LocalRanks ranks = LocalRanks.of(2)) {
+      ranks.run(
+          rank -> {
+            rank.meet();
+            try (DeviceBuffer buffer = ((HostDevice) rank.device()).wrap(memory);
+                Registration registration = rank.collectives().register(buffer).join()) {
+              assertThat(buffer.unshareableBecause())
+                  .isPresent()
+                  .isEqualTo(buffer.unshareableReason());
+              assertThat(registration.stagedBecause())
+                  .isPresent()
+                  .isEqualTo(registration.stagedReason());
+            }
+          });
+    }
+  }
+
+  @Test
+  void shouldAskAnEndpointThatOverridesTheFormerName() {
+    assertThat(new FormerEndpoint().needsReadyExchange()).isTrue();
+  }
+
+  @Test
+  void shouldRequestDumpsByTheFormerName() {
+    JobInquiry inquiry = new JobInquiry(true, Duration.ofSeconds(1));
+    assertThatThrownBy(() -> inquiry.ofProcess(Integer.MAX_VALUE)).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> inquiry.ofAddress("nowhere", Optional.empty()))
+        .isInstanceOf(InvalidUsage.class);
+  }
+}

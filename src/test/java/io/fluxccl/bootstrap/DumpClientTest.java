@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.bootstrap;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.InvalidUsage;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.testing.OtherUser;
+import io.fluxccl.testing.Ports;
+import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.JobDump;
+import java.io.IOException;
+import java.io.RandomAccessFile;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Dumps of a job, requested from outside and from inside of the job. */
+@Timeout(60)
+class DumpClientTest {
+  private static final Duration LIMIT = Duration.ofSeconds(10);
+  private static final String ARABIC_DIGITS = "\u0661\u0662";
+
+  private final JobSecret secret = JobSecret.random();
+  private final List<TcpBootstrap> ranks = new ArrayList<>();
+  private String address;
+
+  @AfterEach
+  void close() {
+    ranks.forEach(TcpBootstrap::closeAsync);
+    ranks.forEach(TcpBootstrap::close);
+  }
+
+  private CompletableFuture<Void> join(int rank, int nRanks) {
+    TcpBootstrap each =
+        TcpBootstrap.create(rank, nRanks, BootstrapOptions.builder().secret(secret).build());
+    ranks.add(each);
+    return each.initialize(address);
+  }
+
+  private void form(int nRanks) throws IOException {
+    address = "127.0.0.1:" + Ports.reserved();
+    List<CompletableFuture<Void>> joined = new ArrayList<>();
+    for (int rank = 0; rank < nRanks; rank++) {
+      joined.add(join(rank, nRanks));
+    }
+    joined.forEach(CompletableFuture::join);
+  }
+
+  private JobDump byAddress(JobSecret with) {
+    return new JobDumpClient(true, LIMIT).ofAddress(address, Optional.of(with)).join();
+  }
+
+  private static GroupReport part(String name) {
+    return new GroupReport(0, name, List.of(), "", -1, List.of(), List.of(), List.of());
+  }
+
+  private static List<JobFile> entries() throws IOException {
+    return JobFile.all("self", process -> process == ProcessHandle.current().pid());
+  }
+
+  private List<JobFile> own() throws IOException {
+    return entries().stream().filter(each -> each.root().equals(ranks.get(0).root())).toList();
+  }
+
+  @Test
+  void shouldAskEveryRankByTheAddressAndTheSecret() throws Exception {
+    form(3);
+    Runnable end = ranks.get(1).report(() -> part("first"));
+    assertThat(byAddress(secret).silent()).isEmpty();
+    assertThat(byAddress(secret).ranks().get(1).report().orElseThrow().groups())
+        .containsExactly(part("first"));
+    end.run();
+    assertThat(byAddress(secret).ranks().get(1).report().orElseThrow().groups()).isEmpty();
+    assertThat(ranks.get(2).dump(true, LIMIT).join().silent()).isEmpty();
+    assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
+  }
+
+  @Test
+  void shouldNotReportPeersSilentAfterItsOwnDelay() throws Exception {
+    form(2);
+    Duration little = Duration.ofMillis(200);
+    ranks.get(1).close();
+    SharedEventLoop thread = SharedEventLoop.acquire();
+    CompletableFuture<JobDump> asked = ranks.get(0).dump(false, little);
+    // Delays the thread as long as class loading may.
+    thread.loop().submit(() -> LockSupport.parkNanos(3 * little.toNanos())).get();
+    thread.leave();
+    assertThat(asked.join().silent()).containsExactly(1);
+  }
+
+  @Test
+  void shouldTimeOutIfTheBootstrapThreadDoesNotAnswer() throws Exception {
+    form(1);
+    ranks.get(0).close();
+    await().until(ranks.get(0).loop::isTerminated);
+    assertThat(ranks.get(0).dump(true, Duration.ofMillis(1)))
+        .failsWithin(Duration.ofSeconds(60))
+        .withThrowableOfType(ExecutionException.class)
+        .withCauseInstanceOf(io.fluxccl.Timeout.class)
+        .withMessageContaining("rank 0")
+        .withMessageContaining("the bootstrap's thread has not answered");
+  }
+
+  @Test
+  void shouldRefuseADumpIfTheSecretDiffers() throws Exception {
+    form(2);
+    assertThatThrownBy(() -> byAddress(JobSecret.random()))
+        .hasCauseInstanceOf(InvalidUsage.class)
+        .hasMessageContaining(Handshake.SECRETS_DIFFER);
+    assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
+  }
+
+  @Test
+  void shouldNameMissingRanksDuringSetup() throws Exception {
+    address = "127.0.0.1:" + Ports.reserved();
+    join(0, 3);
+    join(2, 3);
+    await()
+        .untilAsserted(
+            () ->
+                assertThatThrownBy(() -> byAddress(secret))
+                    .hasMessageContaining("is being set up; missing ranks: [1]"));
+  }
+
+  @Test
+  void shouldAskRanksAfterTheirJobHasFailed() throws Exception {
+    form(2);
+    ranks.get(0).abort(io.fluxccl.Aborted.of(0, "as the test wants"));
+    ranks.get(1).failure().join();
+    assertThat(ranks.get(1).dump(true, LIMIT).join().silent()).isEmpty();
+  }
+
+  @Test
+  void shouldReportADepartedRank() throws Exception {
+    form(3);
+    ranks.get(2).close();
+    JobDump dump = ranks.get(1).dump(true, LIMIT).join();
+    assertThat(dump.silent()).containsExactly(2);
+    assertThat(dump.ranks().get(2).problem()).contains("it has left or died");
+  }
+
+  @Test
+  void shouldLeaveOneFileForAProcessThatOnlyThisUserCanRead() throws Exception {
+    form(3);
+    await().until(() -> own().size() == 1);
+    assertThat(own().get(0).members()).hasSize(3);
+    Path folder = JobFile.folder("self");
+    assertThat(PosixFilePermissions.toString(Files.getPosixFilePermissions(folder)))
+        .isEqualTo("rwx------");
+    long process = ProcessHandle.current().pid();
+    List<JobDump> dumps =
+        new JobDumpClient(false, LIMIT)
+            .ofProcess(process).stream().map(CompletableFuture::join).toList();
+    assertThat(dumps).anyMatch(dump -> dump.nRanks() == 3 && dump.silent().isEmpty());
+    close();
+    await().until(() -> own().isEmpty());
+  }
+
+  @Test
+  void shouldDeleteFilesOfProcessesThatHaveDied() throws Exception {
+    Process dead = new ProcessBuilder("true").start();
+    dead.waitFor();
+    form(1);
+    await().until(() -> own().size() == 1);
+    Path folder = JobFile.folder("self");
+    byte[] content = own().get(0).encode();
+    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
+    String number = namespace.replaceAll("\\D", "");
+    Path stale = Files.write(folder.resolve(number + "-" + dead.pid() + "-1-1"), content);
+    // Of a container that shares the folder: its process may be alive in another namespace.
+    Path foreign = Files.write(folder.resolve("1" + number + "-" + dead.pid() + "-1-1"), content);
+    Path odd = Files.write(folder.resolve(number + "-" + ARABIC_DIGITS + "-1-1"), content);
+    entries();
+    assertThat(stale).as("a dump deletes no file").exists();
+    form(1);
+    await().untilAsserted(() -> assertThat(stale).doesNotExist());
+    assertThat(List.of(foreign, odd)).allMatch(Files::exists);
+    Files.delete(odd);
+    Files.delete(foreign);
+    assertThatThrownBy(() -> new JobDumpClient(false, LIMIT).ofProcess(dead.pid()))
+        .isInstanceOf(InvalidUsage.class);
+  }
+
+  /** A reader that trusts these files hangs, runs out of memory or shows another job. */
+  @Test
+  void shouldIgnoreInvalidJobFiles() throws Exception {
+    form(2);
+    await().until(() -> own().size() == 1);
+    Path folder = JobFile.folder("self");
+    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
+    String prefix = namespace.replaceAll("\\D", "") + "-" + ProcessHandle.current().pid();
+    List<Path> placed = new ArrayList<>();
+    try {
+      placed.add(Files.createDirectory(folder.resolve(prefix + "-2-1")));
+      placed.add(OtherUser.makeFifo(folder.resolve(prefix + "-2-2")));
+      Path huge = Files.createFile(folder.resolve(prefix + "-2-3"));
+      placed.add(huge);
+      try (RandomAccessFile sparse = new RandomAccessFile(huge.toFile(), "rw")) {
+        sparse.setLength(1L << 40);
+      }
+      placed.add(Files.createSymbolicLink(folder.resolve(prefix + "-2-4"), huge));
+      Path entry = folder.resolve(prefix + "-" + ranks.get(0).root().getPort());
+      placed.add(Files.createSymbolicLink(folder.resolve(prefix + "-2-5"), entry));
+      for (String odd :
+          List.of(prefix.split("-")[0] + "-", prefix, prefix + "-2", prefix + "-x-1")) {
+        placed.add(Files.write(folder.resolve(odd), own().get(0).encode()));
+      }
+      // Its content names another process than its file name.
+      JobFile one = own().get(0);
+      JobFile lie = new JobFile(1, one.root(), one.key(), one.members());
+      placed.add(Files.write(folder.resolve(prefix + "-2-6"), lie.encode()));
+      assertThat(own()).hasSize(1);
+    } finally {
+      for (Path each : placed) {
+        Files.delete(each);
+      }
+    }
+  }
+
+  @Test
+  void shouldIgnoreAJobFileOfAnotherUser() throws Exception {
+    form(1);
+    await().until(() -> own().size() == 1);
+    Path folder = JobFile.folder("self");
+    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
+    String name = namespace.replaceAll("\\D", "") + "-" + ProcessHandle.current().pid() + "-2-7";
+    Path foreign = Files.write(folder.resolve(name), own().get(0).encode());
+    try {
+      OtherUser.give(foreign);
+      assertThat(own()).hasSize(1);
+    } finally {
+      Files.delete(foreign);
+    }
+  }
+
+  @Test
+  void shouldRefuseMalformedFiles() throws Exception {
+    form(2);
+    await().until(() -> own().size() == 1);
+    byte[] whole = own().get(0).encode();
+    for (int length = 0; length < whole.length; length++) {
+      byte[] cut = Arrays.copyOf(whole, length);
+      assertThatThrownBy(() -> JobFile.decode(cut)).isInstanceOf(TransportFailure.class);
+    }
+  }
+
+  @Test
+  void shouldDeriveADumpKeyThatCannotJoin() throws Exception {
+    form(2);
+    await().until(() -> own().size() == 1);
+    SessionKey key = own().get(0).key();
+    SessionKey links = ranks.get(0).jobKey();
+    assertThat(Stream.of(links, links.of(BootstrapFrame.LinkKind.PEER)).map(SessionKey::key))
+        .noneMatch(each -> Arrays.equals(each, key.key()));
+    assertThat(links.of(BootstrapFrame.LinkKind.INQUIRY).key()).isEqualTo(key.key());
+  }
+}

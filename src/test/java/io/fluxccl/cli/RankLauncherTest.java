@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.cli;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
+
+import io.fluxccl.Aborted;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.testing.Rounds;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+@Timeout(180)
+class RankLauncherTest {
+  private static final Duration GRACE = Duration.ofMillis(300);
+
+  @TempDir private Path folder;
+
+  private final Queue<String> lines = new ConcurrentLinkedQueue<>();
+  private final Queue<String> notices = new ConcurrentLinkedQueue<>();
+  private final LineForwarder.Sink sink = new Recorder();
+
+  private class Recorder implements LineForwarder.Sink {
+    @Override
+    public void line(int rank, boolean error, byte[] line, End end) {
+      lines.add(rank + (error ? "!" : ":") + new String(line, StandardCharsets.UTF_8));
+    }
+
+    @Override
+    public void notice(String line) {
+      notices.add(line);
+    }
+  }
+
+  private RankLauncher start(int nRanks, String script) {
+    return start(nRanks, 0, script);
+  }
+
+  private RankLauncher start(int nRanks, int restarts, String script) {
+    return RankLauncher.start(List.of("sh", "-c", script), nRanks, restarts, GRACE, sink);
+  }
+
+  /** Begins a script: starts what heeds no SIGTERM, in a session of its own, and says its pid. */
+  private String stubborn() {
+    String said = folder + "/$FLUXCCL_RANK";
+    return "setsid sh -c 'trap \"\" TERM; echo $$ > "
+        + said
+        + "; exec sleep 300' > /dev/null 2>&1 & while [ ! -s "
+        + said
+        + " ]; do sleep 0.05; done; cat "
+        + said
+        + "; ";
+  }
+
+  /** Ends a rank with an error until it has been started so often. */
+  private String failing(int times) {
+    String count = folder + "/count";
+    return "[ $FLUXCCL_RANK = 0 ] && { while [ ! -e "
+        + folder
+        + "/up ]; do sleep 0.05; done; exit 0; }; echo x >> "
+        + count
+        + "; [ $(wc -l < "
+        + count
+        + ") -gt "
+        + times
+        + " ] || exit 3; echo up as $FLUXCCL_RANK; touch "
+        + folder
+        + "/up";
+  }
+
+  @Test
+  void shouldStartARankThatFailsAgain() throws InterruptedException {
+    try (RankLauncher ranks = start(2, 2, failing(2))) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+    assertThat(lines).containsExactly("1:up as 1");
+    assertThat(notices)
+        .containsExactly(
+            "rank 1 ended with code 3 and is started again; 1 restarts are left",
+            "rank 1 ended with code 3 and is started again; 0 restarts are left");
+  }
+
+  @Test
+  void shouldNotStartARankAgainWhenAnotherIsDone() throws InterruptedException {
+    String script = "[ $FLUXCCL_RANK = 0 ] && exit 0; sleep 1; exit 3";
+    try (RankLauncher ranks = start(2, RankLauncher.UNLIMITED, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(3);
+    }
+    assertThat(notices).singleElement().asString().startsWith("rank 1 ended with code 3");
+  }
+
+  @Test
+  void shouldEndTheJobWhenARankFailsTooOften() throws InterruptedException {
+    try (RankLauncher ranks = start(2, 1, failing(9))) {
+      assertThat(ranks.await(GRACE)).isEqualTo(3);
+    }
+    assertThat(notices).hasSize(2).last().asString().startsWith("rank 1 ended with code 3");
+  }
+
+  @Test
+  void shouldSetTheRankVariablesOfEachProcessAndOneJobForAll() throws InterruptedException {
+    String script =
+        "echo $FLUXCCL_RANK/$FLUXCCL_NRANKS/$FLUXCCL_LOCAL_RANK;"
+            + " echo $FLUXCCL_ADDR $FLUXCCL_SECRET $FLUXCCL_PARENT_PID >&2";
+
+    try (RankLauncher ranks = start(3, script)) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    assertThat(lines).contains("0:0/3/0", "1:1/3/1", "2:2/3/2");
+    List<String> job =
+        lines.stream().filter(l -> l.charAt(1) == '!').map(l -> l.substring(2)).toList();
+    assertThat(job).hasSize(3);
+    assertThat(job.stream().distinct()).hasSize(1);
+    assertThat(job.get(0))
+        .matches("127\\.0\\.0\\.1:\\d+ [A-Za-z0-9+/]{43}= " + ProcessHandle.current().pid());
+  }
+
+  @Test
+  void shouldLeaveNoVariableOfAnotherJob() {
+    Map<String, String> environment =
+        new HashMap<>(
+            Map.of(
+                "FLUXCCL_UNIQUE_ID", "another job's",
+                "FLUXCCL_SECRET_FILE", "/another/job's",
+                "FLUXCCL_LOCAL_SIZE", "1",
+                "FLUXCCL_LOG", "debug"));
+
+    new RankVariables(3, "127.0.0.1:29500", "0123456789abcdef").addTo(environment, 2);
+
+    assertThat(environment)
+        .doesNotContainKeys("FLUXCCL_UNIQUE_ID", "FLUXCCL_SECRET_FILE")
+        .containsEntry("FLUXCCL_LOCAL_SIZE", "3")
+        .containsEntry("FLUXCCL_LOG", "debug");
+    assertThat(RankEnvironment.from(environment).localRank()).hasValue(2);
+  }
+
+  @Test
+  void shouldKeepEveryLineInOrder() throws InterruptedException {
+    try (RankLauncher ranks =
+        start(2, "i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done; printf last")) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    for (int rank = 0; rank < 2; rank++) {
+      String prefix = rank + ":";
+      assertThat(lines.stream().filter(line -> line.startsWith(prefix)))
+          .containsExactlyElementsOf(
+              IntStream.rangeClosed(0, 500)
+                  .mapToObj(i -> prefix + (i == 500 ? "last" : i))
+                  .toList());
+    }
+  }
+
+  @Test
+  void shouldPassALongLineOnInPieces() throws InterruptedException {
+    try (RankLauncher ranks = start(1, "head -c 200000 /dev/zero | tr '\\0' x")) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    assertThat(lines).hasSize(4);
+    assertThat(lines.stream().mapToInt(line -> line.length() - 2).sum()).isEqualTo(200_000);
+  }
+
+  @Test
+  void shouldEndWithTheCodeOfTheRankThatFailsFirst() throws InterruptedException {
+    String script =
+        "[ $FLUXCCL_RANK = 1 ] && exit 7; while [ ! -e "
+            + folder
+            + "/go ]; do sleep 0.05; done;"
+            + " exit 9";
+
+    try (RankLauncher ranks = start(2, script)) {
+      // Rank 0 never exits by itself, so the code can only be that of rank 1.
+      assertThat(ranks.await(GRACE)).isEqualTo(7);
+    }
+  }
+
+  @Test
+  void shouldReportTheFirstRankThatEndedAndItsSignal() throws InterruptedException {
+    String script = "[ $FLUXCCL_RANK = 1 ] && kill -9 $$; sleep 300";
+
+    try (RankLauncher ranks = start(2, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(137);
+    }
+
+    assertThat(notices)
+        .containsExactly("rank 1 ended with code 137 (killed by signal 9); the others have 0.3 s");
+  }
+
+  @Test
+  void shouldReportTheEndOfASingleRankOnlyIfItWasKilled() throws InterruptedException {
+    try (RankLauncher ranks = start(1, "exit 3")) {
+      assertThat(ranks.await(GRACE)).isEqualTo(3);
+    }
+    assertThat(notices).isEmpty();
+
+    try (RankLauncher ranks = start(1, "kill -15 $$")) {
+      assertThat(ranks.await(GRACE)).isEqualTo(143);
+    }
+    assertThat(notices).containsExactly("rank 0 ended with code 143 (killed by signal 15)");
+  }
+
+  @Test
+  void shouldLetTheOthersEndByThemselvesWithinTheGracePeriod() throws InterruptedException {
+    String script = "[ $FLUXCCL_RANK = 1 ] && exit 7; sleep 0.3; echo tidied up";
+
+    try (RankLauncher ranks = start(2, script)) {
+      assertThat(ranks.await(Duration.ofSeconds(20))).isEqualTo(7);
+    }
+
+    assertThat(lines).containsExactly("0:tidied up");
+  }
+
+  @Test
+  void shouldKillTheOthersAndTheirChildrenAfterTheGracePeriod() throws InterruptedException {
+    // Rank 1 fails after rank 0 has printed its process ids.
+    String said = folder + "/said";
+    String script =
+        "if [ $FLUXCCL_RANK = 1 ]; then while [ ! -e "
+            + said
+            + " ]; do sleep 0.05; done; exit 7; fi;"
+            + " trap '' TERM; sleep 300 & echo $!; echo $$; : > "
+            + said
+            + "; wait; sleep 300";
+
+    try (RankLauncher ranks = start(2, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(7);
+    }
+
+    assertThat(lines).hasSize(2);
+    assertNoneRuns(pids());
+  }
+
+  @Test
+  void shouldEndEverythingWhenClosed() {
+    RankLauncher ranks = start(2, "sleep 300 & echo $!; wait");
+    await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == 2);
+
+    ranks.close();
+
+    assertNoneRuns(pids());
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {0, 7})
+  void shouldEndProcessesThatAnExitedRankStarted(int code) throws InterruptedException {
+    String printed = folder + "/printed";
+    String bothHavePrinted = "[ -e " + printed + 0 + " ] && [ -e " + printed + 1 + " ]";
+    String script =
+        stubborn()
+            + "sleep 300 > "
+            + folder
+            + "/out 2>&1 & echo $!; : > "
+            + printed
+            + "$FLUXCCL_RANK; until "
+            + bothHavePrinted
+            + "; do sleep 0.05; done; exit "
+            + code;
+
+    try (RankLauncher ranks = start(2, script)) {
+      assertThat(ranks.await(GRACE)).isEqualTo(code);
+    }
+
+    assertThat(pids()).hasSize(4);
+    assertNoneRuns(pids());
+  }
+
+  @Test
+  void shouldEndProcessesOfAnExitedRankIfClosed() {
+    String script = stubborn() + "echo $$; [ $FLUXCCL_RANK = 1 ] && exit 0; exec sleep 300";
+    RankLauncher ranks = start(2, script);
+    await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == 4);
+    List<Long> ofRankOne =
+        lines.stream().filter(l -> l.startsWith("1:")).map(RankLauncherTest::pid).toList();
+    await().atMost(Duration.ofSeconds(60)).until(() -> !runs(ofRankOne.get(1)));
+    assertThat(runs(ofRankOne.get(0))).isTrue();
+
+    ranks.close();
+
+    assertNoneRuns(pids());
+  }
+
+  @Test
+  void shouldWaitForProcessesOfExitedRanksDuringTheGracePeriod() throws InterruptedException {
+    String script =
+        "(while [ -e /proc/$$ ]; do sleep 0.05; done; sleep 0.3; echo done > "
+            + folder
+            + "/$FLUXCCL_RANK) & exit 0";
+
+    try (RankLauncher ranks = start(2, script)) {
+      assertThat(ranks.await(Duration.ofSeconds(60))).isZero();
+    }
+
+    assertThat(folder.resolve("0")).hasContent("done");
+    assertThat(folder.resolve("1")).hasContent("done");
+  }
+
+  @Test
+  void shouldNotWaitForOutputThatALeftOverProcessHolds() throws InterruptedException {
+    // Without the job's variables, the launcher cannot recognize the process.
+    try (RankLauncher ranks = start(1, "env -i sleep 30 >&1 & echo $!; exit 0")) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    await().until(() -> !lines.isEmpty());
+    String line = lines.remove();
+    ProcessHandle.of(pid(line)).ifPresent(ProcessHandle::destroyForcibly);
+  }
+
+  @Test
+  void shouldLoseNoLineWhenItsReaderIsSlow() throws InterruptedException {
+    LineForwarder.Sink slow =
+        new Recorder() {
+          @Override
+          public void line(int rank, boolean error, byte[] line, End end) {
+            LockSupport.parkNanos(Duration.ofMillis(20).toNanos());
+            super.line(rank, error, line, end);
+          }
+        };
+
+    // Together they take longer than a pipe without bytes is waited for.
+    int count = Rounds.of(120, 200);
+    try (RankLauncher ranks =
+        RankLauncher.start(List.of("seq", "1", Integer.toString(count)), 1, 0, GRACE, slow)) {
+      assertThat(ranks.await(GRACE)).isZero();
+    }
+
+    assertThat(lines)
+        .containsExactlyElementsOf(
+            IntStream.rangeClosed(1, count).mapToObj(i -> "0:" + i).toList());
+  }
+
+  @Test
+  void shouldReportTheCommandWhenItCannotBeStarted() {
+    assertThatThrownBy(() -> RankLauncher.start(List.of("/no/such/command"), 2, 0, GRACE, sink))
+        .isInstanceOf(Aborted.class)
+        .hasMessageContaining("/no/such/command");
+  }
+
+  /** Returns the process ids that ranks printed. Shells report killed processes on stderr. */
+  private List<Long> pids() {
+    return lines.stream().filter(l -> l.charAt(1) == ':').map(RankLauncherTest::pid).toList();
+  }
+
+  private static long pid(String line) {
+    return Long.parseLong(line.substring(2));
+  }
+
+  private static void assertNoneRuns(List<Long> pids) {
+    assertThat(pids).isNotEmpty();
+    await()
+        .atMost(Duration.ofSeconds(60))
+        .untilAsserted(() -> assertThat(pids).noneMatch(RankLauncherTest::runs));
+  }
+
+  /** A zombie, which only waits for its parent to look, runs no more. */
+  static boolean runs(long pid) {
+    try {
+      String stat = Files.readString(Path.of("/proc/" + pid + "/stat"));
+      return stat.charAt(stat.lastIndexOf(')') + 2) != 'Z';
+    } catch (IOException e) {
+      return false;
+    }
+  }
+
+  @Test
+  void shouldLeaveRanksTheTimeToEndThatWasAskedFor() {
+    String saving =
+        "trap 'sleep 2.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+    try (RankLauncher ranks = start(2, saving)) {
+      await().until(() -> lines.contains("0:up") && lines.contains("1:up"));
+      ranks.terminate(Duration.ofSeconds(30));
+      await().until(() -> lines.contains("0:saved") && lines.contains("1:saved"));
+    }
+  }
+}
