@@ -72,7 +72,8 @@ final class PerfBenches {
     for (String collective : COLLECTIVES) {
       Outcome outcome = perf(compared, collective, "-b", "1K", "-e", "1G", "-f", "4", "-d", "half");
       if (compared && outcome.code == ExitCode.USAGE) {
-        System.err.println("without NCCL there are no ratios; FLUXCCL_NCCL says where it is");
+        System.err.println(
+            "NCCL was not found, so there are no ratios; set FLUXCCL_NCCL to its libnccl.so.2");
         compared = false;
         outcome = perf(false, collective, "-b", "1K", "-e", "1G", "-f", "4", "-d", "half");
       }

@@ -87,7 +87,9 @@ class JarsTest {
   private static Set<String> jars() {
     Set<String> names = new TreeSet<>(Set.of("core"));
     try (Stream<Path> folders = Files.list(Path.of("jars"))) {
-      folders.filter(Files::isDirectory).forEach(each -> names.add(each.getFileName().toString()));
+      folders
+          .filter(folder -> Files.exists(folder.resolve("contents")))
+          .forEach(folder -> names.add(folder.getFileName().toString()));
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
