@@ -12,8 +12,6 @@ import io.fluxccl.testing.TestJvms;
 import io.fluxccl.transport.Transport;
 import java.io.IOException;
 import java.io.OutputStream;
-import java.io.PrintWriter;
-import java.io.StringWriter;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -32,7 +30,6 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.spi.ToolProvider;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import java.util.zip.ZipEntry;
@@ -245,26 +242,61 @@ class JarsTest {
   }
 
   /** Returns the types that the classes of a jar name and that are nowhere on a class path. */
-  private static Set<String> missing(String jar, List<Path> classPath) {
-    StringWriter output = new StringWriter();
-    PrintWriter writer = new PrintWriter(output);
-    ToolProvider.findFirst("jdeps")
-        .orElseThrow()
-        .run(
-            writer,
-            writer,
-            "--multi-release",
-            "17",
-            "--missing-deps",
-            "--class-path",
-            classPath.stream().map(Path::toString).collect(Collectors.joining(":")),
-            classesOf(jar).toString());
-    assertThat(output.toString()).doesNotContain("Error:");
+  private static Set<String> missing(String jar, List<Path> classPath) throws IOException {
+    // A process, because jdeps prints in the language of its JVM.
+    Process jdeps =
+        new ProcessBuilder(
+                Path.of(System.getProperty("java.home"), "bin", "jdeps").toString(),
+                "-J-Duser.language=en",
+                "--multi-release",
+                "17",
+                "--missing-deps",
+                "--class-path",
+                classPath.stream().map(Path::toString).collect(Collectors.joining(":")),
+                classesOf(jar).toString())
+            .redirectErrorStream(true)
+            .start();
+    String output = new String(jdeps.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    assertThat(output).doesNotContain("Error:");
     return MISSING
-        .matcher(output.toString())
+        .matcher(output)
         .results()
         .map(match -> match.group(1))
         .collect(Collectors.toCollection(TreeSet::new));
+  }
+
+  /** A jar's sources compile at run time, with the headers of that jar and of core. */
+  @Test
+  void shouldPutEachHeaderBesideTheSourcesThatIncludeIt() throws IOException {
+    Path cuda = Path.of("io/fluxccl/cuda");
+    Pattern include = Pattern.compile("#include [<\"]([\\w./]+\\.cuh)[>\"]");
+    int found = 0;
+    for (String jar : jars()) {
+      for (String file : files(classesOf(jar))) {
+        if (!file.startsWith(cuda + "/") || !file.matches(".*\\.cuh?")) {
+          continue;
+        }
+        Matcher header = include.matcher(Files.readString(classesOf(jar).resolve(file)));
+        while (header.find()) {
+          String name = header.group(1);
+          Path beside = Path.of(file).resolveSibling(name).normalize();
+          Path own = cuda.resolve("include").resolve(name);
+          assertThat(
+                  Stream.of(jar, "core")
+                      .map(JarsTest::classesOf)
+                      .flatMap(
+                          in ->
+                              Stream.of(
+                                  in.resolve(beside),
+                                  in.resolve(own),
+                                  in.resolve(cuda).resolve(name))))
+              .as("%s of the jar %s includes %s", file, jar, name)
+              .anyMatch(Files::exists);
+          found++;
+        }
+      }
+    }
+    assertThat(found).isGreaterThan(20);
   }
 
   @Test
