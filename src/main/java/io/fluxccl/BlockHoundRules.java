@@ -26,6 +26,7 @@ public final class BlockHoundRules implements BlockHoundIntegration {
         .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "addWorker")
         .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "getTask")
         .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "processWorkerExit")
+        .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "tryTerminate")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onStart")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "cycle")
         .allowBlockingCallsInside("io.fluxccl.proxy.Proxy", "onClose")
