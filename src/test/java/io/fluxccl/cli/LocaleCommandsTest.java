@@ -22,6 +22,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** The command line in a locale with other digits, and in one that has ASCII letters only. */
+@Tag("long")
 @Tag("multiprocess")
 @Timeout(300)
 class LocaleCommandsTest {

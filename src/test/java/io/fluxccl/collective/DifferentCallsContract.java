@@ -20,6 +20,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.mockito.Mockito;
 import reactor.core.publisher.Flux;
@@ -154,6 +155,7 @@ abstract class DifferentCallsContract {
         || CallSignature.count(first) != CallSignature.count(second);
   }
 
+  @Tag("long")
   @Test
   void shouldNeverCompleteACallThatDiffersInOnePart() {
     ResourceLeaks before = ResourceLeaks.snapshot();

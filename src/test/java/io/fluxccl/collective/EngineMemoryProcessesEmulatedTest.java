@@ -8,5 +8,6 @@ import org.junit.jupiter.api.Tag;
 /** Two GPUs whose kernels run on the CPU, each in a process of its own. */
 @EmulatedGpus
 @RequiresNativeLibrary
+@Tag("long")
 @Tag("multiprocess")
 class EngineMemoryProcessesEmulatedTest extends EngineMemoryProcessesContract {}

@@ -28,6 +28,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentSkipListSet;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -36,6 +37,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  * Algorithms on links that deliver a line of 128 bytes in two halves, as PCIe may. Each test runs
  * in a process of its own, whose fake driver is configured with its links.
  */
+@Tag("long")
 @EmulatedGpus
 class LinksEmulatedTest {
   private static final Duration LONG = Duration.ofSeconds(100);
