@@ -6,8 +6,8 @@
 # JAVA_HOME   whose include/jni.h to use; the environment's otherwise
 # CC, CFLAGS  the compiler and more options for it
 #
-# Does nothing when the library is newer than its sources; and, saying so in one line, when there is
-# no C compiler, no jni.h or no headers of libibverbs: all but IB0 to IB7 works without it.
+# Does nothing if the library is newer than its sources. Builds nothing, and prints nothing, without a C
+# compiler, jni.h or the headers of libibverbs: only IB0 to IB7 need it, and `fluxccl info` then gives the reason.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
@@ -19,22 +19,17 @@ if [ -f "$library" ] && [ -z "$(find "$here" -newer "$library" | head -n 1)" ]; 
   exit 0
 fi
 
-skip() {
-  echo "libdisni.so is left out: $1"
-  exit 0
-}
-
-[ "$(uname -s)" = Linux ] || skip "it is for Linux only"
+[ "$(uname -s)" = Linux ] || exit 0
 compiler=${CC:-}
 for candidate in cc gcc clang; do
   [ -n "$compiler" ] || compiler=$(command -v "$candidate" || true)
 done
-[ -n "$compiler" ] || skip "no C compiler (cc, gcc, clang) on the PATH, and CC is not set"
-[ -f "$java_home/include/jni.h" ] || skip "no jni.h in ${java_home:-JAVA_HOME (not set)}/include"
+[ -n "$compiler" ] || exit 0
+[ -f "$java_home/include/jni.h" ] || exit 0
 # shellcheck disable=SC2086
 printf '#include <infiniband/verbs.h>\n' |
   "$compiler" ${CFLAGS:-} -E -x c - >/dev/null 2>&1 ||
-  skip "no infiniband/verbs.h (apt-get install libibverbs-dev)"
+  exit 0
 
 mkdir -p "$target"
 # Another build may run at the same time: each writes a file of its own, the rename is atomic.

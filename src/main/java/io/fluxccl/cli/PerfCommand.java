@@ -2,6 +2,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.collective.Collective;
 import java.lang.management.ManagementFactory;
@@ -123,6 +124,7 @@ final class PerfCommand implements Callable<Integer> {
       throws InterruptedException {
     PerfPlan plan = options.plan(collectives, nRanks);
     PerfReport report = report();
+    warnOfFewProcessors(nRanks);
     IntFunction<PerfRank> ranks = context.backend().inProcess(nRanks, rankOptions);
     return exitCode(
         InProcessRun.run(nRanks, rank -> run(() -> ranks.apply(rank), rank, plan, report)));
@@ -139,6 +141,7 @@ final class PerfCommand implements Callable<Integer> {
   private int startRanks(int nRanks) throws InterruptedException {
     // Rank 0 writes the files; here the run is refused if they can't be written.
     report();
+    warnOfFewProcessors(nRanks);
     List<String> command = javaCommand(context.mainClass());
     command.addAll(spec.root().commandLine().getParseResult().originalArgs());
     if (options.progress.isEmpty() && progress().isShown()) {
@@ -150,6 +153,18 @@ final class PerfCommand implements Callable<Integer> {
         0,
         RankLauncher.TERMINATION_GRACE,
         RankOutput.ofFirstRank(context.out(), context.err()));
+  }
+
+  private void warnOfFewProcessors(int nRanks) {
+    int processors = Runtime.getRuntime().availableProcessors();
+    if (nRanks > processors) {
+      context
+          .out()
+          .println(
+              Text.of(
+                  "# %d ranks share %d processors: times include waits for a processor",
+                  nRanks, processors));
+    }
   }
 
   /** Returns the command that starts a class with the JVM, options and class path of this one. */

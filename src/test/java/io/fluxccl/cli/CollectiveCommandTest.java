@@ -24,6 +24,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.w3c.dom.Document;
 import org.w3c.dom.Element;
 import org.w3c.dom.NodeList;
@@ -72,6 +73,15 @@ class CollectiveCommandTest {
         .contains("# Out of bounds values : 0 OK")
         .contains("# Avg bus bandwidth    : ");
     assertThat(backend.openRanks()).isZero();
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {0, 1})
+  void shouldStateThatRanksShareProcessorsIfThereAreMoreRanks(int more) {
+    int processors = Runtime.getRuntime().availableProcessors();
+    Cli run = perf("--ranks", "" + (processors + more), "-b", "8", "-e", "8", "-n", "1");
+
+    assertThat(run.out().contains("ranks share " + processors + " processors")).isEqualTo(more > 0);
   }
 
   @ParameterizedTest
