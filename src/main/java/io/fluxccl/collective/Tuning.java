@@ -39,7 +39,7 @@ import java.util.stream.Collectors;
  * <pre>{@code
  * fluxccl-tuning=2
  * note=measured in May
- * all-reduce.cuda.8.1.registered.half=65536 two-shots-ll128, 16777216 two-shots
+ * all-reduce.cuda.8.1.registered.half=65536 two-shots-ll128, 16777216 two-shots-bulk
  * all-reduce.cuda.8.1.registered.half.note=checked by hand
  * }</pre>
  *
@@ -161,8 +161,7 @@ public final class Tuning {
       throw refused(
           name,
           version.equals("1")
-              ? "has the format of version 1; give 'fluxccl perf --tune' a new file, or write its"
-                  + " rules as properties (docs/1-command-line.md)"
+              ? "has the format of version 1; give 'fluxccl perf --tune' a new file"
               : "is no tuning file: it has no line '" + VERSION_KEY + "=" + VERSION + "'");
     }
     Map<String, String> notes = new TreeMap<>();

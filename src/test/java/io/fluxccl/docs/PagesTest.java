@@ -16,6 +16,8 @@ import org.junit.jupiter.api.Test;
 
 /** The guide's pages show code of these tests, or of a sample that has tests, or of none. */
 class PagesTest {
+  private static final int MOST_WORDS = 40_000;
+
   @Test
   void shouldShowOnlyCodeThatIsTested() throws IOException {
     List<String> tested = new ArrayList<>();
@@ -34,6 +36,17 @@ class PagesTest {
   void shouldShowOnlyKotlinThatIsTested() throws IOException {
     Path tests = Path.of("samples/kotlin/src/test/kotlin/io/fluxccl/samples/kotlin");
     compare("kotlin", contents(tests, ".+\\.kt"));
+  }
+
+  @Test
+  void shouldKeepTheGuideShort() throws IOException {
+    long words = 0;
+    for (String folder : List.of("docs", "docs/reference")) {
+      for (String page : contents(Path.of(folder), ".+\\.md")) {
+        words += Pattern.compile("\\S+").matcher(page).results().count();
+      }
+    }
+    assertThat(words).isLessThanOrEqualTo(MOST_WORDS);
   }
 
   /** The others are run by .ci/run. */
