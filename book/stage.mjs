@@ -25,7 +25,9 @@ const sources = ['README.md', ...guide, ...list('docs/reference', name => name.e
   'benchmarks/RESULTS.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md']
 
 const site = source => '/' + (source === 'README.md' ? 'index.md' : source.replace(/README\.md$/, 'index.md'))
-const text = new Map(sources.map(source => [source, fs.readFileSync(path.join(root, source), 'utf8')]))
+// A link may be broken over two lines; pages are read line by line below.
+const joined = page => page.replace(/\[([^\[\]\n]*)\n\s*([^\[\]\n]*)\]\(/g, '[$1 $2](')
+const text = new Map(sources.map(source => [source, joined(fs.readFileSync(path.join(root, source), 'utf8'))]))
 
 /** Calls for each line outside of fences, and returns the page. */
 function outsideFences(page, each) {
