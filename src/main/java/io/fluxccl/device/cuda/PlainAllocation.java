@@ -7,7 +7,7 @@ import jcuda.driver.JCudaDriver;
 
 /** Memory by {@code cuMemAlloc}, which other processes map by the driver's legacy IPC handles. */
 final class PlainAllocation extends CudaAllocation {
-  /** Whole pages of the GPU: a handle opens all pages that contain the memory. */
+  /** The size of the GPU's pages. A handle opens each page that contains the memory. */
   static final long GRANULARITY = 2L << 20;
 
   /** JCuda has no accessor for a handle's bytes. */
