@@ -13,7 +13,9 @@ async function draw() {
   if (!document.querySelector('pre.mermaid:not([data-drawn])')) return
   const { default: mermaid } = await import('mermaid')
   const dark = document.documentElement.classList.contains('dark')
-  mermaid.initialize({ startOnLoad: false, theme: dark ? 'dark' : 'default' })
+  const size = { useMaxWidth: false }
+  const theme = dark ? 'dark' : 'default'
+  mermaid.initialize({ startOnLoad: false, theme, flowchart: size, sequence: size, state: size })
   for (const element of document.querySelectorAll('pre.mermaid:not([data-drawn])')) {
     element.dataset.drawn = 'true'
     // Ids of one's own: those of Mermaid are times, and two pictures drawn at once would share one.
