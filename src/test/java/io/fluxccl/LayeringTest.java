@@ -25,6 +25,7 @@ class LayeringTest {
   private static final List<List<String>> LAYERS =
       List.of(
           List.of("io.fluxccl"),
+          List.of("io.fluxccl.settings"),
           List.of("io.fluxccl.concurrent", "io.fluxccl.wire", "io.fluxccl.tls"),
           List.of("io.fluxccl.trace"),
           List.of("io.fluxccl.device"),

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.settings.Settings;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
@@ -92,16 +93,7 @@ public record BootstrapOptions(
 
     private Builder(Map<String, String> environment) {
       secret = JobSecret.from(environment).orElse(null);
-      insecure = insecureFrom(environment);
-    }
-
-    private static boolean insecureFrom(Map<String, String> environment) {
-      String text = environment.getOrDefault(INSECURE_VARIABLE, "");
-      return switch (text.strip()) {
-        case "", "0" -> false;
-        case "1" -> true;
-        default -> throw InvalidUsage.of("%s=%s is none of 0, 1", INSECURE_VARIABLE, text);
-      };
+      insecure = Settings.of(environment).flag(INSECURE_VARIABLE);
     }
 
     /** Sets the job's name, which messages show; empty for none. */

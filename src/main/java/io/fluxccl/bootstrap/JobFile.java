@@ -9,6 +9,7 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.UseCount;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.io.IOException;
@@ -73,8 +74,7 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
   /** Returns the folder of the files of a process's user. */
   static Path folder(String process) throws IOException {
     Object user = Files.getAttribute(Path.of("/proc", process), "unix:uid");
-    String given = System.getenv().getOrDefault(VARIABLE, "").strip();
-    return given.isEmpty() ? Path.of("/tmp", "fluxccl-" + user) : LocalFiles.path(VARIABLE, given);
+    return Settings.ofProcess().file(VARIABLE).orElse(Path.of("/tmp", "fluxccl-" + user));
   }
 
   /** Opens that folder, if only the process's user can read and change it. The caller closes it. */

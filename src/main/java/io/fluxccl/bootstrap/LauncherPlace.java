@@ -2,7 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.bootstrap.RankEnvironment.Variables;
+import io.fluxccl.settings.Settings;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -64,7 +64,7 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
    *
    * @throws InvalidUsage if a variable makes no sense, or two launchers disagree
    */
-  static Optional<LauncherPlace> in(Variables from) {
+  static Optional<LauncherPlace> in(Settings from) {
     Optional<LauncherPlace> own = read(LAUNCHERS.get(0), from);
     if (own.isPresent()) {
       // They precede all others, because `launch` also runs inside other launchers.
@@ -81,18 +81,18 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
         .or(() -> all.stream().findFirst());
   }
 
-  private static Optional<LauncherPlace> read(Launcher launcher, Variables from) {
+  private static Optional<LauncherPlace> read(Launcher launcher, Settings from) {
     String rankName = from.firstSet(launcher.rank);
     String sizeName = from.firstSet(launcher.size);
     if (rankName == null || sizeName == null) {
       return Optional.empty();
     }
-    int nRanks = from.number(sizeName, 1, BootstrapFrameCodec.MAX_RANKS);
-    int rank = from.number(rankName, 0, nRanks - 1);
+    int nRanks = from.number(sizeName, 1, BootstrapFrameCodec.MAX_RANKS).getAsInt();
+    int rank = from.number(rankName, 0, nRanks - 1).getAsInt();
     return Optional.of(new LauncherPlace(launcher, rankName, sizeName, rank, nRanks));
   }
 
-  private static void refuseHalf(Variables from) {
+  private static void refuseHalf(Settings from) {
     Launcher own = LAUNCHERS.get(0);
     if (from.text(own.rank) != null) {
       throw InvalidUsage.of("%s is not set, though %s is", own.size, own.rank);
@@ -109,13 +109,13 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
   }
 
   /** Returns this rank's number on its host, if the launcher sets it. */
-  OptionalInt localRank(Variables from) {
-    return from.optional(of.localRank, 0, localSize(from).orElse(nRanks) - 1);
+  OptionalInt localRank(Settings from) {
+    return from.number(of.localRank, 0, localSize(from).orElse(nRanks) - 1);
   }
 
   /** Returns how many ranks run on this host, if the launcher sets it. */
-  OptionalInt localSize(Variables from) {
-    return from.optional(of.localSize, 1, nRanks);
+  OptionalInt localSize(Settings from) {
+    return from.number(of.localSize, 1, nRanks);
   }
 
   private boolean is(String name) {
@@ -127,7 +127,7 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
   }
 
   /** Refuses this place if it contradicts the one of the launcher that has precedence. */
-  private void checkAgainst(LauncherPlace first, Variables from) {
+  private void checkAgainst(LauncherPlace first, Settings from) {
     if (!agrees(first) && mayHost(first, from)) {
       return;
     }
@@ -152,17 +152,17 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
    * Returns whether that launcher may run inside this one: a Slurm step with one task on each node
    * starts torchrun, or the daemons of mpirun.
    */
-  private boolean mayHost(LauncherPlace inner, Variables from) {
+  private boolean mayHost(LauncherPlace inner, Settings from) {
     String nodes = from.firstSet("SLURM_STEP_NUM_NODES SLURM_NNODES");
     return is(SLURM)
         && nodes != null
-        && from.number(nodes, 1, BootstrapFrameCodec.MAX_RANKS) == nRanks
+        && from.number(nodes, 1, BootstrapFrameCodec.MAX_RANKS).getAsInt() == nRanks
         && inner.nRanks >= nRanks;
   }
 
   /** The components of a heterogeneous step have different tasks, nodes and node lists. */
-  private static void refuseHeterogeneous(Variables from) {
-    for (String name : new TreeSet<>(from.byName().keySet())) {
+  private static void refuseHeterogeneous(Settings from) {
+    for (String name : new TreeSet<>(from.variables().keySet())) {
       String value = from.text(name);
       boolean isSize = name.equals("SLURM_HET_SIZE") && !"1".equals(value);
       if (value != null && (isSize || name.startsWith("SLURM_HET_GROUP"))) {

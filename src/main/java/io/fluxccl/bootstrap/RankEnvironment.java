@@ -3,12 +3,11 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
+import io.fluxccl.settings.Settings;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
-import java.util.function.Function;
 import java.util.function.Supplier;
-import java.util.stream.Stream;
 
 /**
  * This process's place in the job, read from the environment variables that its launcher sets:
@@ -92,10 +91,10 @@ public record RankEnvironment(
   }
 
   private static RankEnvironment from(Map<String, String> variables, Supplier<String> lastResort) {
-    Variables from = new Variables(variables);
+    Settings from = Settings.of(variables);
     String given = from.text(ADDRESS);
-    from.checked(ADDRESS, RootAddress::parse);
-    Optional<UniqueId> id = from.checked(UNIQUE_ID, UniqueId::fromBase64);
+    from.word(ADDRESS, RootAddress::parse);
+    Optional<UniqueId> id = from.word(UNIQUE_ID, UniqueId::fromBase64);
     Optional<JobSecret> secret = JobSecret.from(variables);
     boolean derived = given == null && id.isEmpty();
     LauncherPlace place = LauncherPlace.in(from).orElse(null);
@@ -195,49 +194,6 @@ public record RankEnvironment(
         localRank.isPresent() ? localRank.getAsInt() : "unknown",
         address.orElse(null),
         uniqueId.orElse(null));
-  }
-
-  /** Environment variables, read strictly. */
-  record Variables(Map<String, String> byName) {
-    String text(String name) {
-      String value = byName.get(name);
-      return value == null || value.isBlank() ? null : value.strip();
-    }
-
-    /** Returns a variable as {@code reader} reads it, which refuses a text that makes no sense. */
-    <T> Optional<T> checked(String name, Function<String, T> reader) {
-      try {
-        return Optional.ofNullable(text(name)).map(reader);
-      } catch (InvalidUsage e) {
-        throw new InvalidUsage(name + ": " + e.getMessage(), e);
-      }
-    }
-
-    /** Returns the first of these names, which spaces part, that is set; or null. */
-    String firstSet(String names) {
-      return Stream.of(names.split(" "))
-          .filter(name -> text(name) != null)
-          .findFirst()
-          .orElse(null);
-    }
-
-    OptionalInt optional(String names, int min, int max) {
-      String name = firstSet(names);
-      return name == null ? OptionalInt.empty() : OptionalInt.of(number(name, min, max));
-    }
-
-    int number(String name, int min, int max) {
-      String value = text(name);
-      try {
-        int number = Integer.parseInt(value);
-        if (number >= min && number <= max) {
-          return number;
-        }
-      } catch (NumberFormatException e) {
-        throw new InvalidUsage(name + "=" + value + " is not a number", e);
-      }
-      throw InvalidUsage.of("%s=%s is out of range: %s to %s", name, value, min, max);
-    }
   }
 
   static void checkPlace(int rank, int nRanks) {

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
+import io.fluxccl.settings.Settings;
 import io.netty.util.NetUtil;
 import java.time.Instant;
 import java.util.OptionalInt;
@@ -117,7 +118,7 @@ record RootAddress(String networkInterface, String host, int port) {
     /** Derives the address from the variables of a launcher. */
     static Derived of(
         String launcher,
-        RankEnvironment.Variables from,
+        Settings from,
         int rank,
         int nRanks,
         OptionalInt localSize,
@@ -144,12 +145,12 @@ record RootAddress(String networkInterface, String host, int port) {
       return new Derived(host + ":" + portOf(identity), identity);
     }
 
-    private static String ofTorchrun(RankEnvironment.Variables from) {
+    private static String ofTorchrun(Settings from) {
       String host = from.text("MASTER_ADDR");
       if (host == null || from.text("MASTER_PORT") == null) {
         return null;
       }
-      int port = from.number("MASTER_PORT", 1, 65534);
+      int port = from.number("MASTER_PORT", 1, 65534).getAsInt();
       // Under torchrun its agent listens at that port itself.
       boolean taken = "True".equalsIgnoreCase(from.text("TORCHELASTIC_USE_AGENT_STORE"));
       boolean ipv6 = NetUtil.isValidIpV6Address(host);
@@ -183,7 +184,7 @@ record RootAddress(String networkInterface, String host, int port) {
       return job + "-0." + job + ":" + KUBERNETES_PORT;
     }
 
-    private static Derived ofSlurm(RankEnvironment.Variables from) {
+    private static Derived ofSlurm(Settings from) {
       String job = from.firstSet("SLURM_JOB_ID SLURM_JOBID");
       if (job == null) {
         return given(null);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
-import io.fluxccl.InvalidUsage;
+import io.fluxccl.settings.Settings;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.locks.LockSupport;
 
 /**
@@ -24,18 +25,13 @@ final class ParentWatchdog {
 
   /** Watches the launcher, if the environment names one; ends this process when it has ended. */
   static void start(Map<String, String> environment) {
-    String pid = environment.get(RankVariables.PARENT);
-    if (pid == null || pid.isBlank()) {
-      return;
-    }
-    try {
-      ParentWatchdog watch = new ParentWatchdog(Long.parseLong(pid.strip()));
+    Optional<Integer> pid = Settings.of(environment).number(RankVariables.PARENT);
+    if (pid.isPresent()) {
+      ParentWatchdog watch = new ParentWatchdog(pid.get());
       if (!watch.parentRuns()) {
         System.exit(ExitCode.ORPHANED);
       }
       daemon(watch::watch, "fluxccl-parent-watch");
-    } catch (NumberFormatException e) {
-      throw new InvalidUsage(RankVariables.PARENT + "=" + pid + " is no process id", e);
     }
   }
 

@@ -5,13 +5,13 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.LocalFiles;
 import io.fluxccl.Text;
+import io.fluxccl.settings.Settings;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
 import java.io.UncheckedIOException;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
@@ -41,8 +41,6 @@ final class RootCommand implements Runnable {
   /** Environment variable with the level of the log; warn if it is not set. */
   static final String LOG_VARIABLE = "FLUXCCL_LOG";
 
-  private static final List<String> LOG_LEVELS =
-      List.of("error", "warn", "info", "debug", "trace", "off");
   private static final String LOGBACK_PROPERTY = "logback.configurationFile";
   private static final String LOGBACK_CONFIGURATION = "io/fluxccl/cli/logback-cli.xml";
 
@@ -124,17 +122,11 @@ final class RootCommand implements Runnable {
   }
 
   private static int run(CliContext context, CommandLine commandLine, String... args) {
-    String level = context.environment().getOrDefault(LOG_VARIABLE, "").strip();
-    // Logback reads the variable itself, but takes an unknown word for debug.
-    if (!level.isEmpty() && !LOG_LEVELS.contains(level.toLowerCase(Locale.ROOT))) {
-      context
-          .err()
-          .printf(
-              Locale.ROOT,
-              "fluxccl: %s=%s is none of %s%n",
-              LOG_VARIABLE,
-              level,
-              String.join(", ", LOG_LEVELS));
+    try {
+      // Logback reads the variable itself, but takes an unknown word for debug.
+      Settings.of(context.environment()).word(LOG_VARIABLE);
+    } catch (InvalidUsage e) {
+      context.err().println("fluxccl: " + e.getMessage());
       return ExitCode.USAGE;
     }
     int code = commandLine.execute(args);

@@ -13,6 +13,8 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.group.JoinOptions;
+import io.fluxccl.settings.Setting;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
@@ -49,8 +51,9 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
   static List<SystemReport> of(CliContext context) {
     Map<String, String> environment = new TreeMap<>(context.environment());
     environment.keySet().removeIf(name -> !name.startsWith("FLUXCCL_"));
-    environment.computeIfPresent(RankVariables.SECRET, (name, value) -> SECRET);
-    environment.computeIfPresent(RankVariables.UNIQUE_ID, (name, value) -> uniqueId(value));
+    Settings.all().stream()
+        .filter(Setting::isSecret)
+        .forEach(each -> environment.computeIfPresent(each.name(), (name, text) -> hidden(text)));
     List<String> devices = new ArrayList<>(List.of(host(context.environment())));
     PerfBackend backend = context.backend();
     devices.addAll(backend.devices());
@@ -66,8 +69,8 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
         new SystemReport("environment", environment, null, "no FLUXCCL_ variable is set"));
   }
 
-  /** Returns an id without its secret. */
-  private static String uniqueId(String value) {
+  /** Returns an id without its secret; of another secret nothing. */
+  private static String hidden(String value) {
     try {
       return UniqueId.fromBase64(value).toString();
     } catch (InvalidUsage e) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.device.Device;
@@ -9,6 +8,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.cuda.GpuLink;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.wire.WireReader;
@@ -17,7 +17,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Set;
 import java.util.stream.IntStream;
 
 /**
@@ -61,20 +60,9 @@ record DeviceDescription(
               .filter(other -> CudaDriver.link(gpu.index(), other) == GpuLink.NVLINK)
               .mapToObj(CudaDriver::pciBusId)
               .toList(),
-          chosenLink(System.getenv(LINK_VARIABLE)));
+          Settings.ofProcess().word(LINK_VARIABLE).orElse(""));
     }
     return new DeviceDescription(kind, 0, 0, networks, "", List.of(), "");
-  }
-
-  /** Returns the link that the user has set, or empty. */
-  static String chosenLink(String value) {
-    String chosen = value == null ? "" : value.trim();
-    if (!Set.of("", NVLINK, PCIE).contains(chosen)) {
-      throw InvalidUsage.of(
-          "%s=%s; allowed are %s, %s, or not set, to use the driver's answer",
-          LINK_VARIABLE, chosen, NVLINK, PCIE);
-    }
-    return chosen;
   }
 
   /** Returns whether both sides' descriptions say that the GPUs of two ranks have an NVLink. */

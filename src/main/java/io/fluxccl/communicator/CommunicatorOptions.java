@@ -3,6 +3,7 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.trace.FlightRecorder;
 import java.time.Duration;
 
@@ -22,11 +23,7 @@ public record CommunicatorOptions(Duration setupTimeout, int recordedCalls, bool
    * 30 s for a set-up. {@value FlightRecorder#VARIABLE} sets the number of calls, and {@value
    * #DEVICE_TIMES} whether the device's times are kept.
    */
-  public static final CommunicatorOptions DEFAULT =
-      new CommunicatorOptions(
-          Deadline.DEFAULT_TIMEOUT,
-          FlightRecorder.callsOfEnvironment(),
-          System.getenv().getOrDefault(DEVICE_TIMES, "").strip().equals("1"));
+  public static final CommunicatorOptions DEFAULT = ofEnvironment(Settings.ofProcess());
 
   /** Refuses a time-out that is not positive, and a number of calls below 0 or over a million. */
   public CommunicatorOptions {
@@ -36,6 +33,16 @@ public record CommunicatorOptions(Duration setupTimeout, int recordedCalls, bool
     if (recordedCalls < 0 || recordedCalls > FlightRecorder.MOST_CALLS) {
       throw InvalidUsage.of(
           "recordedCalls=%d; give 0 to %d", recordedCalls, FlightRecorder.MOST_CALLS);
+    }
+  }
+
+  /** Joining a group refuses variables that make no sense; elsewhere the defaults hold then. */
+  private static CommunicatorOptions ofEnvironment(Settings settings) {
+    try {
+      int calls = settings.number(FlightRecorder.VARIABLE).orElse(FlightRecorder.DEFAULT_CALLS);
+      return new CommunicatorOptions(Deadline.DEFAULT_TIMEOUT, calls, settings.flag(DEVICE_TIMES));
+    } catch (InvalidUsage e) {
+      return new CommunicatorOptions(Deadline.DEFAULT_TIMEOUT, FlightRecorder.DEFAULT_CALLS, false);
     }
   }
 

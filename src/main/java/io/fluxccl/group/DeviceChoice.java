@@ -7,7 +7,7 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostDeviceOptions;
-import java.util.Map;
+import io.fluxccl.settings.Settings;
 
 /**
  * The device on which a rank works. As text: {@code auto}, {@code host}, {@code cuda}, or {@code
@@ -73,12 +73,11 @@ public record DeviceChoice(String text) {
    * @throws InvalidUsage if that names no device
    */
   public static DeviceChoice fromEnvironment() {
-    return from(System.getProperty(PROPERTY), System.getenv());
+    return from(Settings.ofProcess());
   }
 
-  static DeviceChoice from(String property, Map<String, String> environment) {
-    String text = property != null ? property : environment.get(VARIABLE);
-    return text == null || text.isBlank() ? AUTO : parse(text.strip());
+  static DeviceChoice from(Settings settings) {
+    return settings.word(VARIABLE, DeviceChoice::parse).orElse(AUTO);
   }
 
   /**

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.settings.Settings;
+import io.fluxccl.transport.TransportFlags;
 import java.time.Duration;
+import java.util.List;
 import java.util.function.Consumer;
 
 /**
  * How a process joins a job. Immutable; {@code with…} methods give a changed copy. Options that
- * code does not set are read from the environment variables of {@link GroupVariables}.
+ * code does not set are read from the environment.
  *
  * <pre>{@code
  * JoinOptions options =
@@ -86,7 +90,7 @@ public record JoinOptions(
    * @throws InvalidUsage naming the variable that makes no sense
    */
   public static JoinOptions fromEnvironment() {
-    return GroupVariables.ofProcess().joinOptions(RankEnvironment.fromEnvironment());
+    return of(RankEnvironment.fromEnvironment(), Settings.ofProcess());
   }
 
   /**
@@ -99,7 +103,40 @@ public record JoinOptions(
    * @throws InvalidUsage if the rank is out of range, or a variable makes no sense
    */
   public static JoinOptions of(int rank, int nRanks) {
-    return GroupVariables.ofProcess().joinOptions(RankEnvironment.of(rank, nRanks));
+    return of(RankEnvironment.of(rank, nRanks), Settings.ofProcess());
+  }
+
+  static JoinOptions of(RankEnvironment place, Settings settings) {
+    settings.check();
+    CollectivesOptions defaults = CollectivesOptions.DEFAULT;
+    CollectivesOptions calls =
+        settings
+            .word("FLUXCCL_NETWORK", text -> defaults.withNetworks(TransportFlags.parse(text)))
+            .orElse(defaults)
+            .withChecks(settings.flag("FLUXCCL_CHECKS"))
+            .withChecksums(settings.flag("FLUXCCL_CHECKSUM"));
+    calls = settings.file("FLUXCCL_TUNING").map(calls::withTuning).orElse(calls);
+    calls = settings.seconds("FLUXCCL_TIMEOUT", calls::withTimeout).orElse(calls);
+    JoinOptions options =
+        new JoinOptions(
+            place,
+            "",
+            Deadline.DEFAULT_TIMEOUT,
+            settings.flag(BootstrapOptions.INSECURE_VARIABLE),
+            DeviceChoice.from(settings),
+            calls,
+            0,
+            Duration.ZERO,
+            Duration.ZERO);
+    options = settings.word("FLUXCCL_NAME", options::withName).orElse(options);
+    options = settings.seconds("FLUXCCL_JOIN_TIMEOUT", options::withJoinTimeout).orElse(options);
+    options = settings.number("FLUXCCL_LEAST_RANKS", options::withLeastRanks).orElse(options);
+    for (String name : List.of("FLUXCCL_PATIENCE", "FLUXCCL_REPLACEMENT_TIMEOUT")) {
+      options = settings.seconds(name, options::withReplacementTimeout).orElse(options);
+    }
+    return settings
+        .seconds("FLUXCCL_LIVENESS_TIMEOUT", options::withLivenessTimeout)
+        .orElse(options);
   }
 
   /**

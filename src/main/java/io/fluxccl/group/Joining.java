@@ -15,6 +15,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.Device;
+import io.fluxccl.settings.Settings;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -119,7 +120,7 @@ final class Joining {
   }
 
   static void warnOf(RankEnvironment place) {
-    GroupVariables.ofProcess().unknown().forEach(LOG::warn);
+    Settings.ofProcess().unknown().forEach(LOG::warn);
     if (!place.launched()) {
       LOG.warn(
           "no launcher started this process: it is a job of one rank; see fluxccl launch, mpirun and"

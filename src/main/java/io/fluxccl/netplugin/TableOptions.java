@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
-import io.fluxccl.LocalFiles;
+import io.fluxccl.settings.Settings;
 import java.nio.file.Path;
-import java.util.function.UnaryOperator;
 
 /**
  * The places where a network publishes the table of its connections. Immutable.
@@ -20,13 +19,11 @@ public record TableOptions(Path file, boolean jmx) {
    * Returns the options that the environment sets: {@code FLUXCCL_NET_TABLE}, {@code
    * FLUXCCL_NET_JMX}.
    *
-   * @param variable returns the value of an environment variable, or null
+   * @param settings of the process
    * @return the options
    */
-  public static TableOptions fromEnvironment(UnaryOperator<String> variable) {
-    String file = variable.apply("FLUXCCL_NET_TABLE");
+  public static TableOptions fromEnvironment(Settings settings) {
     return new TableOptions(
-        file == null || file.isBlank() ? null : LocalFiles.path("FLUXCCL_NET_TABLE", file),
-        "1".equals(variable.apply("FLUXCCL_NET_JMX")));
+        settings.file("FLUXCCL_NET_TABLE").orElse(null), settings.flag("FLUXCCL_NET_JMX"));
   }
 }

@@ -5,6 +5,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.settings.Settings;
 import java.time.Duration;
 import java.util.function.Supplier;
 import org.agrona.concurrent.BusySpinIdleStrategy;
@@ -124,25 +125,21 @@ public record ProxyOptions(
    * @throws InvalidUsage if the variable names no strategy
    */
   public static Builder builderFor(Device device) {
-    return builderFor(device, System.getenv(IDLE_VARIABLE));
+    return builderFor(device, Settings.ofProcess());
   }
 
-  static Builder builderFor(Device device, String idle) {
+  static Builder builderFor(Device device, Settings settings) {
     boolean coreToSpare = Runtime.getRuntime().availableProcessors() >= ROOMY_CORES;
-    String wanted = idle == null || idle.isEmpty() ? "default" : idle;
     return builder()
         .idleStrategy(
-            switch (wanted) {
-              case "default" ->
-                  device.kind() == DeviceKind.CUDA && coreToSpare
-                      ? ProxyOptions::spinning
-                      : ProxyOptions::yielding;
+            switch (settings.word(IDLE_VARIABLE).orElse("")) {
               case "yielding" -> ProxyOptions::yielding;
               case "spinning" -> ProxyOptions::spinning;
               case "busySpinning" -> ProxyOptions::busySpinning;
               default ->
-                  throw InvalidUsage.of(
-                      "%s=%s; give yielding, spinning or busySpinning", IDLE_VARIABLE, idle);
+                  device.kind() == DeviceKind.CUDA && coreToSpare
+                      ? ProxyOptions::spinning
+                      : ProxyOptions::yielding;
             });
   }
 

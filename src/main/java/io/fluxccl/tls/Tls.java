@@ -3,7 +3,7 @@ package io.fluxccl.tls;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.LocalFiles;
+import io.fluxccl.settings.Settings;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -26,7 +26,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.UnaryOperator;
 import java.util.stream.Stream;
 import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.SSLContext;
@@ -69,7 +68,7 @@ public final class Tls {
   private static final char[] NO_PASSWORD = {};
 
   /** Contexts made from files, by the files' names. */
-  private static final Map<List<String>, Tls> OF_FILES = new ConcurrentHashMap<>();
+  private static final Map<List<Path>, Tls> OF_FILES = new ConcurrentHashMap<>();
 
   private final SSLContext context;
   private final byte[] fingerprint;
@@ -151,30 +150,19 @@ public final class Tls {
    * @throws InvalidUsage if a variable's value is wrong; the message names the variable
    */
   public static Optional<Tls> fromEnvironment() {
-    return from(
-        name ->
-            name.equals(VARIABLE)
-                ? System.getProperty(PROPERTY, System.getenv(name))
-                : System.getenv(name));
+    return from(Settings.ofProcess());
   }
 
-  static Optional<Tls> from(UnaryOperator<String> variable) {
-    String wanted = variable.apply(VARIABLE);
-    String certificate = variable.apply(CERTIFICATE_VARIABLE);
-    String key = variable.apply(KEY_VARIABLE);
-    String authorities = variable.apply(AUTHORITIES_VARIABLE);
-    List<String> files =
-        Stream.of(certificate, key, authorities)
-            .filter(each -> each != null && !each.isBlank())
+  static Optional<Tls> from(Settings settings) {
+    List<Path> files =
+        Stream.of(CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITIES_VARIABLE)
+            .flatMap(name -> settings.file(name).stream())
             .toList();
-    if (wanted == null || wanted.isBlank() || wanted.strip().equals("0")) {
+    if (!settings.flag(VARIABLE)) {
       if (!files.isEmpty()) {
         throw InvalidUsage.of("%s is set, but not %s=1", CERTIFICATE_VARIABLE, VARIABLE);
       }
       return Optional.empty();
-    }
-    if (!wanted.strip().equals("1")) {
-      throw InvalidUsage.of("%s=%s; give 1, or 0 for no TLS", VARIABLE, wanted);
     }
     if (files.isEmpty()) {
       return Optional.of(selfSigned());
@@ -186,12 +174,7 @@ public final class Tls {
     }
     return Optional.of(
         OF_FILES.computeIfAbsent(
-            List.of(certificate, key, authorities),
-            each ->
-                of(
-                    LocalFiles.path(CERTIFICATE_VARIABLE, certificate),
-                    LocalFiles.path(KEY_VARIABLE, key),
-                    LocalFiles.path(AUTHORITIES_VARIABLE, authorities))));
+            files, each -> of(each.get(0), each.get(1), each.get(2))));
   }
 
   /** Returns the fingerprint of this process's certificate. */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
-import io.fluxccl.InvalidUsage;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.ArrayList;
@@ -88,33 +87,6 @@ public final class FlightRecorder {
     this.mask = size - 1;
     this.ring = new long[size * WORDS];
     this.deviceTimes = deviceTimes && size > 0;
-  }
-
-  /**
-   * Returns how many calls this process's recorders keep, by {@value #VARIABLE}.
-   *
-   * @return a number of calls; the default if the variable is not set, or makes no sense: joining a
-   *     group refuses that
-   */
-  public static int callsOfEnvironment() {
-    String text = System.getenv().getOrDefault(VARIABLE, "").strip();
-    try {
-      return text.isEmpty() ? DEFAULT_CALLS : calls(text);
-    } catch (InvalidUsage e) {
-      return DEFAULT_CALLS;
-    }
-  }
-
-  /**
-   * Returns the number of calls that a text gives.
-   *
-   * @throws InvalidUsage if it is no number from 0 to {@value #MOST_CALLS}
-   */
-  public static int calls(String text) {
-    if (!text.matches("\\d{1,7}") || Integer.parseInt(text) > MOST_CALLS) {
-      throw InvalidUsage.of("give 0 to %d", MOST_CALLS);
-    }
-    return Integer.parseInt(text);
   }
 
   int rank() {

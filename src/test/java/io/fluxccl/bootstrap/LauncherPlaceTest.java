@@ -94,7 +94,7 @@ class LauncherPlaceTest {
   void shouldRefuseInvalidVariablesOfASecondLauncher() {
     assertThatThrownBy(() -> read(OPEN_MPI, place("PMI_", 4, 4)))
         .isInstanceOf(InvalidUsage.class)
-        .hasMessage("PMI_RANK=4 is out of range: 0 to 3");
+        .hasMessage("PMI_RANK=4: give 0 to 3");
   }
 
   @Test

@@ -368,7 +368,7 @@ class RankEnvironmentTest {
     for (String neither : List.of("true", "yes", "2", "off")) {
       assertThatThrownBy(() -> insecure(Map.of("FLUXCCL_INSECURE", neither)))
           .isInstanceOf(InvalidUsage.class)
-          .hasMessage("FLUXCCL_INSECURE=" + neither + " is none of 0, 1");
+          .hasMessage("FLUXCCL_INSECURE=" + neither + ": give 0 or 1");
     }
   }
 

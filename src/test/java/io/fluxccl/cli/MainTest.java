@@ -143,7 +143,7 @@ class MainTest {
     assertThat(run.out()).isEmpty();
     assertThat(run.err())
         .isEqualToIgnoringNewLines(
-            "fluxccl: FLUXCCL_LOG=" + level + " is none of error, warn, info, debug, trace, off");
+            "fluxccl: FLUXCCL_LOG=" + level + ": give error, warn, info, debug, trace or off");
   }
 
   @ParameterizedTest

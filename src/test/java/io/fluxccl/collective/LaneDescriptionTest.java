@@ -75,16 +75,6 @@ class LaneDescriptionTest {
   }
 
   @Test
-  void shouldRefuseALinkThatDoesNotExist() {
-    assertThat(DeviceDescription.chosenLink(null)).isEmpty();
-    assertThat(DeviceDescription.chosenLink("nvlink")).isEqualTo("nvlink");
-    assertThatThrownBy(() -> DeviceDescription.chosenLink("NVSwitch"))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("FLUXCCL_GPU_LINK=NVSwitch")
-        .hasMessageContaining("nvlink, pcie");
-  }
-
-  @Test
   void shouldReadTheDescriptionThatItWrites() {
     assertThat(LaneDescription.decode(of(GPU).encode(), 1)).isEqualTo(of(GPU));
     DeviceDescription host =

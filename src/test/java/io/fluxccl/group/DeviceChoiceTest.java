@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.settings.Settings;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -32,9 +33,9 @@ class DeviceChoiceTest {
   @Test
   void shouldPreferThePropertyToTheVariableAndBothToAuto() {
     Map<String, String> environment = Map.of("FLUXCCL_DEVICE", " cuda ");
-    assertThat(DeviceChoice.from("host", environment)).isEqualTo(DeviceChoice.HOST);
-    assertThat(DeviceChoice.from(null, environment)).isEqualTo(DeviceChoice.CUDA);
-    assertThat(DeviceChoice.from(null, Map.of())).isEqualTo(DeviceChoice.AUTO);
+    assertThat(DeviceChoice.from(new Settings(environment, name -> "host"))).isEqualTo(DeviceChoice.HOST);
+    assertThat(DeviceChoice.from(Settings.of(environment))).isEqualTo(DeviceChoice.CUDA);
+    assertThat(DeviceChoice.from(Settings.of(Map.of()))).isEqualTo(DeviceChoice.AUTO);
   }
 
   @ParameterizedTest

@@ -7,7 +7,9 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.settings.Settings;
 import java.time.Duration;
+import java.util.Map;
 import java.util.function.UnaryOperator;
 import java.util.stream.Stream;
 import org.agrona.concurrent.BusySpinIdleStrategy;
@@ -28,18 +30,23 @@ class ProxyOptionsTest {
     assertThat(options.idleStrategy().get()).isNotSameAs(options.idleStrategy().get());
   }
 
+  private static ProxyOptions.Builder builder(HostDevice device, String idle) {
+    return ProxyOptions.builderFor(
+        device, Settings.of(Map.of(ProxyOptions.IDLE_VARIABLE, idle)));
+  }
+
   @Test
   void shouldUseTheIdleStrategyOfTheEnvironment() {
     try (HostDevice device = HostDevice.create()) {
-      assertThat(ProxyOptions.builderFor(device, null).build().idleStrategy().get())
+      assertThat(builder(device, "").build().idleStrategy().get())
           .isInstanceOf(IdleBackoff.class);
-      assertThat(ProxyOptions.builderFor(device, "spinning").build().idleStrategy().get())
+      assertThat(builder(device, "spinning").build().idleStrategy().get())
           .isInstanceOf(IdleBackoff.class);
-      assertThat(ProxyOptions.builderFor(device, "busySpinning").build().idleStrategy().get())
+      assertThat(builder(device, "busySpinning").build().idleStrategy().get())
           .isInstanceOf(BusySpinIdleStrategy.class);
-      assertThatThrownBy(() -> ProxyOptions.builderFor(device, "busy"))
+      assertThatThrownBy(() -> builder(device, "busy"))
           .isInstanceOf(InvalidUsage.class)
-          .hasMessage("FLUXCCL_PROXY_IDLE=busy; give yielding, spinning or busySpinning");
+          .hasMessage("FLUXCCL_PROXY_IDLE=busy: give yielding, spinning or busySpinning");
     }
   }
 

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.settings.Settings;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
@@ -18,21 +19,21 @@ class TlsTest {
 
   @Test
   void shouldBeOffUnlessWanted() {
-    assertThat(Tls.from(Map.<String, String>of()::get)).isEmpty();
-    assertThat(Tls.from(Map.of("FLUXCCL_TLS", "0")::get)).isEmpty();
-    assertThat(Tls.from(Map.of("FLUXCCL_TLS", " ")::get)).isEmpty();
-    assertThat(Tls.from(Map.of("FLUXCCL_TLS", "1")::get)).containsSame(Tls.selfSigned());
+    assertThat(Tls.from(Settings.of(Map.of()))).isEmpty();
+    assertThat(Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "0")))).isEmpty();
+    assertThat(Tls.from(Settings.of(Map.of("FLUXCCL_TLS", " ")))).isEmpty();
+    assertThat(Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1")))).containsSame(Tls.selfSigned());
   }
 
   @Test
   void shouldNameTheVariableThatIsWrong() throws Exception {
-    assertThatThrownBy(() -> Tls.from(Map.of("FLUXCCL_TLS", "yes")::get))
+    assertThatThrownBy(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "yes"))))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("FLUXCCL_TLS=yes");
-    assertThatThrownBy(() -> Tls.from(Map.of("FLUXCCL_TLS_KEY", "/x")::get))
+    assertThatThrownBy(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("FLUXCCL_TLS=1");
-    assertThatThrownBy(() -> Tls.from(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x")::get))
+    assertThatThrownBy(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x"))))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("FLUXCCL_TLS_CERTIFICATE");
     Path none = folder.resolve("none");

@@ -27,23 +27,17 @@ public record PortRange(int low, int high) {
   /**
    * Parses {@code low-high}.
    *
-   * @param name the name of the setting, for the error
-   * @param text the setting's value; null or blank for any port
-   * @return the range
-   * @throws InvalidUsage if the value is malformed
+   * @throws InvalidUsage if the text is malformed
    */
-  public static PortRange parse(String name, String text) {
-    if (text == null || text.isBlank()) {
-      return ANY;
-    }
+  public static PortRange parse(String text) {
     String[] ends = text.trim().split("-", -1);
     try {
       if (ends.length == 2) {
         return new PortRange(Integer.parseInt(ends[0].trim()), Integer.parseInt(ends[1].trim()));
       }
     } catch (NumberFormatException e) {
-      throw new InvalidUsage(name + "=" + text + "; write it as 40000-40100", e);
+      throw new InvalidUsage("write it as 40000-40100", e);
     }
-    throw new InvalidUsage(name + "=" + text + "; write it as 40000-40100");
+    throw new InvalidUsage("write it as 40000-40100");
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
+import io.fluxccl.settings.Settings;
 import java.net.InetAddress;
 import java.util.Optional;
 
@@ -28,7 +29,7 @@ public final class TcpNetPluginProvider implements NetPluginProvider {
 
   @Override
   public NetPlugin open() {
-    return new TcpNetPlugin(TcpOptions.fromEnvironment(System::getenv));
+    return new TcpNetPlugin(TcpOptions.fromEnvironment(Settings.ofProcess()));
   }
 
   /**
@@ -39,7 +40,7 @@ public final class TcpNetPluginProvider implements NetPluginProvider {
    * @return as {@link #open()}
    */
   public NetPlugin openAt(InetAddress address) {
-    TcpOptions options = TcpOptions.fromEnvironment(System::getenv);
+    TcpOptions options = TcpOptions.fromEnvironment(Settings.ofProcess());
     return options.interfaces().isDefault()
         ? TcpNetPlugin.at(address, options)
         : new TcpNetPlugin(options);

@@ -3,11 +3,11 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.TableOptions;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.tls.Tls;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.function.Consumer;
-import java.util.function.UnaryOperator;
 
 /**
  * The settings of {@link TcpNetPlugin}. Immutable; {@link #DEFAULT} has the defaults.
@@ -109,32 +109,28 @@ public record TcpOptions(
    * (Mbit/s), {@code FLUXCCL_NET_LATENCY} (microseconds), {@code FLUXCCL_NET_TABLE}, {@code
    * FLUXCCL_NET_JMX}, and NCCL's {@code NCCL_SOCKET_IFNAME} and {@code NCCL_SOCKET_FAMILY}.
    *
-   * @param variable returns the value of an environment variable, or null
+   * @param settings of the process
    * @return the options
    * @throws InvalidUsage if a variable's value can't be parsed; it names the variable
    */
-  public static TcpOptions fromEnvironment(UnaryOperator<String> variable) {
-    String interfaces = variable.apply("FLUXCCL_NET_IFNAME");
-    int streams = number(variable, "FLUXCCL_NET_STREAMS", DEFAULT.streams);
+  public static TcpOptions fromEnvironment(Settings settings) {
+    String interfaces = settings.firstSet("FLUXCCL_NET_IFNAME NCCL_SOCKET_IFNAME");
+    int streams = settings.number("FLUXCCL_NET_STREAMS").orElse(DEFAULT.streams);
     return new TcpOptions(
-        InterfaceFilter.parse(
-            interfaces != null ? interfaces : variable.apply("NCCL_SOCKET_IFNAME")),
-        family(variable.apply("NCCL_SOCKET_FAMILY")),
-        ports(variable),
+        InterfaceFilter.parse(interfaces == null ? null : settings.text(interfaces)),
+        family(settings.text("NCCL_SOCKET_FAMILY")),
+        settings
+            .word("FLUXCCL_NET_PORT_RANGE", PortRange::parse)
+            .or(() -> settings.word("FLUXCCL_PORT_RANGE", PortRange::parse))
+            .orElse(PortRange.ANY),
         streams,
-        number(variable, "FLUXCCL_NET_THREADS", Math.min(streams, DEFAULT.threads)),
-        seconds(variable, "FLUXCCL_NET_TIMEOUT", DEFAULT.timeout),
+        settings.number("FLUXCCL_NET_THREADS").orElse(Math.min(streams, DEFAULT.threads)),
+        settings.seconds("FLUXCCL_NET_TIMEOUT").orElse(DEFAULT.timeout),
         DEFAULT.handshakeTimeout,
-        number(variable, "FLUXCCL_NET_SPEED", 0),
-        micros(variable, "FLUXCCL_NET_LATENCY"),
-        TableOptions.fromEnvironment(variable),
+        settings.number("FLUXCCL_NET_SPEED").orElse(0),
+        settings.decimal("FLUXCCL_NET_LATENCY").orElse(0f),
+        TableOptions.fromEnvironment(settings),
         Tls.fromEnvironment());
-  }
-
-  private static PortRange ports(UnaryOperator<String> variable) {
-    String own = "FLUXCCL_NET_PORT_RANGE";
-    String name = variable.apply(own) != null ? own : "FLUXCCL_PORT_RANGE";
-    return PortRange.parse(name, variable.apply(name));
   }
 
   private static Family family(String name) {
@@ -142,42 +138,6 @@ public record TcpOptions(
       return Family.IPV4;
     }
     return "AF_INET6".equals(name) ? Family.IPV6 : Family.ANY;
-  }
-
-  private static int number(UnaryOperator<String> variable, String name, int otherwise) {
-    String text = variable.apply(name);
-    if (text == null || text.isBlank()) {
-      return otherwise;
-    }
-    try {
-      return Integer.parseInt(text.trim());
-    } catch (NumberFormatException e) {
-      throw new InvalidUsage(name + "=" + text + "; give a whole number", e);
-    }
-  }
-
-  private static float micros(UnaryOperator<String> variable, String name) {
-    String text = variable.apply(name);
-    if (text == null || text.isBlank()) {
-      return 0;
-    }
-    try {
-      return Float.parseFloat(text.trim());
-    } catch (NumberFormatException e) {
-      throw new InvalidUsage(name + "=" + text + "; give microseconds, for example 25.5", e);
-    }
-  }
-
-  private static Duration seconds(UnaryOperator<String> variable, String name, Duration otherwise) {
-    String text = variable.apply(name);
-    if (text == null || text.isBlank()) {
-      return otherwise;
-    }
-    try {
-      return Duration.ofNanos((long) (Double.parseDouble(text.trim()) * 1e9));
-    } catch (NumberFormatException e) {
-      throw new InvalidUsage(name + "=" + text + "; give seconds, 0 for no limit", e);
-    }
   }
 
   /**

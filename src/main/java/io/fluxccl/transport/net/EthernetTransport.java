@@ -8,6 +8,7 @@ import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
@@ -72,9 +73,7 @@ public final class EthernetTransport implements TransportProvider {
       Transport transport, TransportEnvironment environment, UnaryOperator<NetPlugin> change) {
     requireEthernet(transport);
     PortRange ports =
-        PortRange.parse(
-            PORT_RANGE_VARIABLE,
-            System.getProperty(PORT_RANGE_PROPERTY, System.getenv(PORT_RANGE_VARIABLE)));
+        Settings.ofProcess().word(PORT_RANGE_VARIABLE, PortRange::parse).orElse(PortRange.ANY);
     return open(
         environment, ports, stagesAll() ? buffer -> true : null, Tls.fromEnvironment(), change);
   }

@@ -10,6 +10,7 @@ import io.fluxccl.netplugin.NetPluginProvider;
 import io.fluxccl.netplugin.reactive.CheckedNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpNetPluginProvider;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.transport.net.NetContext;
 import java.net.InetAddress;
 import java.util.ArrayList;
@@ -36,8 +37,8 @@ public record NetChoice(String network, String library, String devices, boolean 
     return new NetChoice(
         value(NetTransport.NETWORK_PROPERTY, NetTransport.NETWORK_VARIABLE),
         value(NetTransport.LIBRARY_PROPERTY, NativeNetPlugin.VARIABLE),
-        value(NetTransport.DEVICES_PROPERTY, NetTransport.DEVICES_VARIABLE),
-        "1".equals(value(NetTransport.KEEP_PROPERTY, NetTransport.KEEP_VARIABLE)));
+        Settings.ofProcess().word(NetTransport.DEVICES_VARIABLE).orElse(null),
+        Settings.ofProcess().flag(NetTransport.KEEP_VARIABLE));
   }
 
   private static String value(String property, String variable) {

@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.tcp.TcpDevice.Link;
+import io.fluxccl.settings.Settings;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.nio.file.Files;
@@ -33,7 +34,7 @@ class TcpDeviceTest {
   }
 
   private Link link(String name, Map<String, String> environment) {
-    return Link.of(name, interfaces, TcpOptions.fromEnvironment(environment::get));
+    return Link.of(name, interfaces, TcpOptions.fromEnvironment(Settings.of(environment)));
   }
 
   @Test
@@ -81,7 +82,7 @@ class TcpDeviceTest {
 
   @Test
   void shouldKnowTheInterfaceOfAnAddress() {
-    TcpOptions options = TcpOptions.fromEnvironment(Map.of("FLUXCCL_NET_LATENCY", "7")::get);
+    TcpOptions options = TcpOptions.fromEnvironment(Settings.of(Map.of("FLUXCCL_NET_LATENCY", "7")));
     try (TcpNetPlugin network = TcpNetPlugin.at(InetAddress.getLoopbackAddress(), options)) {
       NetProperties properties = network.properties(0);
       assertThat(properties.name()).isEqualTo("127.0.0.1");

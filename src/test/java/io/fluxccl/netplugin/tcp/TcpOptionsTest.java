@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.TableOptions;
+import io.fluxccl.settings.Settings;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -16,7 +17,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 class TcpOptionsTest {
   private static TcpOptions read(Map<String, String> environment) {
-    return TcpOptions.fromEnvironment(environment::get);
+    return TcpOptions.fromEnvironment(Settings.of(environment));
   }
 
   @Test
@@ -60,7 +61,7 @@ class TcpOptionsTest {
   void shouldNameTheVariableThatIsWrong(String name, String value) {
     assertThatThrownBy(() -> read(Map.of(name, value)))
         .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining(value);
+        .hasMessageContaining(name + "=" + value);
   }
 
   @ParameterizedTest
@@ -68,7 +69,7 @@ class TcpOptionsTest {
   void shouldRefuseAnImpossibleNumberOfStreams(String streams) {
     assertThatThrownBy(() -> read(Map.of("FLUXCCL_NET_STREAMS", streams)))
         .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("streams=" + streams);
+        .hasMessage("FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
   }
 
   @ParameterizedTest
