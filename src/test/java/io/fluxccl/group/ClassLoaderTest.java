@@ -29,8 +29,6 @@ class ClassLoaderTest {
   private static final String LIBRARY_AND_DEPENDENCIES =
       "(io[.]fluxccl|io[.]netty|io[.]micrometer|org[.]agrona|org[.]reactivestreams|reactor)[.]";
 
-  private record Compared(Class<?> component) {}
-
   /** The application, loaded by its own class loader. */
   static final class Application implements Runnable {
     @Override
@@ -86,10 +84,9 @@ class ClassLoaderTest {
     CompletableFuture.delayedExecutor(1, TimeUnit.MILLISECONDS).execute(() -> {});
     List<WeakReference<ClassLoader>> loaders =
         List.of(runInItsOwnLoader(LIBRARY), runInItsOwnLoader(LIBRARY_AND_DEPENDENCIES));
-    // The JDK's method handles for records retain the last class that a new record compares.
-    Compared compared = new Compared(getClass());
-    assertThat(compared).isEqualTo(new Compared(getClass())).hasSameHashCodeAs(compared);
-    assertThat(compared.toString()).isNotEmpty();
+    // The JDK's method handles for records retain the last class of a loader that a new record
+    // compares, from JDK 25 on by a soft reference: here one of the third loader.
+    runInItsOwnLoader(LIBRARY_AND_DEPENDENCIES);
     await()
         .atMost(Duration.ofSeconds(60))
         .untilAsserted(
