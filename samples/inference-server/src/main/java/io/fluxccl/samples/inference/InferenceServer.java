@@ -89,12 +89,12 @@ public final class InferenceServer implements Callable<Integer> {
     ModelOptions limits = new ModelOptions(rows, sequences, pages, waiting);
     InferenceEngine engine = new InferenceEngine(model, limits);
     if (checkRanks > 0) {
-      engine.requireDivisible(checkRanks);
+      engine.requireServable(checkRanks);
       requireFree();
       return 0;
     }
     JoinOptions options = JoinOptions.fromEnvironment();
-    engine.requireDivisible(options.place().nRanks());
+    engine.requireServable(options.place().nRanks());
     CountDownLatch served = new CountDownLatch(1);
     Runnable stop = () -> {};
     if (options.place().rank() == 0) {

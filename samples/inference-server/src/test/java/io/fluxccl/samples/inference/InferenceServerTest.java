@@ -8,7 +8,12 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import picocli.CommandLine;
 
 /** The check that {@code run} makes before it starts ranks, which would be restarted for ever. */
@@ -32,13 +37,31 @@ class InferenceServerTest {
     assertThat(err.toString().lines())
         .containsExactly(
             "inference-server: ranks=3; they must divide kvHeads=4, intermediate=512 and"
-                + " vocabulary=2048");
+                + " vocabulary=2048 into widths that 4 divides: possible are [1, 2, 4]");
   }
 
   @Test
   void shouldRefuseAModelThatIsNotThere() {
     assertThat(check("--model", "nowhere", "--check-ranks", "1")).isEqualTo(1);
     assertThat(err.toString().lines()).hasSize(1).allMatch(line -> line.contains("nowhere"));
+  }
+
+  @Test
+  void shouldRefuseAModelThatLacksATensor(@TempDir Path folder) throws IOException {
+    for (String file : List.of("config.json", "tokenizer.json")) {
+      Files.copy(Path.of("model", file), folder.resolve(file));
+    }
+    // The small model's weights with another name of the last gain, of the same length.
+    byte[] weights = Files.readAllBytes(Path.of("model/model.safetensors"));
+    String text = new String(weights, StandardCharsets.ISO_8859_1);
+    text = text.replace("\"model.norm.weight\"", "\"model.nurm.weight\"");
+    Files.write(
+        folder.resolve("model.safetensors"), text.getBytes(StandardCharsets.ISO_8859_1));
+    assertThat(check("--model", folder.toString(), "--port", "0", "--check-ranks", "1"))
+        .isEqualTo(1);
+    assertThat(err.toString().lines())
+        .hasSize(1)
+        .allMatch(line -> line.contains("the tensor model.norm.weight of 1 x 256"));
   }
 
   @Test

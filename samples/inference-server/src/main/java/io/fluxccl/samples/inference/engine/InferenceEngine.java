@@ -84,12 +84,13 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   }
 
   /**
-   * Refuses a number of ranks that can't share the model.
+   * Refuses a number of ranks that can't share the model, and a folder that lacks weights.
    *
-   * @throws IllegalArgumentException that lists valid numbers
+   * @throws IllegalArgumentException that lists valid numbers, or names the tensor
    */
-  public void requireDivisible(int ranks) {
+  public void requireServable(int ranks) {
     config.requireDivisible(ranks);
+    config.requireTensors(weights);
   }
 
   /** Returns whether the model's vocabulary has a token of this text. */
@@ -284,6 +285,15 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
           "the prompt has %d tokens; 1 to %d are possible",
           prompt.length,
           config.context() - 1);
+    }
+    for (int token : prompt) {
+      if (token >= config.vocabulary()) {
+        return refuse(
+            Reason.INVALID,
+            "the prompt has the token %d, and the model only %d tokens",
+            token,
+            config.vocabulary());
+      }
     }
     TextStream stream = new TextStream(tokenizer, prompt.length, request.stop());
     int maxTokens = Math.min(request.maxTokens(), room);

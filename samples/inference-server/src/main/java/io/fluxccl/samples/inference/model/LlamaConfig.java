@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.model;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.HashSet;
+import java.util.List;
 import java.util.Locale;
 import java.util.Set;
+import java.util.stream.IntStream;
 
 /**
  * The shape of a model of the Llama family, from {@code config.json}.
@@ -39,81 +39,133 @@ public record LlamaConfig(
     boolean tied,
     Set<Integer> ends) {
 
+  /** Keys that name a model, or belong to training, caches or other programs. */
+  private static final Set<String> WITHOUT_EFFECT =
+      Set.of(
+          "_attn_implementation_autoset",
+          "_name_or_path",
+          "architectures",
+          "attention_dropout",
+          "bos_token_id",
+          "dtype",
+          "initializer_range",
+          "name_or_path",
+          "pad_token_id",
+          "torch_dtype",
+          "transformers_version",
+          "unk_token_id",
+          "use_cache");
+
+  /** The kernels take the inputs of a product four at a time. */
+  private static final int WIDTHS = 4;
+
   /**
    * Reads a model's folder.
    *
-   * @throws IllegalArgumentException if the model belongs to another family
+   * @throws IllegalArgumentException if a key of {@code config.json} is missing, has a value that
+   *     makes no sense, or is not implemented; the message names it
    */
   public static LlamaConfig read(Path folder) throws IOException {
-    JsonNode json = new ObjectMapper().readTree(folder.resolve("config.json").toFile());
-    if (!"llama".equals(json.path("model_type").asText())) {
-      throw new IllegalArgumentException(
-          folder + "/config.json: model_type=" + json.path("model_type") + "; only llama is known");
+    ConfigFile file = ConfigFile.open(folder.resolve("config.json"));
+    if (!file.text("model_type", "").equals("llama")) {
+      throw file.wrong("model_type", "this server supports only llama");
     }
-    int hidden = json.get("hidden_size").asInt();
-    int heads = json.get("num_attention_heads").asInt();
-    int headDim = json.path("head_dim").asInt(hidden / heads);
-    Set<Integer> ends = new HashSet<>();
-    JsonNode end = json.path("eos_token_id");
-    ends.add(end.asInt(-1));
-    end.forEach(id -> ends.add(id.asInt(-1)));
-    return new LlamaConfig(
-        hidden,
-        json.get("intermediate_size").asInt(),
-        json.get("num_hidden_layers").asInt(),
-        heads,
-        json.path("num_key_value_heads").asInt(heads),
-        headDim,
-        json.get("vocab_size").asInt(),
-        json.get("max_position_embeddings").asInt(),
-        (float) json.path("rms_norm_eps").asDouble(1e-6),
-        frequencies(json, headDim),
-        json.path("tie_word_embeddings").asBoolean(false),
-        Set.copyOf(ends));
+    file.requireOnly("hidden_act", "silu");
+    file.requireOnly("pretraining_tp", 1);
+    int hidden = file.count("hidden_size");
+    int heads = file.count("num_attention_heads");
+    int kvHeads = file.count("num_key_value_heads", heads);
+    if (heads % kvHeads != 0) {
+      throw file.wrong("num_key_value_heads", "it must divide num_attention_heads=" + heads);
+    }
+    int headDim = file.count("head_dim", Math.max(1, hidden / heads));
+    if (headDim % 2 != 0) {
+      throw file.wrong("head_dim", "heads of " + headDim + " elements; the number must be even");
+    }
+    LlamaConfig config =
+        new LlamaConfig(
+            hidden,
+            file.count("intermediate_size"),
+            file.count("num_hidden_layers"),
+            heads,
+            kvHeads,
+            headDim,
+            file.count("vocab_size"),
+            file.count("max_position_embeddings"),
+            (float) file.positive("rms_norm_eps", 1e-6),
+            Rope.inverseFrequencies(file, headDim),
+            file.flag("tie_word_embeddings"),
+            ends(folder, file));
+    file.refuseOthers(WITHOUT_EFFECT);
+    return config;
   }
 
-  private static float[] frequencies(JsonNode json, int headDim) {
-    double theta = json.path("rope_theta").asDouble(10_000);
-    JsonNode scaling = json.path("rope_scaling");
-    String kind = scaling.path("rope_type").asText("default");
-    if (!kind.equals("default") && !kind.equals("llama3")) {
-      throw new IllegalArgumentException(
-          "rope_type=" + kind + "; only default and llama3 are known");
+  /** Returns the tokens that end a text: generation_config.json precedes config.json. */
+  private static Set<Integer> ends(Path folder, ConfigFile file) throws IOException {
+    String key = "eos_token_id";
+    Set<Integer> own = file.tokens(key);
+    Path generation = folder.resolve("generation_config.json");
+    if (Files.exists(generation)) {
+      Set<Integer> preceding = ConfigFile.open(generation).tokens(key);
+      return Set.copyOf(preceding.isEmpty() ? own : preceding);
     }
-    float[] result = new float[headDim / 2];
-    for (int i = 0; i < result.length; i++) {
-      double frequency = Math.pow(theta, -2.0 * i / headDim);
-      result[i] = (float) (kind.equals("llama3") ? stretched(frequency, scaling) : frequency);
-    }
-    return result;
-  }
-
-  /** Llama 3.1's way to longer contexts: low frequencies are divided, those between blended. */
-  private static double stretched(double frequency, JsonNode scaling) {
-    double factor = scaling.get("factor").asDouble();
-    double low = scaling.get("low_freq_factor").asDouble();
-    double high = scaling.get("high_freq_factor").asDouble();
-    double turns =
-        scaling.get("original_max_position_embeddings").asDouble() * frequency / (2 * Math.PI);
-    double share = Math.min(1, Math.max(0, (turns - low) / (high - low)));
-    return frequency * (share + (1 - share) / factor);
+    return Set.copyOf(own);
   }
 
   /**
-   * Refuses a number of ranks among which the model can't be divided evenly.
+   * Refuses weights that lack a tensor of this model, or have one of another shape.
    *
-   * @throws IllegalArgumentException that lists possible numbers
+   * @throws IllegalArgumentException naming the tensor
+   */
+  public void requireTensors(TensorSource weights) {
+    weights.get("model.embed_tokens.weight", vocabulary, hidden);
+    for (int i = 0; i < layers; i++) {
+      String layer = "model.layers." + i + ".";
+      weights.get(layer + "input_layernorm.weight", 1, hidden);
+      weights.get(layer + "self_attn.q_proj.weight", heads * headDim, hidden);
+      weights.get(layer + "self_attn.k_proj.weight", kvHeads * headDim, hidden);
+      weights.get(layer + "self_attn.v_proj.weight", kvHeads * headDim, hidden);
+      weights.get(layer + "self_attn.o_proj.weight", hidden, heads * headDim);
+      weights.get(layer + "post_attention_layernorm.weight", 1, hidden);
+      weights.get(layer + "mlp.gate_proj.weight", intermediate, hidden);
+      weights.get(layer + "mlp.up_proj.weight", intermediate, hidden);
+      weights.get(layer + "mlp.down_proj.weight", hidden, intermediate);
+    }
+    weights.get("model.norm.weight", 1, hidden);
+    if (!tied) {
+      weights.get("lm_head.weight", vocabulary, hidden);
+    }
+  }
+
+  /**
+   * Refuses a number of ranks among which the model can't be divided.
+   *
+   * @throws IllegalArgumentException that lists the numbers that can share it
    */
   public void requireDivisible(int nRanks) {
-    if (kvHeads % nRanks != 0 || intermediate % nRanks != 0 || vocabulary % nRanks != 0) {
+    if (!divides(nRanks)) {
+      List<Integer> possible =
+          IntStream.rangeClosed(1, kvHeads).filter(this::divides).boxed().toList();
       throw new IllegalArgumentException(
           String.format(
               Locale.ROOT,
-              "ranks=%d; they must divide kvHeads=%d, intermediate=%d and vocabulary=%d",
+              "ranks=%d; they must divide kvHeads=%d, intermediate=%d and vocabulary=%d into widths"
+                  + " that %d divides: %s",
               nRanks,
               kvHeads,
               intermediate,
-              vocabulary));
+              vocabulary,
+              WIDTHS,
+              possible.isEmpty() ? "no number does" : "possible are " + possible));
     }
+  }
+
+  private boolean divides(int nRanks) {
+    return nRanks >= 1
+        && kvHeads % nRanks == 0
+        && vocabulary % nRanks == 0
+        && intermediate % (WIDTHS * nRanks) == 0
+        && (heads / nRanks * headDim) % WIDTHS == 0
+        && hidden % WIDTHS == 0;
   }
 }

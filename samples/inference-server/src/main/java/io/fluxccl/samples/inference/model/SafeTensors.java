@@ -1,98 +1,251 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.model;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.fluxccl.DataType;
 import io.fluxccl.matmul.HostMatrix;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.TreeMap;
 
-/** The weights of a model's folder: all its {@code .safetensors} files, mapped. */
+/**
+ * The weights of a model's folder. {@code model.safetensors.index.json} names the file of each
+ * tensor; without it, all {@code .safetensors} files count. A tensor is mapped when it is asked
+ * for, so tensors that the model does not use may have any type and shape.
+ */
 public final class SafeTensors implements TensorSource {
+  private static final String INDEX = "model.safetensors.index.json";
+  private static final String LFS = "version https://git-lfs";
   private static final long MAX_HEADER = 100 << 20;
   private static final Map<String, DataType> TYPES =
       Map.of("BF16", DataType.BFLOAT16, "F32", DataType.FLOAT32);
 
   private final Path folder;
-  private final Map<String, HostMatrix> tensors = new HashMap<>();
+  private final Map<String, Tensor> tensors;
 
-  private SafeTensors(Path folder) {
+  private SafeTensors(Path folder, Map<String, Tensor> tensors) {
     this.folder = folder;
+    this.tensors = tensors;
   }
 
-  /** Maps the files of a folder. */
-  public static SafeTensors open(Path folder) throws IOException {
-    SafeTensors all = new SafeTensors(folder);
-    try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, "*.safetensors")) {
-      for (Path file : files) {
-        all.map(file);
-      }
+  /** A tensor's place in its file, in bytes. */
+  private record Tensor(Path file, String type, long[] shape, long begin, long end) {
+    @Override
+    public String toString() {
+      return type + " " + Arrays.toString(shape) + " in " + file;
     }
-    return all;
   }
 
-  private void map(Path file) throws IOException {
-    try (FileChannel channel = FileChannel.open(file, StandardOpenOption.READ)) {
-      ByteBuffer length = ByteBuffer.allocate(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
-      channel.read(length, 0);
-      long header = length.getLong(0);
-      if (header < 2 || header > Math.min(MAX_HEADER, channel.size() - Long.BYTES)) {
-        throw new IOException(file + ": a header of " + header + " bytes; no safetensors file");
+  /**
+   * Reads the headers of a folder's files.
+   *
+   * @throws IOException naming the file, and the tensor if it is one's fault, that is missing, cut
+   *     or malformed
+   */
+  public static SafeTensors open(Path folder) throws IOException {
+    Map<String, Tensor> all = new HashMap<>();
+    Path index = folder.resolve(INDEX);
+    if (Files.exists(index)) {
+      Map<String, Map<String, Tensor>> files = new HashMap<>();
+      for (Map.Entry<String, JsonNode> each : parse(index).path("weight_map").properties()) {
+        String file = each.getValue().asText();
+        if (!files.containsKey(file)) {
+          files.put(file, header(folder.resolve(file)));
+        }
+        Tensor tensor = files.get(file).get(each.getKey());
+        if (tensor == null) {
+          throw new IOException(index + " has " + each.getKey() + " in " + file + ", which lacks it");
+        }
+        all.put(each.getKey(), tensor);
       }
-      byte[] text = new byte[(int) header];
-      channel.read(ByteBuffer.wrap(text), Long.BYTES);
-      for (Map.Entry<String, JsonNode> entry : new ObjectMapper().readTree(text).properties()) {
-        if (!entry.getKey().equals("__metadata__")) {
-          JsonNode info = entry.getValue();
-          tensors.put(entry.getKey(), map(channel, Long.BYTES + header, info, entry.getKey()));
+    } else {
+      for (Path file : files(folder)) {
+        for (Map.Entry<String, Tensor> each : header(file).entrySet()) {
+          Tensor other = all.put(each.getKey(), each.getValue());
+          if (other != null) {
+            throw new IOException(
+                String.format(
+                    Locale.ROOT,
+                    "%s is in %s and in %s; remove one, or add %s",
+                    each.getKey(),
+                    other.file.getFileName(),
+                    file.getFileName(),
+                    INDEX));
+          }
         }
       }
     }
+    if (all.isEmpty()) {
+      throw new IOException(folder + " has no weights: no tensor in a *.safetensors file");
+    }
+    return new SafeTensors(folder, all);
   }
 
-  private HostMatrix map(FileChannel channel, long start, JsonNode info, String name)
+  private static List<Path> files(Path folder) throws IOException {
+    List<Path> found = new ArrayList<>();
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, "*.safetensors")) {
+      files.forEach(found::add);
+    }
+    found.sort(Comparator.naturalOrder());
+    return found;
+  }
+
+  private static JsonNode parse(Path file) throws IOException {
+    try {
+      return new ObjectMapper().readTree(file.toFile());
+    } catch (JsonProcessingException e) {
+      throw new IOException(file + " is no JSON: " + e.getOriginalMessage(), e);
+    }
+  }
+
+  private static Map<String, Tensor> header(Path file) throws IOException {
+    if (!Files.exists(file)) {
+      throw new IOException(
+          Files.isSymbolicLink(file)
+              ? file + " links to " + Files.readSymbolicLink(file) + ", which is missing"
+              : file + " is missing");
+    }
+    try (FileChannel channel = FileChannel.open(file, StandardOpenOption.READ)) {
+      long size = channel.size();
+      ByteBuffer length = ByteBuffer.allocate(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+      channel.read(length, 0);
+      long bytes = length.getLong(0);
+      if (bytes < 2 || bytes > Math.min(MAX_HEADER, size - Long.BYTES)) {
+        ByteBuffer start = ByteBuffer.allocate(LFS.length());
+        channel.read(start, 0);
+        boolean pointer = LFS.equals(new String(start.array(), StandardCharsets.US_ASCII));
+        throw new IOException(
+            pointer
+                ? file + " is only a pointer of Git LFS; run: git lfs pull"
+                : file + " is no safetensors file, or it is cut");
+      }
+      byte[] text = new byte[(int) bytes];
+      channel.read(ByteBuffer.wrap(text), Long.BYTES);
+      return tensors(file, text, Long.BYTES + bytes, size);
+    }
+  }
+
+  private static Map<String, Tensor> tensors(Path file, byte[] header, long start, long size)
       throws IOException {
-    String type = info.get("dtype").asText();
-    JsonNode shape = info.get("shape");
-    long from = info.get("data_offsets").get(0).asLong();
-    long bytes = info.get("data_offsets").get(1).asLong() - from;
-    int rows = shape.size() == 2 ? shape.get(0).asInt() : 1;
-    int cols = shape.get(shape.size() - 1).asInt();
-    DataType elements = TYPES.get(type);
-    if (shape.size() > 2 || elements == null) {
-      throw new IOException(name + ": dtype=" + type + ", shape=" + shape + "; not supported");
+    Map<String, Tensor> found = new HashMap<>();
+    TreeMap<Long, String> places = new TreeMap<>();
+    JsonNode json;
+    try {
+      json = new ObjectMapper().readTree(header);
+    } catch (JsonProcessingException e) {
+      throw new IOException(file + ": its header is no JSON: " + e.getOriginalMessage(), e);
     }
-    if (bytes != elements.bytes((long) rows * cols) || start + from + bytes > channel.size()) {
-      throw new IOException(name + ": " + bytes + " bytes do not fit shape=" + shape);
+    for (Map.Entry<String, JsonNode> entry : json.properties()) {
+      String name = entry.getKey();
+      if (!name.equals("__metadata__")) {
+        Tensor tensor = tensor(file, entry.getValue(), start);
+        if (tensor == null || tensor.begin < start || tensor.end < tensor.begin) {
+          throw new IOException(file + ": the header's entry of " + name + " makes no sense");
+        }
+        if (tensor.end > size) {
+          throw new IOException(
+              String.format(
+                  Locale.ROOT,
+                  "%s is cut: %s ends at byte %d, the file at %d; download it again",
+                  file,
+                  name,
+                  tensor.end,
+                  size));
+        }
+        String other = tensor.end > tensor.begin ? places.put(tensor.begin, name) : null;
+        if (other != null) {
+          throw new IOException(file + ": " + name + " and " + other + " overlap");
+        }
+        found.put(name, tensor);
+      }
     }
-    ByteBuffer data = channel.map(FileChannel.MapMode.READ_ONLY, start + from, bytes);
-    return HostMatrix.of(data, elements, rows, cols);
+    long end = start;
+    for (String name : places.values()) {
+      if (found.get(name).begin < end) {
+        throw new IOException(file + ": " + name + " overlaps the tensor before it");
+      }
+      end = found.get(name).end;
+    }
+    return found;
+  }
+
+  /** Returns the tensor of a header's entry, or null if the entry is malformed. */
+  private static Tensor tensor(Path file, JsonNode info, long start) {
+    JsonNode type = info.path("dtype");
+    JsonNode shape = info.path("shape");
+    JsonNode offsets = info.path("data_offsets");
+    if (!type.isTextual() || !shape.isArray() || !offsets.isArray() || offsets.size() != 2) {
+      return null;
+    }
+    long[] sizes = new long[shape.size()];
+    for (int i = 0; i < sizes.length; i++) {
+      sizes[i] = shape.get(i).asLong(-1);
+    }
+    boolean valid = Arrays.stream(sizes).allMatch(each -> each >= 0);
+    long begin = offsets.get(0).asLong(-1);
+    long end = offsets.get(1).asLong(-1);
+    return valid && begin >= 0 && end >= 0 && end <= Long.MAX_VALUE - start
+        ? new Tensor(file, type.asText(), sizes, start + begin, start + end)
+        : null;
   }
 
   @Override
   public HostMatrix get(String name, int rows, int cols) {
-    HostMatrix tensor = tensors.get(name);
-    if (tensor == null || tensor.rows() != rows || tensor.cols() != cols) {
+    Tensor tensor = tensors.get(name);
+    long[] matrix = {rows, cols};
+    long[] vector = {cols};
+    if (tensor == null
+        || !(Arrays.equals(tensor.shape, matrix)
+            || (rows == 1 && Arrays.equals(tensor.shape, vector)))) {
       throw new IllegalArgumentException(
           String.format(
               Locale.ROOT,
-              "%s: tensor %s of %d x %d expected, found %s",
+              "%s: the model needs the tensor %s of %d x %d, and has %s",
               folder,
               name,
               rows,
               cols,
-              tensor == null ? "none" : tensor));
+              tensor == null ? "none of that name" : tensor));
     }
-    return tensor;
+    DataType type = TYPES.get(tensor.type);
+    long bytes = tensor.end - tensor.begin;
+    if (type == null) {
+      throw new IllegalArgumentException(
+          name + " is " + tensor + "; this server reads only " + TYPES.keySet());
+    }
+    if (bytes != type.bytes((long) rows * cols) || bytes > Integer.MAX_VALUE) {
+      throw new IllegalArgumentException(
+          String.format(
+              Locale.ROOT,
+              "%s is %s with %d bytes; %d are needed, and at most %d supported",
+              name,
+              tensor,
+              bytes,
+              type.bytes((long) rows * cols),
+              Integer.MAX_VALUE));
+    }
+    try (FileChannel channel = FileChannel.open(tensor.file, StandardOpenOption.READ)) {
+      ByteBuffer data = channel.map(FileChannel.MapMode.READ_ONLY, tensor.begin, bytes);
+      return HostMatrix.of(data, type, rows, cols);
+    } catch (IOException e) {
+      throw new UncheckedIOException(tensor.file + " can't be read", e);
+    }
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.samples.inference.model;
 
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Map;
@@ -32,6 +33,9 @@ public final class Tokenizer implements AutoCloseable {
   public static Tokenizer read(Path folder) throws IOException {
     Map<String, String> options = Map.of("truncation", "false", "padding", "false");
     Path file = folder.resolve("tokenizer.json");
+    if (!Files.isRegularFile(file)) {
+      throw new IOException(file + " is missing; this server reads no other form of tokenizer");
+    }
     if (System.getenv(FLAVOR) == null && System.getProperty(FLAVOR) == null) {
       System.setProperty(FLAVOR, "cpu");
     }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.samples.inference.model;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.json.JsonMapper;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeSet;
+
+/**
+ * A JSON object of a model's folder that is read strictly: a key that nobody reads is refused,
+ * because it could change the model's answers. A key whose value is null counts as missing.
+ */
+final class ConfigFile {
+  private static final ObjectMapper JSON =
+      JsonMapper.builder()
+          .enable(JsonParser.Feature.STRICT_DUPLICATE_DETECTION)
+          .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
+          .build();
+
+  private final String name;
+  private final JsonNode json;
+  private final Set<String> read = new HashSet<>();
+
+  private ConfigFile(String name, JsonNode json) {
+    this.name = name;
+    this.json = json;
+  }
+
+  /**
+   * Opens a file.
+   *
+   * @throws IOException if it can't be read, or is no JSON object
+   */
+  static ConfigFile open(Path file) throws IOException {
+    if (!Files.exists(file)) {
+      throw new IOException(file + " is missing; give the folder of a Hugging Face model");
+    }
+    try {
+      JsonNode json = JSON.readTree(file.toFile());
+      if (json.isObject()) {
+        return new ConfigFile(file.toString(), json);
+      }
+    } catch (com.fasterxml.jackson.core.JsonProcessingException e) {
+      throw new IOException(file + " is no JSON: " + e.getOriginalMessage(), e);
+    }
+    throw new IOException(file + " is no JSON object");
+  }
+
+  private JsonNode value(String key) {
+    read.add(key);
+    JsonNode value = json.path(key);
+    return value.isNull() ? json.path("") : value;
+  }
+
+  boolean has(String key) {
+    return !value(key).isMissingNode();
+  }
+
+  /** Returns a value of this key that is wrong, with what it should be. */
+  IllegalArgumentException wrong(String key, String need) {
+    JsonNode value = value(key);
+    return new IllegalArgumentException(
+        name + ": " + (value.isMissingNode() ? key + " is missing" : key + "=" + value) + "; " + need);
+  }
+
+  /** Returns the object of a key, if there is one. */
+  Optional<ConfigFile> object(String key) {
+    JsonNode value = value(key);
+    if (!value.isMissingNode() && !value.isObject()) {
+      throw wrong(key, "it must be an object");
+    }
+    return value.isObject()
+        ? Optional.of(new ConfigFile(name + ": " + key, value))
+        : Optional.empty();
+  }
+
+  int count(String key) {
+    JsonNode value = value(key);
+    if (!value.isInt() || value.intValue() < 1) {
+      throw wrong(key, "it must be a whole number of 1 or more");
+    }
+    return value.intValue();
+  }
+
+  int count(String key, int otherwise) {
+    return has(key) ? count(key) : otherwise;
+  }
+
+  double positive(String key) {
+    JsonNode value = value(key);
+    if (!value.isNumber() || !(value.doubleValue() > 0) || Double.isInfinite(value.doubleValue())) {
+      throw wrong(key, "it must be a number above 0");
+    }
+    return value.doubleValue();
+  }
+
+  double positive(String key, double otherwise) {
+    return has(key) ? positive(key) : otherwise;
+  }
+
+  boolean flag(String key) {
+    JsonNode value = value(key);
+    if (!value.isMissingNode() && !value.isBoolean()) {
+      throw wrong(key, "it must be true or false");
+    }
+    return value.booleanValue();
+  }
+
+  String text(String key, String otherwise) {
+    JsonNode value = value(key);
+    if (!value.isMissingNode() && !value.isTextual()) {
+      throw wrong(key, "it must be a text");
+    }
+    return value.asText(otherwise);
+  }
+
+  /** Returns a token, or several; empty if the key is missing. */
+  Set<Integer> tokens(String key) {
+    Set<Integer> tokens = new TreeSet<>();
+    JsonNode value = value(key);
+    for (JsonNode each : value.isArray() ? value : JSON.createArrayNode().add(value)) {
+      if (each.isInt() && each.intValue() >= 0) {
+        tokens.add(each.intValue());
+      } else if (!each.isMissingNode() && !each.isNull()) {
+        throw wrong(key, "it must be a token or a list of tokens");
+      }
+    }
+    return tokens;
+  }
+
+  /** Refuses a value that this server does not implement. */
+  void requireOnly(String key, Object supported) {
+    JsonNode value = value(key);
+    JsonNode expected = JSON.valueToTree(supported);
+    boolean equal =
+        value.isNumber() && expected.isNumber()
+            ? value.doubleValue() == expected.doubleValue()
+            : value.equals(expected);
+    if (!value.isMissingNode() && !equal) {
+      throw wrong(key, "this server supports only " + expected);
+    }
+  }
+
+  /**
+   * Refuses the keys that were not read, except those whose value is false.
+   *
+   * @param withoutEffect keys that do not change an answer
+   */
+  void refuseOthers(Set<String> withoutEffect) {
+    for (Map.Entry<String, JsonNode> each : json.properties()) {
+      JsonNode value = each.getValue();
+      boolean off = value.isNull() || (value.isBoolean() && !value.booleanValue());
+      if (!off && !read.contains(each.getKey()) && !withoutEffect.contains(each.getKey())) {
+        throw wrong(each.getKey(), "this server does not know the key, which may change answers");
+      }
+    }
+  }
+}
