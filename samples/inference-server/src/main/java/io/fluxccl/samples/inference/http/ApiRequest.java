@@ -9,6 +9,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Function;
@@ -26,10 +27,30 @@ import java.util.stream.Collectors;
 record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includeUsage) {
   private static final Set<String> ROLES =
       Set.of("system", "developer", "user", "assistant", "tool");
+  private static final Set<String> KNOWN =
+      Set.of(
+          "model", "prompt", "messages", "max_tokens", "max_completion_tokens", "temperature",
+          "top_p", "seed", "stop", "n", "stream", "stream_options", "timeout",
+          // Of no effect on the answer.
+          "user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier");
+
+  /** Parameters that are not supported, with the values that ask for nothing. */
+  private static final JsonNode UNSUPPORTED =
+      Json.parse(
+          "{\"audio\": [], \"best_of\": [1], \"echo\": [false], \"frequency_penalty\": [0],"
+              + " \"function_call\": [\"none\"], \"functions\": [[]], \"ignore_eos\": [false],"
+              + " \"logit_bias\": [{}], \"logprobs\": [false], \"min_p\": [0], \"min_tokens\": [0],"
+              + " \"modalities\": [[\"text\"]], \"parallel_tool_calls\": [true, false],"
+              + " \"presence_penalty\": [0], \"repetition_penalty\": [1],"
+              + " \"response_format\": [{\"type\": \"text\"}], \"stop_token_ids\": [[]],"
+              + " \"store\": [false], \"suffix\": [\"\"], \"tool_choice\": [\"none\", \"auto\"],"
+              + " \"tools\": [[]], \"top_k\": [0, -1], \"top_logprobs\": [0]}");
+
   private static final int COMPLETION_TOKENS = 16; // as OpenAI's
   private static final int CHAT_TOKENS = 1024;
   private static final int MAX_STOPS = 4;
   private static final Duration DEADLINE = Duration.ofSeconds(120);
+  private static final double LEAST_TEMPERATURE = 1e-5;
   private static final double MAX_DEADLINE_SECONDS = 3600;
 
   /**
@@ -41,6 +62,7 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
    */
   static ApiRequest parse(byte[] body, String model, ChatTemplate template, String timeoutMillis) {
     JsonNode json = object(body);
+    refuseUnsupported(json);
     String asked = string(json, "model", model);
     if (!asked.equals(model)) {
       throw unknownModel(asked);
@@ -50,11 +72,52 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
     }
     boolean chat = template != null;
     String prompt = chat ? template.render(messages(json)) : prompt(json);
-    boolean usage = bool(json.path("stream_options"), "include_usage");
+    boolean stream = bool(json, "stream");
+    boolean usage = includesUsage(json.path("stream_options"), stream);
     Duration deadline = deadline(json, timeoutMillis);
     TextRequest text =
         new TextRequest(prompt, maxTokens(json, chat), sampling(json), stops(json), deadline);
-    return new ApiRequest(text, chat, bool(json, "stream"), usage);
+    return new ApiRequest(text, chat, stream, usage);
+  }
+
+  /** Refuses what would change the answer and is not implemented. */
+  private static void refuseUnsupported(JsonNode json) {
+    for (Map.Entry<String, JsonNode> each : json.properties()) {
+      String name = each.getKey();
+      JsonNode value = each.getValue();
+      if (!KNOWN.contains(name) && isPresent(value) && !asksForNothing(name, value)) {
+        throw ApiError.client(
+            400, "'" + name + "' is not supported by this server", name, "unsupported_parameter");
+      }
+    }
+  }
+
+  private static boolean asksForNothing(String name, JsonNode value) {
+    for (JsonNode harmless : UNSUPPORTED.path(name)) {
+      boolean equal =
+          value.isNumber() && harmless.isNumber()
+              ? value.doubleValue() == harmless.doubleValue()
+              : value.equals(harmless);
+      if (equal) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private static boolean includesUsage(JsonNode options, boolean stream) {
+    if (!isPresent(options)) {
+      return false;
+    }
+    if (!stream || !options.isObject()) {
+      throw ApiError.invalid("stream_options", "must be an object, and needs 'stream': true");
+    }
+    for (Map.Entry<String, JsonNode> each : options.properties()) {
+      if (!each.getKey().equals("include_usage")) {
+        throw ApiError.invalid("stream_options", "has '" + each.getKey() + "', which is unknown");
+      }
+    }
+    return bool(options, "include_usage");
   }
 
   static ApiError unknownModel(String name) {
@@ -64,7 +127,7 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
 
   private static JsonNode object(byte[] body) {
     try {
-      JsonNode json = Json.MAPPER.readTree(body);
+      JsonNode json = Json.STRICT.readTree(body);
       if (json.isObject()) {
         return json;
       }
@@ -136,7 +199,9 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
       throw ApiError.invalid("top_p", "must be above 0, and at most 1");
     }
     long seed = integer(json, "seed", ThreadLocalRandom.current().nextLong());
-    return new Sampling((float) temperature, (float) topP, seed);
+    // Logits that are divided by less would be infinite.
+    float greedy = temperature < LEAST_TEMPERATURE ? 0 : (float) temperature;
+    return new Sampling(greedy, Math.max(Float.MIN_NORMAL, (float) topP), seed);
   }
 
   private static List<String> stops(JsonNode json) {

@@ -22,6 +22,21 @@ class AnswersTest {
   }
 
   @Test
+  void shouldAcceptParametersThatAskForNothing() {
+    String defaults =
+        "\"echo\":false,\"best_of\":1,\"logit_bias\":{},\"presence_penalty\":0.0,\"top_k\":-1,"
+            + "\"response_format\":{\"type\":\"text\"},\"tools\":[],\"logprobs\":null,\"user\":\"me\"";
+    assertThat(served.post("/v1/completions", "{\"prompt\":\"a\"," + defaults + "}").statusCode())
+        .isEqualTo(200);
+  }
+
+  @Test
+  void shouldBeGreedyAtATemperatureThatIsNearlyZero() {
+    served.post("/v1/completions", "{\"prompt\":\"a\",\"temperature\":1e-40}");
+    assertThat(served.engine.requests.element().sampling().temperature()).isZero();
+  }
+
+  @Test
   void shouldAnswerAPrompt() {
     JsonNode answer = Served.json(served.post("/v1/completions", "{\"prompt\":\"Say\"}"));
 
@@ -110,7 +125,7 @@ class AnswersTest {
         "/v1/completions",
         "{\"model\":\"tiny/llama\",\"prompt\":[\"One\"],\"max_tokens\":7,\"temperature\":0.5,"
             + "\"top_p\":0.25,\"seed\":42,\"stop\":[\"a\",\"b\"],\"n\":1,\"timeout\":2.5,"
-            + "\"user\":\"u\",\"of another time\":{}}");
+            + "\"user\":\"u\",\"of another time\":null}");
     served.post(
         "/v1/chat/completions",
         "{\"messages\":[{\"role\":\"developer\",\"content\":\"Be brief\"},{\"role\":\"user\","

@@ -100,7 +100,7 @@ class ErrorsTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"", "{", "[]", "\"text\"", "{\"prompt\":\"\\ud8\"}", "nonsense"})
+  @ValueSource(strings = {"", "{", "[]", "\"text\"", "{\"prompt\":\"\\ud8\"}", "nonsense", "{} {}", "{\"a\":1,\"a\":2}"})
   void shouldWantAJsonObject(String body) {
     HttpResponse<String> response = served.post("/v1/completions", body);
 
@@ -133,7 +133,25 @@ class ErrorsTest {
         "stop          | {'prompt':'a','stop':7}",
         "n             | {'prompt':'a','n':2}",
         "stream        | {'prompt':'a','stream':'yes'}",
-        "include_usage | {'prompt':'a','stream_options':{'include_usage':1}}",
+        "include_usage | {'prompt':'a','stream':true,'stream_options':{'include_usage':1}}",
+        "stream_options | {'prompt':'a','stream_options':{'include_usage':true}}",
+        "stream_options | {'prompt':'a','stream':true,'stream_options':{'usage':true}}",
+        "logprobs      | {'prompt':'a','logprobs':5}",
+        "echo          | {'prompt':'a','echo':true}",
+        "best_of       | {'prompt':'a','best_of':3}",
+        "suffix        | {'prompt':'a','suffix':'x'}",
+        "logit_bias    | {'prompt':'a','logit_bias':{'5':-100}}",
+        "presence_penalty | {'prompt':'a','presence_penalty':1.5}",
+        "frequency_penalty | {'prompt':'a','frequency_penalty':1.5}",
+        "repetition_penalty | {'prompt':'a','repetition_penalty':1.5}",
+        "response_format | {'prompt':'a','response_format':{'type':'json_object'}}",
+        "tools         | {'prompt':'a','tools':[{'type':'function'}]}",
+        "min_tokens    | {'prompt':'a','min_tokens':30}",
+        "top_k         | {'prompt':'a','top_k':1}",
+        "min_p         | {'prompt':'a','min_p':0.9}",
+        "stop_token_ids | {'prompt':'a','stop_token_ids':[5]}",
+        "ignore_eos    | {'prompt':'a','ignore_eos':true}",
+        "max_tokenz    | {'prompt':'a','max_tokenz':8}",
         "model         | {'prompt':'a','model':7}",
         "timeout       | {'prompt':'a','timeout':0}",
         "timeout       | {'prompt':'a','timeout':4000}"
