@@ -8,6 +8,11 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.fluxccl.samples.inference.engine.TextPiece.End;
 import io.fluxccl.samples.inference.engine.TextRequest;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import org.junit.jupiter.api.AfterEach;
@@ -19,6 +24,32 @@ class AnswersTest {
   @AfterEach
   void close() {
     served.close();
+  }
+
+  @Test
+  void shouldAnswerARequestBehindTwoThatCameAtOnce() throws IOException {
+    String body = "{\"prompt\":\"Say\"}";
+    String head = " HTTP/1.1\r\nHost: x\r\n";
+    try (Socket socket = new Socket("127.0.0.1", served.api.port())) {
+      socket.setSoTimeout(10_000);
+      OutputStream out = socket.getOutputStream();
+      String post = "POST /v1/completions" + head + "Content-Type: application/json\r\n";
+      String both = post + "Content-Length: 16\r\n\r\n" + body + "GET /v1/models" + head + "\r\n";
+      out.write(both.getBytes(StandardCharsets.US_ASCII));
+      InputStream in = socket.getInputStream();
+      readUntil(in, "owned_by");
+      out.write(("GET /health/live" + head + "\r\n").getBytes(StandardCharsets.US_ASCII));
+      readUntil(in, "200 OK");
+    }
+  }
+
+  private static void readUntil(InputStream in, String text) throws IOException {
+    StringBuilder read = new StringBuilder();
+    while (read.indexOf(text) < 0) {
+      int next = in.read();
+      assertThat(next).as("the end of the answers behind: %s", read).isNotNegative();
+      read.append((char) next);
+    }
   }
 
   @Test
