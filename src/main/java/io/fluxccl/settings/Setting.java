@@ -42,8 +42,7 @@ public record Setting(String name, String property, String type, String unset, S
       case "text", SECRET -> text;
       case "flag" -> word(text, List.of("0", "1")).equals("1");
       case "word" -> word(text, words.subList(1, words.size()));
-      case "number" ->
-          number(text, Integer.parseInt(words.get(1)), Integer.parseInt(words.get(2)));
+      case "number" -> number(text, Integer.parseInt(words.get(1)), Integer.parseInt(words.get(2)));
       case "seconds" -> Duration.ofNanos(scaled(text, 9, "seconds, for example 30 or 0.5"));
       case "micros" -> scaled(text, 3, "microseconds, for example 25.5") / 1e3f;
       case "file" -> LocalFiles.path("file", text);

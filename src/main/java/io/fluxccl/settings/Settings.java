@@ -144,10 +144,7 @@ public record Settings(Map<String, String> variables, UnaryOperator<String> prop
 
   /** Returns the first of these names, which spaces part, that is set; or null. */
   public String firstSet(String names) {
-    return Stream.of(names.split(" "))
-        .filter(each -> text(each) != null)
-        .findFirst()
-        .orElse(null);
+    return Stream.of(names.split(" ")).filter(each -> text(each) != null).findFirst().orElse(null);
   }
 
   /**

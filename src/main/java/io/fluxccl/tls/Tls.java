@@ -173,8 +173,7 @@ public final class Tls {
           CERTIFICATE_VARIABLE, KEY_VARIABLE, AUTHORITIES_VARIABLE);
     }
     return Optional.of(
-        OF_FILES.computeIfAbsent(
-            files, each -> of(each.get(0), each.get(1), each.get(2))));
+        OF_FILES.computeIfAbsent(files, each -> of(each.get(0), each.get(1), each.get(2))));
   }
 
   /** Returns the fingerprint of this process's certificate. */

@@ -33,7 +33,8 @@ class DeviceChoiceTest {
   @Test
   void shouldPreferThePropertyToTheVariableAndBothToAuto() {
     Map<String, String> environment = Map.of("FLUXCCL_DEVICE", " cuda ");
-    assertThat(DeviceChoice.from(new Settings(environment, name -> "host"))).isEqualTo(DeviceChoice.HOST);
+    assertThat(DeviceChoice.from(new Settings(environment, name -> "host")))
+        .isEqualTo(DeviceChoice.HOST);
     assertThat(DeviceChoice.from(Settings.of(environment))).isEqualTo(DeviceChoice.CUDA);
     assertThat(DeviceChoice.from(Settings.of(Map.of()))).isEqualTo(DeviceChoice.AUTO);
   }

@@ -31,15 +31,13 @@ class ProxyOptionsTest {
   }
 
   private static ProxyOptions.Builder builder(HostDevice device, String idle) {
-    return ProxyOptions.builderFor(
-        device, Settings.of(Map.of(ProxyOptions.IDLE_VARIABLE, idle)));
+    return ProxyOptions.builderFor(device, Settings.of(Map.of(ProxyOptions.IDLE_VARIABLE, idle)));
   }
 
   @Test
   void shouldUseTheIdleStrategyOfTheEnvironment() {
     try (HostDevice device = HostDevice.create()) {
-      assertThat(builder(device, "").build().idleStrategy().get())
-          .isInstanceOf(IdleBackoff.class);
+      assertThat(builder(device, "").build().idleStrategy().get()).isInstanceOf(IdleBackoff.class);
       assertThat(builder(device, "spinning").build().idleStrategy().get())
           .isInstanceOf(IdleBackoff.class);
       assertThat(builder(device, "busySpinning").build().idleStrategy().get())

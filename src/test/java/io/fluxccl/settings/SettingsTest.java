@@ -95,7 +95,9 @@ class SettingsTest {
     for (Path page : filesUnder("docs").filter(file -> file.toString().endsWith(".md")).toList()) {
       for (String line : Files.readAllLines(page)) {
         String[] cells = line.replaceAll("\\[([^\\]]*)\\]\\([^)]*\\)", "$1").split(" *\\| *");
-        if (line.startsWith("|") && cells.length >= 4 && !cells[2].matches("`FLUXCCL_[A-Z_]+`|`--.*")) {
+        if (line.startsWith("|")
+            && cells.length >= 4
+            && !cells[2].matches("`FLUXCCL_[A-Z_]+`|`--.*")) {
           Matcher variable = VARIABLE.matcher(cells[1]);
           while (variable.find()) {
             rows.put(variable.group(1), cells[2] + " | " + cells[3]);
@@ -108,7 +110,8 @@ class SettingsTest {
       String row = rows.remove(setting.name());
       // Some tables have the system property in the place of the default.
       String unset = setting.unset().isEmpty() ? "`" + setting.property() + "`" : setting.unset();
-      String expected = (row != null && row.startsWith(" |") ? "" : unset) + " | " + setting.meaning();
+      String expected =
+          (row != null && row.startsWith(" |") ? "" : unset) + " | " + setting.meaning();
       if (row == null ? !IN_TEXT.contains(setting.name()) : !row.equals(expected)) {
         wrong.add(setting.name() + " is: " + row + "; but the table has: " + expected);
       }

@@ -33,7 +33,8 @@ class TlsTest {
     assertThatThrownBy(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("FLUXCCL_TLS=1");
-    assertThatThrownBy(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x"))))
+    assertThatThrownBy(
+            () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x"))))
         .isInstanceOf(InvalidUsage.class)
         .hasMessageContaining("FLUXCCL_TLS_CERTIFICATE");
     Path none = folder.resolve("none");

@@ -82,7 +82,8 @@ class TcpDeviceTest {
 
   @Test
   void shouldKnowTheInterfaceOfAnAddress() {
-    TcpOptions options = TcpOptions.fromEnvironment(Settings.of(Map.of("FLUXCCL_NET_LATENCY", "7")));
+    TcpOptions options =
+        TcpOptions.fromEnvironment(Settings.of(Map.of("FLUXCCL_NET_LATENCY", "7")));
     try (TcpNetPlugin network = TcpNetPlugin.at(InetAddress.getLoopbackAddress(), options)) {
       NetProperties properties = network.properties(0);
       assertThat(properties.name()).isEqualTo("127.0.0.1");

@@ -55,8 +55,7 @@ class InferenceServerTest {
     byte[] weights = Files.readAllBytes(Path.of("model/model.safetensors"));
     String text = new String(weights, StandardCharsets.ISO_8859_1);
     text = text.replace("\"model.norm.weight\"", "\"model.nurm.weight\"");
-    Files.write(
-        folder.resolve("model.safetensors"), text.getBytes(StandardCharsets.ISO_8859_1));
+    Files.write(folder.resolve("model.safetensors"), text.getBytes(StandardCharsets.ISO_8859_1));
     assertThat(check("--model", folder.toString(), "--port", "0", "--check-ranks", "1"))
         .isEqualTo(1);
     assertThat(err.toString().lines())

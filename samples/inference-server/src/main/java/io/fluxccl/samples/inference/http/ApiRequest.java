@@ -29,10 +29,25 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
       Set.of("system", "developer", "user", "assistant", "tool");
   private static final Set<String> KNOWN =
       Set.of(
-          "model", "prompt", "messages", "max_tokens", "max_completion_tokens", "temperature",
-          "top_p", "seed", "stop", "n", "stream", "stream_options", "timeout",
+          "model",
+          "prompt",
+          "messages",
+          "max_tokens",
+          "max_completion_tokens",
+          "temperature",
+          "top_p",
+          "seed",
+          "stop",
+          "n",
+          "stream",
+          "stream_options",
+          "timeout",
           // Of no effect on the answer.
-          "user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier");
+          "user",
+          "metadata",
+          "safety_identifier",
+          "prompt_cache_key",
+          "service_tier");
 
   /** Parameters that are not supported, with the values that ask for nothing. */
   private static final JsonNode UNSUPPORTED =

@@ -69,7 +69,11 @@ final class ConfigFile {
   IllegalArgumentException wrong(String key, String need) {
     JsonNode value = value(key);
     return new IllegalArgumentException(
-        name + ": " + (value.isMissingNode() ? key + " is missing" : key + "=" + value) + "; " + need);
+        name
+            + ": "
+            + (value.isMissingNode() ? key + " is missing" : key + "=" + value)
+            + "; "
+            + need);
   }
 
   /** Returns the object of a key, if there is one. */

@@ -71,7 +71,8 @@ public final class SafeTensors implements TensorSource {
         }
         Tensor tensor = files.get(file).get(each.getKey());
         if (tensor == null) {
-          throw new IOException(index + " has " + each.getKey() + " in " + file + ", which lacks it");
+          throw new IOException(
+              index + " has " + each.getKey() + " in " + file + ", which lacks it");
         }
         all.put(each.getKey(), tensor);
       }

@@ -100,7 +100,17 @@ class ErrorsTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"", "{", "[]", "\"text\"", "{\"prompt\":\"\\ud8\"}", "nonsense", "{} {}", "{\"a\":1,\"a\":2}"})
+  @ValueSource(
+      strings = {
+        "",
+        "{",
+        "[]",
+        "\"text\"",
+        "{\"prompt\":\"\\ud8\"}",
+        "nonsense",
+        "{} {}",
+        "{\"a\":1,\"a\":2}"
+      })
   void shouldWantAJsonObject(String body) {
     HttpResponse<String> response = served.post("/v1/completions", body);
 

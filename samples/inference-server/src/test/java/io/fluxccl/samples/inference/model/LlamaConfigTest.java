@@ -105,7 +105,8 @@ class LlamaConfigTest {
   void shouldTakeKeysWithoutEffect() throws IOException {
     LlamaConfig plain = read("{}");
     LlamaConfig same =
-        read("{'sliding_window': null, 'rope_interleaved': false, 'pretraining_tp': 1,"
+        read(
+            "{'sliding_window': null, 'rope_interleaved': false, 'pretraining_tp': 1,"
                 + " 'transformers_version': '5.17.0', 'dtype': 'float32', 'use_cache': true}");
     assertThat(same).usingRecursiveComparison().isEqualTo(plain);
   }
@@ -121,7 +122,8 @@ class LlamaConfigTest {
 
   @Test
   void shouldRefuseAFileThatIsNoConfig() throws IOException {
-    assertThatThrownBy(() -> LlamaConfig.read(folder)).hasMessageContaining("config.json is missing");
+    assertThatThrownBy(() -> LlamaConfig.read(folder))
+        .hasMessageContaining("config.json is missing");
     for (String text : new String[] {"[]", "{\"a\": 1, \"a\": 2}", "{} {}", "{"}) {
       Files.writeString(folder.resolve("config.json"), text);
       assertThatThrownBy(() -> LlamaConfig.read(folder))

@@ -17,8 +17,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 class SafeTensorsTest {
-  private static final String A =
-      "'a': {'dtype': 'F32', 'shape': [2, 3], 'data_offsets': [0, 24]}";
+  private static final String A = "'a': {'dtype': 'F32', 'shape': [2, 3], 'data_offsets': [0, 24]}";
 
   @TempDir private Path folder;
 
@@ -42,7 +41,8 @@ class SafeTensorsTest {
   void shouldSkipTensorsThatNobodyAsksFor() throws IOException {
     write(
         "model.safetensors",
-        "{'__metadata__': {'format': 'pt'}, " + A
+        "{'__metadata__': {'format': 'pt'}, "
+            + A
             + ", 'mask': {'dtype': 'I64', 'shape': [1, 1, 1], 'data_offsets': [24, 32]}"
             + ", 'scalar': {'dtype': 'F16', 'shape': [], 'data_offsets': [32, 34]}"
             + ", 'empty': {'dtype': 'BOOL', 'shape': [0], 'data_offsets': [34, 34]}}",
@@ -99,7 +99,8 @@ class SafeTensorsTest {
     assertThatThrownBy(() -> SafeTensors.open(folder)).hasMessageContaining("no safetensors file");
     Files.delete(file);
     Files.createSymbolicLink(file, folder.resolve("blobs"));
-    assertThatThrownBy(() -> SafeTensors.open(folder)).hasMessageContaining("blobs, which is missing");
+    assertThatThrownBy(() -> SafeTensors.open(folder))
+        .hasMessageContaining("blobs, which is missing");
   }
 
   @ParameterizedTest
