@@ -53,10 +53,15 @@ class WaysTest {
   /** Not the thread of time limits. */
   private static final Predicate<String> OF_A_JOIN = name -> !name.startsWith("fluxccl-timers");
 
-  /** Nor threads of periodic work, for which no operation waits. */
+  /**
+   * Nor threads of periodic work, for which no operation waits. From JDK 25 on the common pool's
+   * thread has the delays of CompletableFuture.
+   */
   private static final Predicate<String> OF_A_CALL =
       OF_A_JOIN.and(
-          name -> !name.matches("(fluxccl-(blocking|bootstrap)|CompletableFuture|parallel).*"));
+          name ->
+              !name.matches(
+                  "(fluxccl-(blocking|bootstrap)|CompletableFuture|ForkJoinPool|parallel).*"));
 
   @BeforeAll
   static void instrument() {
