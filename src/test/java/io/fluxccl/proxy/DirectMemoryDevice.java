@@ -16,7 +16,7 @@ import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /** A device that only allocates memory of this process, and counts open buffers. */
-public final class DirectMemoryDevice implements Device {
+public class DirectMemoryDevice implements Device {
   private final AtomicInteger open = new AtomicInteger();
 
   /** Returns the number of buffers that are not closed. */
@@ -47,10 +47,11 @@ public final class DirectMemoryDevice implements Device {
   @Override
   public PinnedBuffer allocatePinned(int size) {
     Memory memory = new Memory(size);
+    AtomicBuffer view = view(memory.buffer);
     return new PinnedBuffer() {
       @Override
       public AtomicBuffer buffer() {
-        return memory.buffer;
+        return view;
       }
 
       @Override
@@ -73,6 +74,11 @@ public final class DirectMemoryDevice implements Device {
         memory.close();
       }
     };
+  }
+
+  /** Returns the view of pinned memory that the host uses. */
+  AtomicBuffer view(AtomicBuffer memory) {
+    return memory;
   }
 
   @Override

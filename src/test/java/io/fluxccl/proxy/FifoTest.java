@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.proxy;
 
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
 import static java.util.concurrent.TimeUnit.SECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -10,10 +11,9 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.PinnedBuffer;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -28,51 +28,65 @@ import org.mockito.Mockito;
 class FifoTest {
   private final DirectMemoryDevice device = new DirectMemoryDevice();
   private final AbortFlag abort = new AbortFlag(device);
-  private final List<Fifo> fifos = new ArrayList<>();
+  private final Fifo fifo = new Fifo(device, 4);
+  private final FifoDeviceHandle producer = fifo.deviceHandle(abort);
 
   @AfterEach
   void shouldHaveFreedEverything() {
-    fifos.forEach(Fifo::close);
+    fifo.close();
     abort.close();
     assertThat(device.openBuffers()).isZero();
   }
 
-  private Fifo fifo(int size) {
-    Fifo fifo = new Fifo(device, size);
-    fifos.add(fifo);
-    return fifo;
+  /** Runs a call of a producer; returns once it has waited so long that it sleeps between polls. */
+  private static <T> CompletableFuture<T> sleepingIn(Supplier<T> call) {
+    AtomicReference<Thread> thread = new AtomicReference<>();
+    CompletableFuture<T> result =
+        CompletableFuture.supplyAsync(
+            () -> {
+              thread.set(Thread.currentThread());
+              return call.get();
+            });
+    await()
+        .until(() -> thread.get() != null && thread.get().getState() == Thread.State.TIMED_WAITING);
+    return result;
+  }
+
+  /** Handles the next trigger, which must be there. */
+  private void handleNext() {
+    assertThat(fifo.poll()).isTrue();
+    fifo.pop();
+    fifo.publishTail();
   }
 
   @Test
   void shouldHaveDefaultSizeWhenNoneIsGiven() {
-    Fifo fifo = new Fifo(device);
-    fifos.add(fifo);
-
-    assertThat(fifo.size()).isEqualTo(512);
-    assertThat(fifo.poll()).isFalse();
+    try (Fifo standard = new Fifo(device)) {
+      assertThat(standard.size()).isEqualTo(512);
+      assertThat(standard.poll()).isFalse();
+    }
   }
 
   @ParameterizedTest
   @ValueSource(ints = {1, 2, 8, 512})
   void shouldDeliverZeroTriggersOverManyLaps(int size) {
-    Fifo fifo = fifo(size);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
-    for (int position = 0; position < 5 * size; position++) {
-      assertThat(fifo.poll()).isFalse();
-      assertThat(producer.push(0, 0)).isEqualTo(position);
-      assertThat(fifo.poll()).isTrue();
-      assertThat(fifo.first()).isZero();
-      assertThat(fifo.second()).isZero();
-      fifo.pop();
-      fifo.publishTail();
-      assertThat(fifo.tail()).isEqualTo(position + 1);
+    try (Fifo fifo = new Fifo(device, size)) {
+      FifoDeviceHandle producer = fifo.deviceHandle(abort);
+      for (int position = 0; position < 5 * size; position++) {
+        assertThat(fifo.poll()).isFalse();
+        assertThat(producer.push(0, 0)).isEqualTo(position);
+        assertThat(fifo.poll()).isTrue();
+        assertThat(fifo.first()).isZero();
+        assertThat(fifo.second()).isZero();
+        fifo.pop();
+        fifo.publishTail();
+        assertThat(fifo.tail()).isEqualTo(position + 1);
+      }
     }
   }
 
   @Test
   void shouldKeepEveryBitButTheCommitBitWhenPayloadIsAllOnes() {
-    Fifo fifo = fifo(2);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
     for (int i = 0; i < 9; i++) {
       producer.push(-1, -1);
       assertThat(fifo.poll()).isTrue();
@@ -86,8 +100,6 @@ class FifoTest {
 
   @Test
   void shouldCountCommittedTriggersWhenRingIsPartlyAndWhollyFull() {
-    Fifo fifo = fifo(4);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
     for (int pushed = 0; pushed <= 4; pushed++) {
       assertThat(fifo.committed()).isEqualTo(pushed);
       if (pushed < 4) {
@@ -98,23 +110,14 @@ class FifoTest {
 
   @Test
   void shouldBlockTheProducerUntilTheTailIsReleasedWhenRingIsFull() throws Exception {
-    Fifo fifo = fifo(4);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
     for (int i = 0; i < 4; i++) {
       producer.push(i, i);
     }
-    AtomicReference<Thread> thread = new AtomicReference<>();
-    CompletableFuture<Long> fifth =
-        CompletableFuture.supplyAsync(
-            () -> {
-              thread.set(Thread.currentThread());
-              return producer.push(4, 4);
-            });
-    await().until(() -> thread.get() != null && sleeps(thread.get()));
+    CompletableFuture<Long> fifth = sleepingIn(() -> producer.push(4, 4));
 
     assertThat(fifo.poll()).isTrue();
     fifo.pop();
-    await().during(50, java.util.concurrent.TimeUnit.MILLISECONDS).until(() -> !fifth.isDone());
+    await().during(50, MILLISECONDS).until(() -> !fifth.isDone());
     assertThat(fifo.committed()).isEqualTo(3);
 
     fifo.publishTail();
@@ -128,22 +131,11 @@ class FifoTest {
 
   @Test
   void shouldReturnFromSyncOnlyWhenTheTailIsPastThePosition() throws Exception {
-    Fifo fifo = fifo(4);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
     long position = producer.push(1, 1);
-    AtomicReference<Thread> thread = new AtomicReference<>();
-    CompletableFuture<Boolean> synced =
-        CompletableFuture.supplyAsync(
-            () -> {
-              thread.set(Thread.currentThread());
-              return producer.sync(position);
-            });
-    await().until(() -> thread.get() != null && sleeps(thread.get()));
+    CompletableFuture<Boolean> synced = sleepingIn(() -> producer.sync(position));
     assertThat(synced).isNotDone();
 
-    assertThat(fifo.poll()).isTrue();
-    fifo.pop();
-    fifo.publishTail();
+    handleNext();
 
     assertThat(synced.get(60, SECONDS)).isTrue();
     assertThat(producer.sync(position)).isTrue();
@@ -151,39 +143,25 @@ class FifoTest {
 
   @Test
   void shouldSyncWithAllThatWasPushedWhenNoPositionIsGiven() throws Exception {
-    Fifo fifo = fifo(4);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
     assertThat(producer.sync()).as("nothing was pushed").isTrue();
     producer.push(1, 1);
     producer.push(2, 2);
-    AtomicReference<Thread> thread = new AtomicReference<>();
-    CompletableFuture<Boolean> synced =
-        CompletableFuture.supplyAsync(
-            () -> {
-              thread.set(Thread.currentThread());
-              return producer.sync();
-            });
-    for (int handled = 0; handled < 2; handled++) {
-      await().until(() -> thread.get() != null && sleeps(thread.get()));
-      assertThat(synced).isNotDone();
-      assertThat(fifo.poll()).isTrue();
-      fifo.pop();
-      fifo.publishTail();
-    }
+    CompletableFuture<Boolean> synced = sleepingIn(() -> producer.sync());
+    handleNext();
+    await().during(20, MILLISECONDS).until(() -> !synced.isDone());
+    handleNext();
     assertThat(synced.get(60, SECONDS)).isTrue();
   }
 
   @Test
   void shouldStopPushingIfAbortedWhileTheRingIsFull() throws Exception {
-    Fifo fifo = fifo(2);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
-    producer.push(0, 0);
-    long last = producer.push(1, 1);
-    CompletableFuture<Long> pushed = CompletableFuture.supplyAsync(() -> producer.push(2, 2));
+    for (int i = 0; i < 3; i++) {
+      producer.push(i, i);
+    }
+    long last = producer.push(3, 3);
+    CompletableFuture<Long> pushed = CompletableFuture.supplyAsync(() -> producer.push(4, 4));
     CompletableFuture<Boolean> synced = CompletableFuture.supplyAsync(() -> producer.sync(last));
-    await()
-        .during(20, java.util.concurrent.TimeUnit.MILLISECONDS)
-        .until(() -> !pushed.isDone() && !synced.isDone());
+    await().during(20, MILLISECONDS).until(() -> !pushed.isDone() && !synced.isDone());
 
     abort.set();
 
@@ -194,12 +172,8 @@ class FifoTest {
 
   @Test
   void shouldReportAHandledTriggerIfAbortedAfterwards() {
-    Fifo fifo = fifo(2);
-    FifoDeviceHandle producer = fifo.deviceHandle(abort);
     long position = producer.push(0, 0);
-    fifo.poll();
-    fifo.pop();
-    fifo.publishTail();
+    handleNext();
 
     abort.set();
 
@@ -217,10 +191,5 @@ class FifoTest {
 
     assertThatThrownBy(() -> new Fifo(full, 8)).isInstanceOf(DeviceFailure.class);
     Mockito.verify(pinned).close();
-  }
-
-  /** Returns whether a producer has waited so long that it sleeps between polls. */
-  private static boolean sleeps(Thread producer) {
-    return producer.getState() == Thread.State.TIMED_WAITING;
   }
 }

@@ -9,13 +9,13 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.AbortFlag;
 import io.fluxccl.trace.FlightEvents;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongFunction;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordingFile;
 import org.agrona.concurrent.AgentInvoker;
@@ -28,50 +28,36 @@ import org.junit.jupiter.api.io.TempDir;
 /** The proxy stepped by hand, cycle by cycle, on the thread of the test. */
 @Timeout(60)
 @Tag("jdk")
-class ProxySteppedTest {
+class ProxySteppedTest extends ProxyFixture {
   private static final int SIZE = 16;
 
-  private final DirectMemoryDevice device = new DirectMemoryDevice();
-  private final AbortFlag abort = new AbortFlag(device);
-  private final Fifo fifo = new Fifo(device, SIZE);
-  private final FifoDeviceHandle producer = fifo.deviceHandle(abort);
   private final List<String> seen = new ArrayList<>();
-  private final List<String> errors = new ArrayList<>();
-  private final List<Throwable> thrown = new ArrayList<>();
-
-  private Proxy proxy;
   private AgentInvoker stepper;
 
-  private final ProxyErrorHandler errorHandler =
-      new ProxyErrorHandler() {
-        @Override
-        public void onTriggerError(long position, long first, long second, Throwable error) {
-          errors.add(position + ":" + first + "," + second);
-          thrown.add(error);
-        }
-
-        @Override
-        public void onLoopError(Throwable error) {
-          errors.add("loop");
-          thrown.add(error);
-        }
-      };
-
-  @AfterEach
-  void shouldHaveFreedEverything() {
-    stepper.close();
-    proxy.close();
-    proxy.close();
-    abort.close();
-    assertThat(device.openBuffers()).isZero();
+  ProxySteppedTest() {
+    super(SIZE);
   }
 
-  private ProxyOptions.Builder options() {
-    return ProxyOptions.builder().errorHandler(errorHandler).batch(4);
+  @Override
+  ProxyOptions.Builder options() {
+    return super.options().batch(4);
+  }
+
+  @AfterEach
+  void stopStepping() {
+    stepper.close();
+  }
+
+  /** Returns a handler that records the trigger and the tail that producers see meanwhile. */
+  private ProxyHandler noting(LongFunction<ProxyHandlerResult> result) {
+    return (first, second, position) -> {
+      seen.add(position + ":" + first + "," + second + " tail=" + fifo.tail());
+      return result.apply(position);
+    };
   }
 
   private void step(ProxyHandler handler, ProxyOptions.Builder options) {
-    proxy = new Proxy(fifo, handler, options.build());
+    proxy(handler, options);
     stepper =
         new AgentInvoker(
             error -> {
@@ -82,61 +68,30 @@ class ProxySteppedTest {
     stepper.start();
   }
 
-  private void push(int count) {
-    for (int i = 0; i < count; i++) {
-      producer.push(i, 10 + i);
-    }
-  }
-
-  /** Records the trigger and the tail that producers see while it is handled. */
-  private void note(long first, long second, long position) {
-    seen.add(position + ":" + first + "," + second + " tail=" + fifo.tail());
-  }
-
   @Test
-  void shouldHandleTriggersInOrderWhenStepped() {
-    step(
-        (first, second, position) -> {
-          note(first, second, position);
-          return CONTINUE;
-        },
-        options());
-    push(3);
-
-    assertThat(stepper.invoke()).isEqualTo(3);
-    assertThat(stepper.invoke()).isZero();
-    assertThat(seen).containsExactly("0:0,10 tail=0", "1:1,11 tail=0", "2:2,12 tail=0");
-    assertThat(fifo.tail()).isEqualTo(3);
-    assertThat(producer.sync(2)).isTrue();
-  }
-
-  @Test
-  void shouldPublishTheTailAtTheEndOfEachBatchWhenHandlerContinues() {
-    step(
-        (first, second, position) -> {
-          note(first, second, position);
-          return CONTINUE;
-        },
-        options());
+  void shouldHandleTriggersInOrderAndPublishTheTailAtTheEndOfEachBatch() {
+    step(noting(position -> CONTINUE), options());
     push(6);
 
     assertThat(stepper.invoke()).isEqualTo(4);
     assertThat(fifo.tail()).isEqualTo(4);
     assertThat(stepper.invoke()).isEqualTo(2);
+    assertThat(stepper.invoke()).isZero();
     assertThat(fifo.tail()).isEqualTo(6);
-    assertThat(seen.get(3)).endsWith("tail=0");
-    assertThat(seen.get(4)).endsWith("tail=4");
-    assertThat(seen.get(5)).endsWith("tail=4");
+    assertThat(producer.sync(5)).isTrue();
+    assertThat(seen)
+        .containsExactly(
+            "0:0,10 tail=0",
+            "1:1,11 tail=0",
+            "2:2,12 tail=0",
+            "3:3,13 tail=0",
+            "4:4,14 tail=4",
+            "5:5,15 tail=4");
   }
 
   @Test
   void shouldPublishTheTailAtOnceWhenHandlerAsksForIt() {
-    step(
-        (first, second, position) -> {
-          note(first, second, position);
-          return position == 1 ? FLUSH_FIFO_TAIL_AND_CONTINUE : CONTINUE;
-        },
-        options());
+    step(noting(at -> at == 1 ? FLUSH_FIFO_TAIL_AND_CONTINUE : CONTINUE), options());
     push(4);
 
     stepper.invoke();
@@ -157,13 +112,13 @@ class ProxySteppedTest {
     assertThat(stepper.invoke()).isZero();
     assertThat(stepper.isClosed()).isTrue();
     assertThat(fifo.tail()).isEqualTo(2);
-    assertThat(errors).isEmpty();
+    assertThat(failed).isEmpty();
 
-    try (AgentInvoker next = new AgentInvoker(thrown::add, null, proxy)) {
+    try (AgentInvoker next = new AgentInvoker(errors::add, null, proxy)) {
       next.start();
       assertThat(next.invoke()).isEqualTo(2);
     }
-    assertThat(thrown).isEmpty();
+    assertThat(errors).isEmpty();
     assertThat(fifo.tail()).isEqualTo(4);
   }
 
@@ -171,20 +126,20 @@ class ProxySteppedTest {
   void shouldCallTheErrorHandlerAndContinueIfTheHandlerThrows() {
     Error failure = new AssertionError("on purpose");
     step(
-        (first, second, position) -> {
-          note(first, second, position);
-          if (position == 1) {
-            throw failure;
-          }
-          return CONTINUE;
-        },
+        noting(
+            position -> {
+              if (position == 1) {
+                throw failure;
+              }
+              return CONTINUE;
+            }),
         options());
     push(3);
 
     assertThat(stepper.invoke()).isEqualTo(3);
     assertThat(seen).hasSize(3);
-    assertThat(errors).containsExactly("1:1,11");
-    assertThat(thrown).containsExactly(failure);
+    assertThat(failed).containsExactly("1:1,11");
+    assertThat(errors).containsExactly(failure);
     assertThat(fifo.tail()).isEqualTo(3);
     assertThat(producer.sync(1)).isTrue();
   }
@@ -195,8 +150,8 @@ class ProxySteppedTest {
     push(2);
 
     assertThat(stepper.invoke()).isEqualTo(2);
-    assertThat(errors).containsExactly("0:0,10", "1:1,11");
-    assertThat(thrown).allMatch(InvalidUsage.class::isInstance);
+    assertThat(failed).containsExactly("0:0,10", "1:1,11");
+    assertThat(errors).allMatch(InvalidUsage.class::isInstance);
     assertThat(fifo.tail()).isEqualTo(2);
   }
 
@@ -241,25 +196,20 @@ class ProxySteppedTest {
 
     assertThat(stepper.invoke()).isEqualTo(1);
     assertThat(stepper.invoke()).isZero();
-    assertThat(errors).containsExactly("loop", "loop");
-    errors.clear();
+    assertThat(failed).containsExactly("loop", "loop");
+    failed.clear();
   }
 
   @Test
   void shouldHandleQueuedTriggersIfTheStepperIsClosed() {
-    step(
-        (first, second, position) -> {
-          note(first, second, position);
-          return CONTINUE;
-        },
-        options());
+    step(noting(position -> CONTINUE), options());
     push(SIZE);
 
     stepper.close();
 
     assertThat(seen).hasSize(SIZE);
     assertThat(fifo.tail()).isEqualTo(SIZE);
-    assertThat(errors).isEmpty();
+    assertThat(failed).isEmpty();
   }
 
   @Test
@@ -269,15 +219,15 @@ class ProxySteppedTest {
 
     stepper.close();
 
-    assertThat(errors).containsExactly("0:0,10");
-    assertThat(thrown.get(0))
+    assertThat(failed).containsExactly("0:0,10");
+    assertThat(errors.get(0))
         .isInstanceOf(io.fluxccl.Timeout.class)
         .hasMessageContaining("triggers=3");
     assertThat(fifo.tail()).isZero();
 
     proxy.close();
-    assertThat(errors).containsExactly("0:0,10", "0:0,10");
-    assertThat(thrown.get(1)).isInstanceOf(Aborted.class).hasMessageContaining("3 triggers");
+    assertThat(failed).containsExactly("0:0,10", "0:0,10");
+    assertThat(errors.get(1)).isInstanceOf(Aborted.class).hasMessageContaining("3 triggers");
   }
 
   @Test
@@ -294,8 +244,8 @@ class ProxySteppedTest {
     stepper.close();
 
     assertThat(fifo.tail()).isEqualTo(SIZE);
-    assertThat(errors).containsExactly(SIZE + ":7,7");
-    assertThat(thrown.get(0)).isInstanceOf(Aborted.class);
+    assertThat(failed).containsExactly(SIZE + ":7,7");
+    assertThat(errors.get(0)).isInstanceOf(Aborted.class);
   }
 
   @Test
@@ -325,7 +275,7 @@ class ProxySteppedTest {
         };
     step((first, second, position) -> CONTINUE, options());
 
-    Fifo recorded = new Fifo(new RecordingDevice(device, calls), 2);
+    Fifo recorded = new Fifo(new RecordingDevice(calls), 2);
     try (Proxy observed = new Proxy(recorded, handler, options().build())) {
       recorded.deviceHandle(abort).push(5, 6);
       recorded.deviceHandle(abort).push(7, 8);
@@ -348,7 +298,7 @@ class ProxySteppedTest {
   @Test
   void shouldTraceOneOfManyTriggers(@TempDir Path folder) throws IOException {
     Path file = folder.resolve("proxy.jfr");
-    step((first, second, position) -> ProxyHandlerResult.CONTINUE, options());
+    step((first, second, position) -> CONTINUE, options());
     try (Recording recording = new Recording()) {
       recording.enable("io.fluxccl.Trigger");
       recording.start();

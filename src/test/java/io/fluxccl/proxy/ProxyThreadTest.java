@@ -10,7 +10,6 @@ import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.AbortFlag;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.List;
@@ -19,7 +18,6 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
@@ -28,57 +26,46 @@ import org.junit.jupiter.api.Timeout;
 
 /** The proxy on its own thread: start, stop, and their failures. */
 @Timeout(60)
-class ProxyThreadTest {
+class ProxyThreadTest extends ProxyFixture {
   private static final String NAME = "proxy-under-test";
 
-  private final DirectMemoryDevice device = new DirectMemoryDevice();
-  private final AbortFlag abort = new AbortFlag(device);
-  private final Fifo fifo = new Fifo(device, 512);
-  private final FifoDeviceHandle producer = fifo.deviceHandle(abort);
-  private final List<Throwable> errors = new CopyOnWriteArrayList<>();
   private final CountDownLatch release = new CountDownLatch(1);
 
-  private Proxy proxy;
+  ProxyThreadTest() {
+    super(512);
+  }
 
-  private final ProxyErrorHandler errorHandler =
-      new ProxyErrorHandler() {
-        @Override
-        public void onTriggerError(long position, long first, long second, Throwable error) {
-          errors.add(error);
-        }
+  @Override
+  ProxyOptions.Builder options() {
+    return super.options().name(NAME);
+  }
 
-        @Override
-        public void onLoopError(Throwable error) {
-          errors.add(error);
-        }
-      };
-
+  @Override
   @AfterEach
   void shouldHaveFreedEverything() {
     release.countDown();
-    proxy.close();
-    abort.close();
-    assertThat(device.openBuffers()).isZero();
+    super.shouldHaveFreedEverything();
     assertThat(threads()).isZero();
   }
 
-  private ProxyOptions.Builder options() {
-    return ProxyOptions.builder().name(NAME).errorHandler(errorHandler);
-  }
-
-  private void proxy(ProxyHandler handler, ProxyOptions.Builder options) {
-    proxy = new Proxy(fifo, handler, options.build());
+  /** Starts a proxy whose handler runs an action for each trigger. */
+  private void started(ProxyOptions.Builder options, Runnable action) {
+    proxy(
+        (first, second, position) -> {
+          action.run();
+          return CONTINUE;
+        },
+        options);
+    proxy.start();
   }
 
   @Test
   void shouldReportTheShareOfCyclesThatFindWork() {
-    proxy((first, second, position) -> ProxyHandlerResult.CONTINUE, options());
+    proxy((first, second, position) -> CONTINUE, options());
     assertThat(proxy.duty()).as("no thread").isZero();
     proxy.start();
     await().until(() -> proxy.duty() == 0 && proxy.duty() == 0);
-    for (long sum = 1; sum <= 100; sum++) {
-      producer.push(sum, sum);
-    }
+    push(100);
     await().until(() -> proxy.duty() > 0);
     assertThat(proxy.duty()).isBetween(0.0, 1.0);
   }
@@ -112,12 +99,7 @@ class ProxyThreadTest {
   @Test
   void shouldLeaveNoThreadWhenStartedAndStoppedAHundredTimes() {
     AtomicInteger handled = new AtomicInteger();
-    proxy(
-        (first, second, position) -> {
-          handled.incrementAndGet();
-          return CONTINUE;
-        },
-        options());
+    started(options(), handled::incrementAndGet);
     for (int i = 1; i <= 100; i++) {
       proxy.start();
       producer.push(i, i);
@@ -135,18 +117,14 @@ class ProxyThreadTest {
   void shouldHandleQueuedTriggersWhenStopped() throws Exception {
     CountDownLatch entered = new CountDownLatch(1);
     AtomicInteger handled = new AtomicInteger();
-    proxy(
-        (first, second, position) -> {
+    started(
+        options().batch(1),
+        () -> {
           entered.countDown();
           awaitQuietly(release);
           handled.incrementAndGet();
-          return CONTINUE;
-        },
-        options().batch(1));
-    proxy.start();
-    for (int i = 0; i < 100; i++) {
-      producer.push(i, i);
-    }
+        });
+    push(100);
     assertThat(entered.await(60, SECONDS)).isTrue();
     CompletableFuture<Void> stopped = CompletableFuture.runAsync(proxy::stop);
     await().until(() -> !proxy.isRunning());
@@ -163,19 +141,15 @@ class ProxyThreadTest {
   void shouldReportQueuedTriggersIfStopTimesOutAndHandleThemAfterRestart() {
     AtomicInteger handled = new AtomicInteger();
     AtomicBoolean slow = new AtomicBoolean(true);
-    proxy(
-        (first, second, position) -> {
+    started(
+        options().batch(1).stopTimeout(Duration.ofMillis(100)),
+        () -> {
           if (slow.get()) {
             awaitQuietly(release, Duration.ofMillis(30));
           }
           handled.incrementAndGet();
-          return CONTINUE;
-        },
-        options().batch(1).stopTimeout(Duration.ofMillis(100)));
-    proxy.start();
-    for (int i = 0; i < 200; i++) {
-      producer.push(i, i);
-    }
+        });
+    push(200);
 
     proxy.stop();
 
@@ -215,18 +189,16 @@ class ProxyThreadTest {
   @Test
   void shouldInterruptTheHandlerWhenItBlocksForLongerThanTheStopTimeout() throws Exception {
     CountDownLatch entered = new CountDownLatch(1);
-    proxy(
-        (first, second, position) -> {
+    started(
+        options().stopTimeout(Duration.ofMillis(1)),
+        () -> {
           entered.countDown();
           try {
             release.await();
           } catch (InterruptedException e) {
             throw new IllegalStateException(e);
           }
-          return CONTINUE;
-        },
-        options().stopTimeout(Duration.ofMillis(1)));
-    proxy.start();
+        });
     producer.push(1, 1);
     assertThat(entered.await(60, SECONDS)).isTrue();
 
@@ -295,13 +267,7 @@ class ProxyThreadTest {
 
   @Test
   void shouldRefuseWhenStoppedFromItsOwnThread() {
-    proxy(
-        (first, second, position) -> {
-          proxy.stop();
-          return CONTINUE;
-        },
-        options());
-    proxy.start();
+    started(options(), () -> proxy.stop());
 
     assertThat(producer.sync(producer.push(1, 1))).isTrue();
 
@@ -312,13 +278,7 @@ class ProxyThreadTest {
 
   @Test
   void shouldContinueIfTheHandlerLeavesTheThreadInterrupted() {
-    proxy(
-        (first, second, position) -> {
-          Thread.currentThread().interrupt();
-          return CONTINUE;
-        },
-        options());
-    proxy.start();
+    started(options(), () -> Thread.currentThread().interrupt());
 
     for (int i = 0; i < 3; i++) {
       assertThat(producer.sync(producer.push(i, i))).isTrue();
@@ -332,10 +292,7 @@ class ProxyThreadTest {
   @Test
   void shouldContinueIfInterruptedWhileIdle() {
     AtomicReference<Thread> thread = new AtomicReference<>();
-    proxy(
-        (first, second, position) -> CONTINUE,
-        options().threadInit(() -> thread.set(Thread.currentThread())));
-    proxy.start();
+    started(options().threadInit(() -> thread.set(Thread.currentThread())), () -> {});
 
     for (int i = 1; i <= 3; i++) {
       int reports = i;
@@ -346,21 +303,15 @@ class ProxyThreadTest {
       assertThat(errors.get(i - 1))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("interrupted");
-      assertThat(handlesWithinTheLimit(producer.push(i, i))).isTrue();
+      long position = producer.push(i, i);
+      await().until(() -> fifo.tail() > position); // sync has no timeout
       assertThat(proxy.isRunning()).isTrue();
     }
   }
 
-  /** Like {@code sync}, but with a timeout: if the proxy has ended, sync waits forever. */
-  private boolean handlesWithinTheLimit(long position) {
-    await().until(() -> fifo.tail() > position);
-    return producer.sync(position);
-  }
-
   @Test
   void shouldRefuseASecondConsumerWhenRunningOnItsThread() {
-    proxy((first, second, position) -> CONTINUE, options());
-    proxy.start();
+    started(options(), () -> {});
 
     assertThatThrownBy(proxy::doWork)
         .isInstanceOf(InvalidUsage.class)
@@ -371,8 +322,7 @@ class ProxyThreadTest {
 
   @Test
   void shouldRefuseToStartWhenClosed() {
-    proxy((first, second, position) -> CONTINUE, options());
-    proxy.start();
+    started(options(), () -> {});
     proxy.close();
     proxy.close();
     proxy.stop();
@@ -382,34 +332,13 @@ class ProxyThreadTest {
         .hasMessageContaining("closed");
   }
 
-  @Test
-  void shouldReachTheDeviceWhenProxyIsTheOnlyOneToAnswer() {
-    AtomicLong sum = new AtomicLong();
-    proxy(
-        (first, second, position) -> {
-          sum.addAndGet(ChannelTrigger.size(first) + ChannelTrigger.id(second));
-          return CONTINUE;
-        },
-        options());
-    proxy.start();
-
-    producer.sync(
-        producer.push(
-            ChannelTrigger.first(100, 0), ChannelTrigger.second(0, 1, 2, ChannelTrigger.DATA, 7)));
-
-    assertThat(sum).hasValue(107);
-  }
-
   /** The bound: an idle proxy takes less than 2 % of a core. */
   @Tag("timed")
   @Test
   void shouldCostNextToNothingWhenIdle() {
     var threads = ManagementFactory.getThreadMXBean();
     AtomicReference<Thread> thread = new AtomicReference<>();
-    proxy(
-        (first, second, position) -> CONTINUE,
-        options().threadInit(() -> thread.set(Thread.currentThread())));
-    proxy.start();
+    started(options().threadInit(() -> thread.set(Thread.currentThread())), () -> {});
     producer.sync(producer.push(1, 1));
     long id = thread.get().getId();
     // Warm up: the first idle cycles run in the interpreter.

@@ -5,51 +5,38 @@ import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
 import static java.util.concurrent.TimeUnit.SECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.device.AbortFlag;
 import io.fluxccl.testing.AllocatedBytes;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Many triggers: none is lost or reordered, and no object is allocated. */
 @Timeout(120)
-class ProxyThroughputTest {
+class ProxyThroughputTest extends ProxyFixture {
   private static final int PRODUCERS = 4;
   private static final int EACH = 250_000;
 
-  private final DirectMemoryDevice device = new DirectMemoryDevice();
-  private final AbortFlag abort = new AbortFlag(device);
-  private final Fifo fifo = new Fifo(device, 512);
-  private final FifoDeviceHandle producer = fifo.deviceHandle(abort);
-  private Proxy proxy;
-
-  @AfterEach
-  void shouldHaveFreedEverything() {
-    proxy.close();
-    abort.close();
-    assertThat(device.openBuffers()).isZero();
+  ProxyThroughputTest() {
+    super(512);
   }
 
   @Test
   void shouldHandleAMillionTriggersInOrderWhenSeveralProducersPush() throws Exception {
     long[] next = new long[PRODUCERS];
     List<String> wrong = new ArrayList<>();
-    proxy =
-        new Proxy(
-            fifo,
-            (first, second, position) -> {
-              int from = (int) (first >>> 32);
-              // The second word is derived from the first, which reveals torn triggers.
-              if (second != (~first & Long.MAX_VALUE) || (first & 0xFFFF_FFFFL) != next[from]) {
-                wrong.add(position + ": " + first + "," + second);
-              }
-              next[from]++;
-              return CONTINUE;
-            },
-            ProxyOptions.defaults());
+    proxy(
+        (first, second, position) -> {
+          int from = (int) (first >>> 32);
+          // The second word is derived from the first, which reveals torn triggers.
+          if (second != (~first & Long.MAX_VALUE) || (first & 0xFFFF_FFFFL) != next[from]) {
+            wrong.add(position + ": " + first + "," + second);
+          }
+          next[from]++;
+          return CONTINUE;
+        },
+        options());
     proxy.start();
 
     List<CompletableFuture<Boolean>> producers = new ArrayList<>();
@@ -95,14 +82,12 @@ class ProxyThroughputTest {
   @Test
   void shouldAllocateNothingWhenAMillionTriggersGoThrough() {
     long[] sum = new long[1];
-    proxy =
-        new Proxy(
-            fifo,
-            (first, second, position) -> {
-              sum[0] += ChannelTrigger.size(first) + ChannelTrigger.id(second);
-              return CONTINUE;
-            },
-            ProxyOptions.defaults());
+    proxy(
+        (first, second, position) -> {
+          sum[0] += ChannelTrigger.size(first) + ChannelTrigger.id(second);
+          return CONTINUE;
+        },
+        options());
     long allocated =
         AllocatedBytes.least(
             5,
