@@ -13,7 +13,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.Ranks;
 import io.fluxccl.testkit.TestConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
@@ -25,36 +25,28 @@ import java.util.Arrays;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /** Hosts that signal each other in a job whose ranks are on GPUs. */
 @RequiresGpus
 @EmulatedGpus
 @Timeout(120)
+@Ranks(value = 2, onGpus = true, leakCheck = false)
 class HostSemaphoreOnGpusTest {
   private static final Duration TIMEOUT = Duration.ofSeconds(60);
   private static final int ROUNDS = 20;
   private static final int SIZE = 300_000;
 
   @ParameterizedTest
-  @EnumSource(names = {"ETHERNET", "NET"})
-  void shouldSignalAfterWritesOfGpuMemory(Transport transport) {
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(rank -> exchange(rank, transport, rank.device()));
-    }
-  }
-
-  @ParameterizedTest
-  @EnumSource(names = {"SHM", "ETHERNET", "NET"})
-  void shouldSignalAfterWritesOfHostMemory(Transport transport) {
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(rank -> exchange(rank, transport, rank.communicator().hostDevice()));
-    }
+  @CsvSource({"ETHERNET, false", "NET, false", "SHM, true", "ETHERNET, true", "NET, true"})
+  void shouldSignalAfterWrites(Transport transport, boolean toHostMemory, LocalRank rank) {
+    exchange(rank, transport, toHostMemory);
   }
 
   /** Writes to the peer, signals, and reads what the peer wrote, several times. */
-  static void exchange(LocalRank rank, Transport transport, Device device) {
+  static void exchange(LocalRank rank, Transport transport, boolean toHostMemory) {
     Communicator communicator = rank.communicator();
+    Device device = toHostMemory ? communicator.hostDevice() : rank.device();
     int peer = 1 - rank.rank();
     try (DeviceBuffer buffer = device.allocate(2L * SIZE);
         RegisteredMemory local =
@@ -93,29 +85,20 @@ class HostSemaphoreOnGpusTest {
   }
 
   @Test
-  void shouldRefuseATransportThatReachesNoHostMemory() {
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link =
-                TestConnection.to(rank, 1 - rank.rank(), 0, Transport.CUDA_IPC, 64);
-            assertThatThrownBy(() -> new Host2HostSemaphore(rank.communicator(), link.connection))
-                .isInstanceOf(InvalidUsage.class)
-                .hasMessageContaining("CUDA_IPC reaches no memory of the host");
-            rank.communicator().rendezvous(link.peer, 0, Deadline.after(TIMEOUT)).join();
-          });
-    }
+  void shouldRefuseATransportThatReachesNoHostMemory(LocalRank rank) {
+    TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.CUDA_IPC, 64);
+    assertThatThrownBy(() -> new Host2HostSemaphore(rank.communicator(), link.connection))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("CUDA_IPC reaches no memory of the host");
+    rank.communicator().rendezvous(link.peer, 0, Deadline.after(TIMEOUT)).join();
   }
 
   @Test
-  void shouldRefuseGpuMemoryOverSharedMemory() {
-    try (LocalRanks ranks = LocalRanks.onGpus(1);
-        DeviceBuffer buffer = ranks.ranks().get(0).device().allocate(64)) {
-      Communicator communicator = ranks.ranks().get(0).communicator();
-      assertThatThrownBy(
-              () -> communicator.registerMemory(buffer, TransportFlags.of(Transport.SHM)))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("use CUDA_IPC for GPUs");
-    }
+  void shouldRefuseGpuMemoryOverSharedMemory(LocalRank rank) {
+    DeviceBuffer buffer = rank.device().allocate(64);
+    assertThatThrownBy(
+            () -> rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM)))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("use CUDA_IPC for GPUs");
   }
 }

@@ -2,21 +2,24 @@
 package io.fluxccl.semaphore;
 
 import io.fluxccl.testing.RequiresRdma;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.Ranks;
 import io.fluxccl.transport.Transport;
 import org.junit.jupiter.api.Test;
 
 /** The tests of {@link SemaphoreTest} for all transports, over RDMA. */
 @RequiresRdma
+@Ranks(value = 2, leakCheck = false)
 class SemaphoreRdmaTest {
   private final SemaphoreTest behaviours = new SemaphoreTest();
 
   @Test
-  void shouldOrderWritesWithHostSemaphoresForTwoRounds() {
-    behaviours.shouldOrderWritesWithHostSemaphoresForTwoRounds(Transport.IB0);
+  void shouldOrderWritesWithHostSemaphoresForTwoRounds(LocalRank rank) {
+    behaviours.shouldOrderWritesWithHostSemaphoresForTwoRounds(Transport.IB0, rank);
   }
 
   @Test
-  void shouldOrderWritesWithDeviceSemaphoresForTwoRounds() {
-    behaviours.shouldOrderWritesWithDeviceSemaphoresForTwoRounds(Transport.IB0);
+  void shouldOrderWritesWithDeviceSemaphoresForTwoRounds(LocalRank rank) {
+    behaviours.shouldOrderWritesWithDeviceSemaphoresForTwoRounds(Transport.IB0, rank);
   }
 }

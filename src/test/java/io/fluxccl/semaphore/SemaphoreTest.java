@@ -13,16 +13,17 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.Ranks;
 import io.fluxccl.testkit.TestConnection;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Transport;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.agrona.MutableDirectBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -31,190 +32,143 @@ import org.junit.jupiter.params.provider.EnumSource;
 import reactor.test.StepVerifier;
 
 @Tag("jdk")
+@Ranks(value = 2, leakCheck = false)
 class SemaphoreTest {
   private static final Duration TIMEOUT = Duration.ofSeconds(60);
   private static final int COUNT = 1000;
 
-  @ParameterizedTest
-  @EnumSource(names = {"SHM", "ETHERNET"})
-  void shouldOrderWritesWithHostSemaphoresForTwoRounds(Transport transport) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link =
-                TestConnection.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
-            Host2HostSemaphore semaphore =
-                new Host2HostSemaphore(rank.communicator(), link.connection);
-            rank.communicator().setup().join();
-            for (int round = 0; round < 2; round++) {
-              for (int i = 0; i < COUNT; i++) {
-                link.putInt(i, value(rank.rank(), round, i));
-              }
-              link.connection.write(link.remote, COUNT * 4L, link.local, 0, COUNT * 4L);
-              semaphore.signal();
-              semaphore.await(TIMEOUT);
-              for (int i = 0; i < COUNT; i++) {
-                assertThat(link.getInt(COUNT + i)).isEqualTo(value(link.peer, round, i));
-              }
-              // The peer must have read before the next round overwrites.
-              semaphore.signal();
-              semaphore.await(TIMEOUT);
-            }
-            semaphore.close();
-          });
+  private static TestConnection linkOf(LocalRank rank, Transport transport) {
+    return TestConnection.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
+  }
+
+  private static Host2HostSemaphore hostSemaphore(LocalRank rank, TestConnection link) {
+    Host2HostSemaphore semaphore = new Host2HostSemaphore(rank.communicator(), link.connection);
+    rank.communicator().setup().join();
+    return semaphore;
+  }
+
+  private static SemaphoreDeviceHandle kernelSemaphore(LocalRank rank) {
+    SmDevice2DeviceSemaphore semaphore =
+        new SmDevice2DeviceSemaphore(rank.communicator(), linkOf(rank, Transport.SHM).connection);
+    rank.communicator().setup().join();
+    return handleOf(semaphore::writeHandle);
+  }
+
+  /** Writes to the peer and checks what it wrote. */
+  private static void exchange(
+      LocalRank rank, TestConnection link, Runnable signal, Runnable await) {
+    for (int round = 0; round < 2; round++) {
+      for (int i = 0; i < COUNT; i++) {
+        link.putInt(i, value(rank.rank(), round, i));
+      }
+      link.connection.write(link.remote, COUNT * 4L, link.local, 0, COUNT * 4L);
+      signal.run();
+      await.run();
+      for (int i = 0; i < COUNT; i++) {
+        assertThat(link.getInt(COUNT + i)).isEqualTo(value(link.peer, round, i));
+      }
+      // The peer must have read before the next round overwrites.
+      signal.run();
+      await.run();
     }
   }
 
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
-  void shouldOrderWritesWithDeviceSemaphoresForTwoRounds(Transport transport) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link =
-                TestConnection.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
-            Host2DeviceSemaphore semaphore =
-                new Host2DeviceSemaphore(rank.communicator(), link.connection);
-            rank.communicator().setup().join();
-            SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
-            for (int round = 0; round < 2; round++) {
-              for (int i = 0; i < COUNT; i++) {
-                link.putInt(i, value(rank.rank(), round, i));
+  void shouldOrderWritesWithHostSemaphoresForTwoRounds(Transport transport, LocalRank rank) {
+    TestConnection link = linkOf(rank, transport);
+    try (Host2HostSemaphore semaphore = hostSemaphore(rank, link)) {
+      exchange(rank, link, semaphore::signal, () -> semaphore.await(TIMEOUT));
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"SHM", "ETHERNET"})
+  void shouldOrderWritesWithDeviceSemaphoresForTwoRounds(Transport transport, LocalRank rank) {
+    TestConnection link = linkOf(rank, transport);
+    try (Host2DeviceSemaphore semaphore =
+        new Host2DeviceSemaphore(rank.communicator(), link.connection)) {
+      rank.communicator().setup().join();
+      SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
+      HostKernel kernel =
+          HostKernel.of("wait", (thread, args) -> assertThat(handle.await()).isTrue());
+      exchange(rank, link, semaphore::signal, () -> launch(rank, kernel).join());
+    }
+  }
+
+  @Test
+  void shouldSignalFromKernelToKernel(LocalRank rank) {
+    SemaphoreDeviceHandle handle = kernelSemaphore(rank);
+    HostKernel pingPong =
+        HostKernel.of(
+            "ping-pong",
+            (thread, args) -> {
+              for (int i = 0; i < 10_000; i++) {
+                if (rank.rank() == 0) {
+                  handle.signal();
+                  assertThat(handle.await()).isTrue();
+                } else {
+                  assertThat(handle.await()).isTrue();
+                  handle.relaxedSignal();
+                }
               }
-              link.connection.write(link.remote, COUNT * 4L, link.local, 0, COUNT * 4L);
-              semaphore.signal();
-              awaitInKernel(rank.stream(), handle);
-              for (int i = 0; i < COUNT; i++) {
-                assertThat(link.getInt(COUNT + i)).isEqualTo(value(link.peer, round, i));
-              }
-              semaphore.signal();
-              awaitInKernel(rank.stream(), handle);
-            }
-            semaphore.close();
-          });
-    }
+              assertThat(handle.poll()).isFalse();
+            });
+    launch(rank, pingPong).join();
   }
 
   @Test
-  void shouldSignalFromKernelToKernel() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
-            SmDevice2DeviceSemaphore semaphore =
-                new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
-            rank.communicator().setup().join();
-            SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
-            HostKernel pingPong =
-                HostKernel.of(
-                    "ping-pong",
-                    (thread, args) -> {
-                      for (int i = 0; i < 10_000; i++) {
-                        if (rank.rank() == 0) {
-                          handle.signal();
-                          assertThat(handle.await()).isTrue();
-                        } else {
-                          assertThat(handle.await()).isTrue();
-                          handle.relaxedSignal();
-                        }
-                      }
-                      assertThat(handle.poll()).isFalse();
-                    });
-            rank.stream()
-                .launch(pingPong, 1, 1, KernelArgs.NONE)
-                .completion()
-                .get(30, TimeUnit.SECONDS);
-            semaphore.close();
-          });
-    }
+  void shouldRefuseKernelSignalsOverATransportThatDoesNotMap(LocalRank rank) {
+    TestConnection link = linkOf(rank, Transport.ETHERNET);
+    assertThatThrownBy(() -> new SmDevice2DeviceSemaphore(rank.communicator(), link.connection))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessageContaining("Host2DeviceSemaphore");
   }
 
   @Test
-  void shouldRefuseKernelSignalsOverATransportThatDoesNotMap() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link =
-                TestConnection.to(rank, 1 - rank.rank(), 0, Transport.ETHERNET, 64);
-            assertThatThrownBy(
-                    () -> new SmDevice2DeviceSemaphore(rank.communicator(), link.connection))
-                .isInstanceOf(InvalidUsage.class)
-                .hasMessageContaining("Host2DeviceSemaphore");
-          });
-    }
+  void shouldNameThePeerIfItsSignalDoesNotArrive(LocalRank rank) {
+    TestConnection link = linkOf(rank, Transport.SHM);
+    Host2HostSemaphore semaphore = hostSemaphore(rank, link);
+    assertThatThrownBy(() -> semaphore.await(Duration.ofMillis(100)))
+        .isInstanceOf(Timeout.class)
+        .hasMessageContaining("rank " + link.peer)
+        .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(link.peer));
+    StepVerifier.create(semaphore.arrival(Duration.ofMillis(100)))
+        .expectError(Timeout.class)
+        .verify(TIMEOUT);
   }
 
   @Test
-  void shouldNameThePeerIfItsSignalDoesNotArrive() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
-            Host2HostSemaphore semaphore =
-                new Host2HostSemaphore(rank.communicator(), link.connection);
-            rank.communicator().setup().join();
-            assertThatThrownBy(() -> semaphore.await(Duration.ofMillis(100)))
-                .isInstanceOf(Timeout.class)
-                .hasMessageContaining("rank " + link.peer)
-                .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(link.peer));
-            StepVerifier.create(semaphore.arrival(Duration.ofMillis(100)))
-                .expectError(Timeout.class)
-                .verify(TIMEOUT);
-          });
-    }
+  void shouldArriveWithoutBlockingAThread(LocalRank rank) {
+    Host2HostSemaphore semaphore = hostSemaphore(rank, linkOf(rank, Transport.SHM));
+    StepVerifier.create(semaphore.arrival(TIMEOUT))
+        .then(semaphore::signal)
+        .expectComplete()
+        .verify(TIMEOUT);
   }
 
   @Test
-  void shouldArriveWithoutBlockingAThread() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
-            Host2HostSemaphore semaphore =
-                new Host2HostSemaphore(rank.communicator(), link.connection);
-            rank.communicator().setup().join();
-            StepVerifier.create(semaphore.arrival(TIMEOUT))
-                .then(semaphore::signal)
-                .expectComplete()
-                .verify(TIMEOUT);
-          });
-    }
-  }
-
-  @Test
-  void shouldEndAKernelsWaitWhenTheCommunicatorIsAborted() {
-    CountDownLatch both = new CountDownLatch(2);
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.SHM, 64);
-            SmDevice2DeviceSemaphore semaphore =
-                new SmDevice2DeviceSemaphore(rank.communicator(), link.connection);
-            rank.communicator().setup().join();
-            both.countDown();
-            assertThat(both.await(60, TimeUnit.SECONDS)).isTrue();
-            SemaphoreDeviceHandle handle = handleOf(semaphore::writeHandle);
-            AtomicBoolean arrived = new AtomicBoolean(true);
-            CompletableFuture<Void> waiting = new CompletableFuture<>();
-            HostKernel kernel =
-                HostKernel.of(
-                    "wait",
-                    (thread, args) -> {
-                      waiting.complete(null);
-                      arrived.set(handle.await());
-                    });
-            CompletableFuture<Void> done =
-                rank.stream().launch(kernel, 1, 1, KernelArgs.NONE).completion();
-            waiting.get(60, TimeUnit.SECONDS);
-            rank.communicator().abort(new Aborted(rank.rank(), "test"));
-            done.get(60, TimeUnit.SECONDS);
-            assertThat(arrived).isFalse();
-          });
-    }
+  void shouldEndAKernelsWaitWhenTheCommunicatorIsAborted(LocalRank rank) throws Exception {
+    SemaphoreDeviceHandle handle = kernelSemaphore(rank);
+    rank.awaitAll();
+    AtomicBoolean arrived = new AtomicBoolean(true);
+    CompletableFuture<Void> waiting = new CompletableFuture<>();
+    HostKernel kernel =
+        HostKernel.of(
+            "wait",
+            (thread, args) -> {
+              waiting.complete(null);
+              arrived.set(handle.await());
+            });
+    CompletableFuture<Void> done = launch(rank, kernel);
+    waiting.get(60, TimeUnit.SECONDS);
+    rank.communicator().abort(new Aborted(rank.rank(), "test"));
+    done.join();
+    assertThat(arrived).isFalse();
   }
 
   private interface HandleWriter {
-    void write(org.agrona.MutableDirectBuffer target, int offset);
+    void write(MutableDirectBuffer target, int offset);
   }
 
   private static SemaphoreDeviceHandle handleOf(HandleWriter writer) {
@@ -224,11 +178,8 @@ class SemaphoreTest {
     return new SemaphoreDeviceHandle().wrap(bytes.addressOffset());
   }
 
-  private static void awaitInKernel(
-      io.fluxccl.device.DeviceStream stream, SemaphoreDeviceHandle handle) throws Exception {
-    HostKernel kernel =
-        HostKernel.of("wait", (thread, args) -> assertThat(handle.await()).isTrue());
-    stream.launch(kernel, 1, 1, KernelArgs.NONE).completion().get(60, TimeUnit.SECONDS);
+  private static CompletableFuture<Void> launch(LocalRank rank, HostKernel kernel) {
+    return rank.stream().launch(kernel, 1, 1, KernelArgs.NONE).completion();
   }
 
   private static int value(int rank, int round, int index) {
@@ -236,24 +187,18 @@ class SemaphoreTest {
   }
 
   @Test
-  void shouldRefuseUseOfAClosedSemaphore() {
-    try (LocalRanks ranks = LocalRanks.of(1)) {
-      ranks.run(
-          rank -> {
-            TestConnection link = TestConnection.to(rank, 0, 0, Transport.SHM, 64);
-            Host2HostSemaphore semaphore =
-                new Host2HostSemaphore(rank.communicator(), link.connection);
-            rank.communicator().setup().join();
-            StepVerifier.create(semaphore.arrival(TIMEOUT))
-                .then(semaphore::close)
-                .expectError(InvalidUsage.class)
-                .verify(TIMEOUT);
-            semaphore.close();
-            assertThatThrownBy(semaphore::poll).isInstanceOf(InvalidUsage.class);
-            assertThatThrownBy(() -> semaphore.await(TIMEOUT)).isInstanceOf(InvalidUsage.class);
-            assertThatThrownBy(semaphore::signal).isInstanceOf(InvalidUsage.class);
-          });
-    }
+  @Ranks(value = 1, leakCheck = false)
+  void shouldRefuseUseOfAClosedSemaphore(LocalRank rank) {
+    Host2HostSemaphore semaphore =
+        hostSemaphore(rank, TestConnection.to(rank, 0, 0, Transport.SHM, 64));
+    StepVerifier.create(semaphore.arrival(TIMEOUT))
+        .then(semaphore::close)
+        .expectError(InvalidUsage.class)
+        .verify(TIMEOUT);
+    semaphore.close();
+    assertThatThrownBy(semaphore::poll).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(() -> semaphore.await(TIMEOUT)).isInstanceOf(InvalidUsage.class);
+    assertThatThrownBy(semaphore::signal).isInstanceOf(InvalidUsage.class);
   }
 
   @Test
