@@ -4,8 +4,11 @@ package io.fluxccl.communicator;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
+import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.Mockito.doThrow;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.verify;
 
-import io.fluxccl.Deadline;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
@@ -14,9 +17,7 @@ import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.net.WatchedDevice;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -33,7 +34,7 @@ class CommunicatorCloseTest {
 
   private final RuntimeException first = new IllegalStateException("a connection can't be closed");
   private final Error second = new InternalError("a transport can't be closed");
-  private final UncloseableTransports transports = new UncloseableTransports();
+  private final MockTransports transports = new MockTransports();
   private final WatchedDevice device = new WatchedDevice(HostDevice.create());
   private final LocalBootstrap bootstrap = LocalBootstrap.group(1).get(0);
   private Communicator communicator;
@@ -42,7 +43,7 @@ class CommunicatorCloseTest {
   void open() throws Exception {
     communicator =
         Communicator.create(
-            bootstrap, device, CommunicatorOptions.DEFAULT, () -> List.of(transports));
+            bootstrap, device, CommunicatorOptions.DEFAULT, () -> List.of(transports.provider));
     communicator.connectOnSetup(0, 0, EndpointConfig.of(Transport.SHM));
     communicator.connectOnSetup(0, 1, EndpointConfig.of(Transport.SHM));
     communicator.connectOnSetup(0, 2, EndpointConfig.of(Transport.ETHERNET));
@@ -77,35 +78,14 @@ class CommunicatorCloseTest {
 
   @Test
   void shouldCloseAllPartsWhenAQueuedOperationCannotBeEnded() {
-    List<Throwable> reasons = new ArrayList<>();
-    communicator.onSetup(
-        new SetupOperation() {
-          @Override
-          public void beginSetup(Deadline deadline) {
-            throw new UnsupportedOperationException("beginSetup");
-          }
-
-          @Override
-          public CompletableFuture<Void> endSetup(Deadline deadline) {
-            throw new UnsupportedOperationException("endSetup");
-          }
-
-          @Override
-          public String describe() {
-            return "an operation that can't be ended";
-          }
-
-          @Override
-          public void fail(Throwable reason) {
-            reasons.add(reason);
-            throw first;
-          }
-        });
+    SetupOperation queued = mock(SetupOperation.class);
+    doThrow(first).when(queued).fail(any());
+    communicator.onSetup(queued);
     transports.refuse(Transport.ETHERNET, second);
 
     assertThatThrownBy(communicator::close).isSameAs(first);
 
-    assertThat(reasons).hasSize(1);
+    verify(queued).fail(any());
     assertThat(transports.closed).containsExactlyInAnyOrder(ALL);
     assertThat(suppressedBy(first)).containsExactly(second);
   }

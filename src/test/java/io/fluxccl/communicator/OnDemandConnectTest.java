@@ -13,7 +13,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testing.HangLimit;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.Ranks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
@@ -25,6 +25,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 
 /** Connections that two ranks make when one of them first posts. */
+@Ranks(value = 2, leakCheck = false)
 class OnDemandConnectTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final TransportFlags ETHERNET = TransportFlags.of(Transport.ETHERNET);
@@ -58,146 +59,111 @@ class OnDemandConnectTest {
   }
 
   @Test
-  void shouldConnectWhenOneEndPosts() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            DeviceBuffer buffer = rank.device().allocate(64);
-            RegisteredMemory[] memories = exchange(rank, buffer);
-            Connection connection = connect(rank, 5, rank.rank(), 1 - rank.rank(), LONG);
-            assertThat(connection.isInUse()).isFalse();
-            rank.awaitAll();
-            if (rank.rank() == 0) {
-              signal(connection, memories[1], 11);
-              connection.flush(LONG).get(60, TimeUnit.SECONDS);
-            } else {
-              await(buffer, 11);
-            }
-            assertThat(connection.isInUse()).isTrue();
-            rank.awaitAll();
-          });
+  void shouldConnectWhenOneEndPosts(LocalRank rank) throws Exception {
+    DeviceBuffer buffer = rank.device().allocate(64);
+    RegisteredMemory[] memories = exchange(rank, buffer);
+    Connection connection = connect(rank, 5, rank.rank(), 1 - rank.rank(), LONG);
+    assertThat(connection.isInUse()).isFalse();
+    rank.awaitAll();
+    if (rank.rank() == 0) {
+      signal(connection, memories[1], 11);
+      connection.flush(LONG).get(60, TimeUnit.SECONDS);
+    } else {
+      await(buffer, 11);
     }
+    assertThat(connection.isInUse()).isTrue();
+    rank.awaitAll();
   }
 
   @Test
-  void shouldConnectOnceWhenBothEndsPostAtOnce() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            DeviceBuffer buffer = rank.device().allocate(64);
-            RegisteredMemory[] memories = exchange(rank, buffer);
-            for (int tag = 0; tag < 30; tag++) {
-              Connection connection = connect(rank, tag, rank.rank(), 1 - rank.rank(), LONG);
-              rank.awaitAll();
-              signal(connection, memories[1 - rank.rank()], tag + 1);
-              await(buffer, tag + 1);
-              connection.flush(LONG).get(60, TimeUnit.SECONDS);
-              rank.awaitAll();
-              connection.close();
-            }
-            assertThat(rank.communicator().failure()).isNull();
-          });
+  void shouldConnectOnceWhenBothEndsPostAtOnce(LocalRank rank) throws Exception {
+    DeviceBuffer buffer = rank.device().allocate(64);
+    RegisteredMemory[] memories = exchange(rank, buffer);
+    for (int tag = 0; tag < 30; tag++) {
+      Connection connection = connect(rank, tag, rank.rank(), 1 - rank.rank(), LONG);
+      rank.awaitAll();
+      signal(connection, memories[1 - rank.rank()], tag + 1);
+      await(buffer, tag + 1);
+      connection.flush(LONG).get(60, TimeUnit.SECONDS);
+      rank.awaitAll();
+      connection.close();
     }
+    assertThat(rank.communicator().failure()).isNull();
   }
 
   @Test
-  void shouldIgnoreRequestsToAnEarlierUserOfTheTag() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            DeviceBuffer buffer = rank.device().allocate(64);
-            RegisteredMemory[] memories = exchange(rank, buffer);
-            if (rank.rank() == 0) {
-              Connection early = connect(rank, 5, 77, 1, LONG);
-              signal(early, memories[1], 1);
-              while (!early.isInUse()) {
-                Thread.onSpinWait();
-              }
-              early.close();
-            }
-            rank.awaitAll();
-            Connection connection = connect(rank, 5, rank.rank(), 1 - rank.rank(), LONG);
-            if (rank.rank() == 0) {
-              signal(connection, memories[1], 2);
-            } else {
-              await(buffer, 2);
-            }
-            rank.awaitAll();
-            assertThat(rank.communicator().failure()).isNull();
-          });
+  void shouldIgnoreRequestsToAnEarlierUserOfTheTag(LocalRank rank) {
+    DeviceBuffer buffer = rank.device().allocate(64);
+    RegisteredMemory[] memories = exchange(rank, buffer);
+    if (rank.rank() == 0) {
+      Connection early = connect(rank, 5, 77, 1, LONG);
+      signal(early, memories[1], 1);
+      while (!early.isInUse()) {
+        Thread.onSpinWait();
+      }
+      early.close();
     }
+    rank.awaitAll();
+    Connection connection = connect(rank, 5, rank.rank(), 1 - rank.rank(), LONG);
+    if (rank.rank() == 0) {
+      signal(connection, memories[1], 2);
+    } else {
+      await(buffer, 2);
+    }
+    rank.awaitAll();
+    assertThat(rank.communicator().failure()).isNull();
   }
 
   @Test
-  void shouldAbortWhenThePeerDoesNotAnswerInTime() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            DeviceBuffer buffer = rank.device().allocate(64);
-            RegisteredMemory[] memories = exchange(rank, buffer);
-            if (rank.rank() == 0) {
-              signal(connect(rank, 5, 0, 1, Duration.ofMillis(300)), memories[1], 1);
-            }
-            FluxCclException reason = rank.communicator().failed().get(60, TimeUnit.SECONDS);
-            assertThat(reason).isInstanceOf(Timeout.class).hasMessageContaining("rank 1");
-            assertThat(reason.rank()).isEqualTo(1);
-          });
+  void shouldAbortWhenThePeerDoesNotAnswerInTime(LocalRank rank) throws Exception {
+    DeviceBuffer buffer = rank.device().allocate(64);
+    RegisteredMemory[] memories = exchange(rank, buffer);
+    if (rank.rank() == 0) {
+      signal(connect(rank, 5, 0, 1, Duration.ofMillis(300)), memories[1], 1);
     }
+    FluxCclException reason = rank.communicator().failed().get(60, TimeUnit.SECONDS);
+    assertThat(reason).isInstanceOf(Timeout.class).hasMessageContaining("rank 1");
+    assertThat(reason.rank()).isEqualTo(1);
   }
 
   @Test
-  void shouldEndWithTheCommunicatorWhileItConnects() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            DeviceBuffer buffer = rank.device().allocate(64);
-            RegisteredMemory[] memories = exchange(rank, buffer);
-            if (rank.rank() == 0) {
-              Connection connection = connect(rank, 5, 0, 1, LONG);
-              signal(connection, memories[1], 1);
-              rank.awaitAll();
-              rank.communicator().failed().get(60, TimeUnit.SECONDS);
-              rank.communicator().close();
-              assertThat(connection.failed().get(60, TimeUnit.SECONDS)).isNotNull();
-            } else {
-              rank.awaitAll();
-              rank.communicator().abort(Aborted.of(1, "as the test wants"));
-            }
-            assertThat(rank.communicator().failure()).hasMessageContaining("as the test wants");
-          });
+  void shouldEndWithTheCommunicatorWhileItConnects(LocalRank rank) throws Exception {
+    DeviceBuffer buffer = rank.device().allocate(64);
+    RegisteredMemory[] memories = exchange(rank, buffer);
+    if (rank.rank() == 0) {
+      Connection connection = connect(rank, 5, 0, 1, LONG);
+      signal(connection, memories[1], 1);
+      rank.awaitAll();
+      rank.communicator().failed().get(60, TimeUnit.SECONDS);
+      rank.communicator().close();
+      assertThat(connection.failed().get(60, TimeUnit.SECONDS)).isNotNull();
+    } else {
+      rank.awaitAll();
+      rank.communicator().abort(Aborted.of(1, "as the test wants"));
     }
+    assertThat(rank.communicator().failure()).hasMessageContaining("as the test wants");
   }
 
   @Test
-  void shouldFailAnExchangeOnAllRanksIfOneCannotRegister() {
-    try (LocalRanks ranks = LocalRanks.of(3)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            DeviceBuffer buffer = rank.device().allocate(64);
-            assertThat(
-                    rank.communicator()
-                        .exchangeMemory(
-                            3,
-                            () -> {
-                              if (rank.rank() == 1) {
-                                throw new InvalidUsage("as the test wants");
-                              }
-                              return rank.communicator().registerMemory(buffer, ETHERNET);
-                            },
-                            Deadline.after(LONG)))
-                .failsWithin(LONG)
-                .withThrowableThat()
-                .withCauseInstanceOf(rank.rank() == 1 ? InvalidUsage.class : RemoteFailure.class)
-                .withMessageContaining("as the test wants");
-            assertThat(rank.communicator().failure()).isNull();
-            rank.awaitAll();
-          });
-    }
+  @Ranks(value = 3, leakCheck = false)
+  void shouldFailAnExchangeOnAllRanksIfOneCannotRegister(LocalRank rank) {
+    DeviceBuffer buffer = rank.device().allocate(64);
+    assertThat(
+            rank.communicator()
+                .exchangeMemory(
+                    3,
+                    () -> {
+                      if (rank.rank() == 1) {
+                        throw new InvalidUsage("as the test wants");
+                      }
+                      return rank.communicator().registerMemory(buffer, ETHERNET);
+                    },
+                    Deadline.after(LONG)))
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .withCauseInstanceOf(rank.rank() == 1 ? InvalidUsage.class : RemoteFailure.class)
+        .withMessageContaining("as the test wants");
+    assertThat(rank.communicator().failure()).isNull();
+    rank.awaitAll();
   }
 }

@@ -2,6 +2,11 @@
 package io.fluxccl.communicator;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.mockito.ArgumentMatchers.any;
+import static org.mockito.Mockito.doAnswer;
+import static org.mockito.Mockito.doThrow;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.when;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
@@ -20,25 +25,18 @@ class SetupQueueTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final Deadline DEADLINE = Deadline.after(LONG);
 
-  /** An operation that only ends by failure. */
-  private record Endless(Consumer<Throwable> failed) implements SetupOperation {
-    @Override
-    public void beginSetup(Deadline deadline) {}
-
-    @Override
-    public CompletableFuture<Void> endSetup(Deadline deadline) {
-      return new CompletableFuture<>();
-    }
-
-    @Override
-    public String describe() {
-      return "endless";
-    }
-
-    @Override
-    public void fail(Throwable reason) {
-      failed.accept(reason);
-    }
+  /** Returns an operation that only ends by failure. */
+  private static SetupOperation endless(Consumer<Throwable> failed) {
+    SetupOperation operation = mock(SetupOperation.class);
+    when(operation.endSetup(any())).thenReturn(new CompletableFuture<>());
+    doAnswer(
+            call -> {
+              failed.accept(call.getArgument(0));
+              return null;
+            })
+        .when(operation)
+        .fail(any());
+    return operation;
   }
 
   @Test
@@ -62,7 +60,7 @@ class SetupQueueTest {
     CompletableFuture<Void> early =
         pending.start(
             List.of(
-                new Endless(
+                endless(
                     why -> {
                       failing.complete(null);
                       await(asked);
@@ -73,8 +71,7 @@ class SetupQueueTest {
     await(failing);
     // It starts after the failing thread has passed the queue, and checks once that is done.
     CompletableFuture<Void> late =
-        CompletableFuture.supplyAsync(
-                () -> pending.start(List.of(new Endless(why -> {})), DEADLINE))
+        CompletableFuture.supplyAsync(() -> pending.start(List.of(endless(why -> {})), DEADLINE))
             .thenCompose(run -> run);
     await(all);
     othersFailed.complete(null);
@@ -86,42 +83,22 @@ class SetupQueueTest {
     assertThat(dump).isEmpty();
   }
 
-  /** An operation one step of which throws an error of the JVM. */
-  private record Exhausted(boolean begins, CompletableFuture<Throwable> failed)
-      implements SetupOperation {
-    @Override
-    public void beginSetup(Deadline deadline) {
-      if (!begins) {
-        throw new InternalError("on purpose");
-      }
-    }
-
-    @Override
-    public CompletableFuture<Void> endSetup(Deadline deadline) {
-      throw new InternalError("on purpose");
-    }
-
-    @Override
-    public String describe() {
-      return "exhausted";
-    }
-
-    @Override
-    public void fail(Throwable reason) {
-      failed.complete(reason);
-    }
-  }
-
   @ParameterizedTest
-  @ValueSource(booleans = {false, true})
+  @ValueSource(booleans = {true, false})
   void shouldFailAllOfABatchIfAStepThrowsAnError(boolean begins) {
     CompletableFuture<Throwable> failed = new CompletableFuture<>();
     CompletableFuture<Throwable> other = new CompletableFuture<>();
+    InternalError error = new InternalError("on purpose");
+    SetupOperation exhausted = endless(failed::complete);
+    if (begins) {
+      doThrow(error).when(exhausted).beginSetup(any());
+    } else {
+      doThrow(error).when(exhausted).endSetup(any());
+    }
     FluxCclException reason = new Aborted(1, "closed");
     SetupQueue pending = new SetupQueue(() -> null, CompletableFuture::completedFuture);
     CompletableFuture<Void> run =
-        pending.start(
-            List.of(new Exhausted(begins, failed), new Endless(other::complete)), DEADLINE);
+        pending.start(List.of(exhausted, endless(other::complete)), DEADLINE);
     pending.fail(reason);
     assertThat(run)
         .failsWithin(LONG)

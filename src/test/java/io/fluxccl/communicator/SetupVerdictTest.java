@@ -3,8 +3,6 @@ package io.fluxccl.communicator;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.ArgumentMatchers.any;
-import static org.mockito.ArgumentMatchers.anyBoolean;
-import static org.mockito.ArgumentMatchers.anyInt;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
@@ -14,6 +12,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.Ranks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -25,7 +24,6 @@ import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
 import java.time.Duration;
 import java.util.List;
-import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -34,6 +32,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** A step of the set-up fails because its peer has died, before the bootstrap reports the death. */
+@Ranks(value = 2, leakCheck = false)
 class SetupVerdictTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final int NOTICE_MILLIS = 5;
@@ -81,32 +80,27 @@ class SetupVerdictTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldNameTheDeathThatIsReportedAMomentLater(Step step) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      LocalRank dead = ranks.ranks().get(0);
-      Runnable report = () -> dead.bootstrap().abort(new RemoteFailure(0, "rank 0 died"));
-      Runnable reportSoon =
-          () ->
-              CompletableFuture.delayedExecutor(NOTICE_MILLIS, TimeUnit.MILLISECONDS)
-                  .execute(report);
-      assertThat(failureOf(step, ranks.ranks(), reportSoon))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessage("rank 0 died")
-          .extracting(FluxCclException::rank)
-          .isEqualTo(0);
-    }
+  void shouldNameTheDeathThatIsReportedAMomentLater(Step step, LocalRanks ranks) {
+    LocalRank dead = ranks.ranks().get(0);
+    Runnable report = () -> dead.bootstrap().abort(new RemoteFailure(0, "rank 0 died"));
+    Runnable reportSoon =
+        () ->
+            CompletableFuture.delayedExecutor(NOTICE_MILLIS, TimeUnit.MILLISECONDS).execute(report);
+    assertThat(failureOf(step, ranks.ranks(), reportSoon))
+        .isInstanceOf(RemoteFailure.class)
+        .hasMessage("rank 0 died")
+        .extracting(FluxCclException::rank)
+        .isEqualTo(0);
   }
 
   @ParameterizedTest
   @EnumSource
-  void shouldNameTheTransportFailureOfAPeerThatLives(Step step) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      assertThat(failureOf(step, ranks.ranks(), () -> {}))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageEndingWith("rank 0 can't be reached")
-          .extracting(FluxCclException::rank)
-          .isEqualTo(0);
-    }
+  void shouldNameTheTransportFailureOfAPeerThatLives(Step step, LocalRanks ranks) {
+    assertThat(failureOf(step, ranks.ranks(), () -> {}))
+        .isInstanceOf(TransportFailure.class)
+        .hasMessageEndingWith("rank 0 can't be reached")
+        .extracting(FluxCclException::rank)
+        .isEqualTo(0);
   }
 
   private static FluxCclException failureOf(Step step, List<LocalRank> ranks, Runnable onFailure) {
@@ -138,8 +132,7 @@ class SetupVerdictTest {
             });
     MemoryHandle handle = mock(MemoryHandle.class);
     when(handle.wire()).thenReturn(new byte[0]);
-    TransportContext context = mock(TransportContext.class);
-    when(context.createEndpoint(anyInt(), anyInt(), any())).thenReturn(endpoint);
+    TransportContext context = MockTransports.contextOf(endpoint);
     when(context.register(any())).thenReturn(handle);
     when(context.open(any(), any()))
         .thenAnswer(
@@ -147,11 +140,6 @@ class SetupVerdictTest {
               onFailure.run();
               throw reason;
             });
-    TransportProvider provider = mock(TransportProvider.class);
-    when(provider.transports()).thenReturn(Set.of(Transport.SHM));
-    when(provider.unavailableBecause(any())).thenReturn(Optional.empty());
-    when(provider.unreachableBecause(any(), any(), anyBoolean())).thenReturn(Optional.empty());
-    when(provider.open(any(), any())).thenReturn(context);
-    return provider;
+    return MockTransports.provider(Set.of(Transport.SHM), transport -> context);
   }
 }
