@@ -5,4 +5,4 @@ import io.fluxccl.testing.EmulatedGpus;
 
 /** The contract on emulated GPUs. */
 @EmulatedGpus
-class ChannelEmulatedTest extends ChannelGpuContract {}
+class ChannelEmulatedTest extends ChannelContract {}

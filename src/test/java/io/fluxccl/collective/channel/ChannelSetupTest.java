@@ -2,6 +2,9 @@
 package io.fluxccl.collective.channel;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.mockito.ArgumentMatchers.anyLong;
+import static org.mockito.Mockito.doAnswer;
+import static org.mockito.Mockito.mock;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.RemoteFailure;
@@ -9,8 +12,6 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testkit.LocalRanks;
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Proxy;
 import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -19,6 +20,7 @@ import java.util.function.LongConsumer;
 import org.junit.jupiter.api.RepeatedTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.mockito.AdditionalAnswers;
 
 /** Set-up of pipes. */
 @Timeout(120)
@@ -31,21 +33,16 @@ class ChannelSetupTest {
   }
 
   private static Device device(LongConsumer onAllocate) {
-    Device device = HostDevice.create();
-    return (Device)
-        Proxy.newProxyInstance(
-            Device.class.getClassLoader(),
-            new Class<?>[] {Device.class},
-            (proxy, method, args) -> {
-              if (method.getName().equals("allocate")) {
-                onAllocate.accept((Long) args[0]);
-              }
-              try {
-                return method.invoke(device, args);
-              } catch (InvocationTargetException e) {
-                throw e.getCause();
-              }
-            });
+    HostDevice host = HostDevice.create();
+    Device device = mock(Device.class, AdditionalAnswers.delegatesTo(host));
+    doAnswer(
+            call -> {
+              onAllocate.accept(call.getArgument(0));
+              return host.allocate(call.getArgument(0));
+            })
+        .when(device)
+        .allocate(anyLong());
+    return device;
   }
 
   @RepeatedTest(5)

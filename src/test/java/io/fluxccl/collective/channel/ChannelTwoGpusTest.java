@@ -5,4 +5,4 @@ import io.fluxccl.testing.RequiresGpus;
 
 /** The contract on GPUs, which several ranks may share. */
 @RequiresGpus(2)
-class ChannelTwoGpusTest extends ChannelGpuContract {}
+class ChannelTwoGpusTest extends ChannelContract {}

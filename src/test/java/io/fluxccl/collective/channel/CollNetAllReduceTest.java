@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import static io.fluxccl.DataType.BFLOAT16;
+import static io.fluxccl.DataType.FLOAT32;
+import static io.fluxccl.DataType.FLOAT64;
+import static io.fluxccl.ReduceOp.AVG;
+import static io.fluxccl.ReduceOp.MAX;
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.Collective.ALL_GATHER;
+import static io.fluxccl.collective.Collective.ALL_REDUCE;
+import static io.fluxccl.collective.CollectiveCall.allReduce;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
@@ -18,8 +25,6 @@ import io.fluxccl.testing.TestNet;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.plugin.NetTransport;
 import java.nio.file.Path;
-import java.time.Duration;
-import java.util.function.BiConsumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -31,8 +36,6 @@ import org.junit.jupiter.params.provider.CsvSource;
 @RequiresNativeLibrary
 @Timeout(240)
 class CollNetAllReduceTest {
-  private static final Duration LONG = Duration.ofSeconds(120);
-
   @TempDir private static Path folder;
 
   @AfterEach
@@ -46,27 +49,10 @@ class CollNetAllReduceTest {
     System.setProperty(RailNetwork.PROPERTY, "1");
   }
 
-  private static void onHosts(
-      int hosts,
-      int ranksPerHost,
-      CollectivesOptions options,
-      BiConsumer<Collectives, CollectiveVerifier> body) {
-    try (LocalRanks ranks = LocalRanks.ofHosts(hosts, ranksPerHost)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (Collectives collectives =
-                Collectives.create(rank.communicator(), options).join()) {
-              body.accept(collectives, new CollectiveVerifier(collectives));
-            }
-          });
-    }
-  }
-
   private static String algorithm(Collectives collectives, int count, DataType type, ReduceOp op) {
     try (DeviceBuffer x =
         collectives.communicator().device().allocate((long) count * type.size())) {
-      return collectives.algorithmFor(CollectiveCall.allReduce(x, x, count, type, op));
+      return collectives.algorithmFor(allReduce(x, x, count, type, op));
     }
   }
 
@@ -75,31 +61,25 @@ class CollNetAllReduceTest {
   void shouldReduceBetweenHosts(int version, int hosts, int ranksPerHost, int threads)
       throws Exception {
     allow(TestNet.collectiveLibrary(folder, version));
-    onHosts(
-        hosts,
-        ranksPerHost,
-        CollectivesOptions.DEFAULT
-            .withThreads(threads)
-            .withAlgorithm(Collective.ALL_REDUCE, "collnet"),
-        (collectives, trial) -> {
-          assertThat(algorithm(collectives, 1000, DataType.FLOAT32, ReduceOp.SUM))
-              .isEqualTo("collnet");
+    BetweenHosts.run(
+        LocalRanks.ofHosts(hosts, ranksPerHost),
+        CollectivesOptions.DEFAULT.withThreads(threads).withAlgorithm(ALL_REDUCE, "collnet"),
+        (rank, collectives) -> {
+          CollectiveVerifier trial = new CollectiveVerifier(collectives);
+          assertThat(algorithm(collectives, 1000, FLOAT32, SUM)).isEqualTo("collnet");
           for (int count : new int[] {1, 3, 1023, 65_537, 300_007}) {
-            for (ReduceOp op : new ReduceOp[] {ReduceOp.SUM, ReduceOp.AVG}) {
-              Shape shape = Shape.of(Collective.ALL_REDUCE, count).with(DataType.FLOAT32, op);
+            for (ReduceOp op : new ReduceOp[] {SUM, AVG}) {
+              Shape shape = Shape.of(ALL_REDUCE, count).with(FLOAT32, op);
               trial.run(shape, count % 5);
               trial.run(shape.made(true), 0);
             }
             // The network does not support these calls, so other algorithms run them.
-            trial.run(
-                Shape.of(Collective.ALL_REDUCE, count).with(DataType.FLOAT32, ReduceOp.MAX), 0);
-            trial.run(
-                Shape.of(Collective.ALL_REDUCE, count).with(DataType.BFLOAT16, ReduceOp.SUM), 0);
-            trial.run(Shape.of(Collective.ALL_GATHER, count % 2000), 0);
+            trial.run(Shape.of(ALL_REDUCE, count).with(FLOAT32, MAX), 0);
+            trial.run(Shape.of(ALL_REDUCE, count).with(BFLOAT16, SUM), 0);
+            trial.run(Shape.of(ALL_GATHER, count % 2000), 0);
             // Ranks of a host access each other's registered buffers.
             new CollectiveVerifier(collectives, true)
-                .run(
-                    Shape.of(Collective.ALL_REDUCE, count).with(DataType.FLOAT32, ReduceOp.AVG), 0);
+                .run(Shape.of(ALL_REDUCE, count).with(FLOAT32, AVG), 0);
           }
         });
   }
@@ -107,34 +87,30 @@ class CollNetAllReduceTest {
   @Test
   void shouldBeChosenIfTheNetworkReducesTheType() throws Exception {
     allow(TestNet.collectiveLibrary(folder, 11));
-    onHosts(
-        2,
-        2,
+    BetweenHosts.run(
+        LocalRanks.ofHosts(2, 2),
         CollectivesOptions.DEFAULT,
-        (collectives, trial) -> {
+        (rank, collectives) -> {
+          CollectiveVerifier trial = new CollectiveVerifier(collectives);
           for (int count : new int[] {1000, 1_000_000}) {
-            assertThat(algorithm(collectives, count, DataType.FLOAT32, ReduceOp.SUM))
-                .isEqualTo("collnet");
-            assertThat(algorithm(collectives, count, DataType.FLOAT32, ReduceOp.MAX))
-                .isNotEqualTo("collnet");
-            assertThat(algorithm(collectives, count, DataType.FLOAT64, ReduceOp.SUM))
-                .isNotEqualTo("collnet");
+            assertThat(algorithm(collectives, count, FLOAT32, SUM)).isEqualTo("collnet");
+            assertThat(algorithm(collectives, count, FLOAT32, MAX)).isNotEqualTo("collnet");
+            assertThat(algorithm(collectives, count, FLOAT64, SUM)).isNotEqualTo("collnet");
           }
-          trial.run(Shape.of(Collective.ALL_REDUCE, 5000).with(DataType.FLOAT32, ReduceOp.SUM), 1);
+          trial.run(Shape.of(ALL_REDUCE, 5000).with(FLOAT32, SUM), 1);
         });
   }
 
   @Test
   void shouldUseOtherAlgorithmsIfTheLibraryHasNoCollectives() throws Exception {
     allow(TestNet.library(folder, 11));
-    onHosts(
-        2,
-        1,
+    BetweenHosts.run(
+        LocalRanks.ofHosts(2, 1),
         CollectivesOptions.DEFAULT,
-        (collectives, trial) -> {
-          assertThat(algorithm(collectives, 1000, DataType.FLOAT32, ReduceOp.SUM))
-              .isNotEqualTo("collnet");
-          trial.run(Shape.of(Collective.ALL_REDUCE, 5000).with(DataType.FLOAT32, ReduceOp.SUM), 1);
+        (rank, collectives) -> {
+          CollectiveVerifier trial = new CollectiveVerifier(collectives);
+          assertThat(algorithm(collectives, 1000, FLOAT32, SUM)).isNotEqualTo("collnet");
+          trial.run(Shape.of(ALL_REDUCE, 5000).with(FLOAT32, SUM), 1);
         });
   }
 
@@ -144,14 +120,12 @@ class CollNetAllReduceTest {
         NetTransport.LIBRARY_PROPERTY, TestNet.collectiveLibrary(folder, 11).toString());
     try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {
       ranks.run(
-          LONG,
           rank ->
               assertThatThrownBy(
                       () ->
                           Collectives.create(
                                   rank.communicator(),
-                                  CollectivesOptions.DEFAULT.withAlgorithm(
-                                      Collective.ALL_REDUCE, "collnet"))
+                                  CollectivesOptions.DEFAULT.withAlgorithm(ALL_REDUCE, "collnet"))
                               .join())
                   .hasCauseInstanceOf(InvalidUsage.class)
                   .hasMessageContaining("collnet"));

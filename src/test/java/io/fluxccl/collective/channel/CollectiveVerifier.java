@@ -1,6 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.Collective.BROADCAST;
+import static io.fluxccl.collective.Collective.GATHER;
+import static io.fluxccl.collective.Collective.REDUCE;
+import static io.fluxccl.collective.Collective.SCATTER;
+import static io.fluxccl.collective.CollectiveCall.allGather;
+import static io.fluxccl.collective.CollectiveCall.allReduce;
+import static io.fluxccl.collective.CollectiveCall.allToAll;
+import static io.fluxccl.collective.CollectiveCall.allToAllv;
+import static io.fluxccl.collective.CollectiveCall.barrier;
+import static io.fluxccl.collective.CollectiveCall.broadcast;
+import static io.fluxccl.collective.CollectiveCall.gather;
+import static io.fluxccl.collective.CollectiveCall.reduce;
+import static io.fluxccl.collective.CollectiveCall.reduceScatter;
+import static io.fluxccl.collective.CollectiveCall.scatter;
+import static io.fluxccl.collective.CollectiveCall.sendReceive;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
@@ -20,6 +37,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.stream.IntStream;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
@@ -68,7 +86,7 @@ final class CollectiveVerifier {
   /** A collective, its element count and type, and its other arguments. */
   record Shape(Collective kind, int count, DataType type, ReduceOp op, int root, boolean inPlace) {
     static Shape of(Collective kind, int count) {
-      return new Shape(kind, count, DataType.INT32, ReduceOp.SUM, 0, false);
+      return new Shape(kind, count, INT32, SUM, 0, false);
     }
 
     Shape rootedAt(int newRoot) {
@@ -121,29 +139,26 @@ final class CollectiveVerifier {
               shape, slice(home, inputAt, input.length), slice(out, outputAt, outputLength * size));
       ParkingStepVerifier.create(collectives.run(call), LONG).expectComplete().verify(LONG);
       byte[] expected = expected(shape, seed);
-      assertThat(Arrays.equals(download(out, outputAt, expected.length), expected))
-          .as("%s on rank %d of %d: %s", shape, rank, nRanks, difference(out, outputAt, expected))
-          .isTrue();
+      assertBytes(out, outputAt, expected, "output", shape);
       if (!inPlace) {
-        assertThat(Arrays.equals(download(in, inputAt, input.length), input))
-            .as("input of %s", shape)
-            .isTrue();
-        byte[] behind = download(out, outputAt + outputLength * size, GUARD_BYTES);
-        byte[] ahead = download(out, outputAt - GUARD_BYTES, GUARD_BYTES);
-        for (int i = 0; i < GUARD_BYTES; i++) {
-          assertThat(behind[i]).as("behind the output of %s", shape).isEqualTo(GUARD);
-          assertThat(ahead[i]).as("ahead of the output of %s", shape).isEqualTo(GUARD);
-        }
+        assertBytes(in, inputAt, input, "input", shape);
+        byte[] guard = new byte[GUARD_BYTES];
+        Arrays.fill(guard, GUARD);
+        assertBytes(out, outputAt + outputLength * size, guard, "after the output", shape);
+        assertBytes(out, outputAt - GUARD_BYTES, guard, "before the output", shape);
       }
     }
   }
 
-  private String difference(DeviceBuffer out, long at, byte[] expected) {
-    byte[] actual = download(out, at, expected.length);
+  private void assertBytes(
+      DeviceBuffer buffer, long at, byte[] expected, String place, Shape shape) {
+    byte[] actual = download(buffer, at, expected.length);
     int first = Arrays.mismatch(actual, expected);
-    return first < 0
-        ? "none"
-        : "byte " + first + " is " + actual[first] + " and not " + expected[first];
+    if (first >= 0) {
+      assertThat(actual[first])
+          .as("%s of %s on rank %d of %d: byte %d", place, shape, rank, nRanks, first)
+          .isEqualTo(expected[first]);
+    }
   }
 
   private static DeviceBuffer slice(DeviceBuffer buffer, long offset, long length) {
@@ -154,26 +169,24 @@ final class CollectiveVerifier {
     int count = shape.count();
     DataType type = shape.type();
     return switch (shape.kind()) {
-      case ALL_REDUCE -> CollectiveCall.allReduce(in, out, count, type, shape.op());
-      case ALL_GATHER -> CollectiveCall.allGather(in, out, count, type);
-      case REDUCE_SCATTER -> CollectiveCall.reduceScatter(in, out, count, type, shape.op());
+      case ALL_REDUCE -> allReduce(in, out, count, type, shape.op());
+      case ALL_GATHER -> allGather(in, out, count, type);
+      case REDUCE_SCATTER -> reduceScatter(in, out, count, type, shape.op());
       case BROADCAST ->
-          CollectiveCall.broadcast(
+          broadcast(
               rank == shape.root() || !shape.inPlace() ? in : out, out, count, type, shape.root());
       case REDUCE ->
-          CollectiveCall.reduce(
-              in, hasOutput(shape, rank) ? out : null, count, type, shape.op(), shape.root());
-      case ALL_TO_ALL -> CollectiveCall.allToAll(in, out, count, type);
-      case GATHER -> CollectiveCall.gather(in, out, count, type, shape.root());
-      case SCATTER -> CollectiveCall.scatter(in, out, count, type, shape.root());
+          reduce(in, hasOutput(shape, rank) ? out : null, count, type, shape.op(), shape.root());
+      case ALL_TO_ALL -> allToAll(in, out, count, type);
+      case GATHER -> gather(in, out, count, type, shape.root());
+      case SCATTER -> scatter(in, out, count, type, shape.root());
       case SEND_RECEIVE ->
-          CollectiveCall.sendReceive(
+          sendReceive(
               in, count, (rank + 1) % nRanks, out, count, (rank + nRanks - 1) % nRanks, type);
-      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
-      case BARRIER -> CollectiveCall.barrier();
-      case DISPATCH, COMBINE -> throw new IllegalArgumentException("has tests of its own");
-      case ALL_TO_ALL_V ->
-          CollectiveCall.allToAllv(in, counts(shape, rank), out, receiveCounts(shape), type);
+      case BARRIER -> barrier();
+      case FUSED_ALL_REDUCE, DISPATCH, COMBINE ->
+          throw new IllegalArgumentException("has tests of its own");
+      case ALL_TO_ALL_V -> allToAllv(in, counts(shape, rank), out, receiveCounts(shape), type);
     };
   }
 
@@ -184,34 +197,23 @@ final class CollectiveVerifier {
   }
 
   private long[] counts(Shape shape, int from) {
-    long[] counts = new long[nRanks];
-    for (int to = 0; to < nRanks; to++) {
-      counts[to] = countOf(shape, from, to);
-    }
-    return counts;
+    return IntStream.range(0, nRanks).mapToLong(to -> countOf(shape, from, to)).toArray();
   }
 
   private long[] receiveCounts(Shape shape) {
-    long[] counts = new long[nRanks];
-    for (int from = 0; from < nRanks; from++) {
-      counts[from] = countOf(shape, from, rank);
-    }
-    return counts;
+    return IntStream.range(0, nRanks).mapToLong(from -> countOf(shape, from, rank)).toArray();
   }
 
   private boolean hasInput(Shape shape, int of) {
-    return shape.kind() != Collective.SCATTER && shape.kind() != Collective.BROADCAST
-        || of == shape.root();
+    return shape.kind() != SCATTER && shape.kind() != BROADCAST || of == shape.root();
   }
 
   private boolean hasOutput(Shape shape, int of) {
-    return shape.kind() != Collective.GATHER && shape.kind() != Collective.REDUCE
-        || of == shape.root();
+    return shape.kind() != GATHER && shape.kind() != REDUCE || of == shape.root();
   }
 
   private long inputElements(Shape shape, int of) {
     return switch (shape.kind()) {
-      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER -> 0;
       case REDUCE_SCATTER, ALL_TO_ALL -> (long) shape.count() * nRanks;
       case SCATTER -> of == shape.root() ? (long) shape.count() * nRanks : 0;
@@ -223,7 +225,6 @@ final class CollectiveVerifier {
 
   private long outputElements(Shape shape, int of) {
     return switch (shape.kind()) {
-      case FUSED_ALL_REDUCE -> throw new IllegalArgumentException("has rows");
       case BARRIER -> 0;
       case ALL_GATHER, ALL_TO_ALL -> (long) shape.count() * nRanks;
       case GATHER -> of == shape.root() ? (long) shape.count() * nRanks : 0;
@@ -307,11 +308,9 @@ final class CollectiveVerifier {
       case ALL_TO_ALL_V -> {
         int at = 0;
         for (int from = 0; from < nRanks; from++) {
-          int offset = 0;
-          for (int to = 0; to < rank; to++) {
-            offset += (int) countOf(shape, from, to);
-          }
-          int length = (int) countOf(shape, from, rank) * size;
+          long[] counts = counts(shape, from);
+          int offset = (int) Arrays.stream(counts, 0, rank).sum();
+          int length = (int) counts[rank] * size;
           fill(out, at, length, shape, seed, from, offset);
           at += length;
         }

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import static io.fluxccl.collective.Collective.ALL_GATHER;
+import static io.fluxccl.collective.Collective.ALL_REDUCE;
+import static io.fluxccl.collective.Collective.ALL_TO_ALL;
+import static io.fluxccl.collective.Collective.BROADCAST;
+import static io.fluxccl.collective.Collective.REDUCE;
+import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.within;
 
@@ -37,21 +43,21 @@ class LinkCostsTest {
     return Stream.of(
         agrees(
             "All-reduce, all-pairs / ring / hierarchical:",
-            allPairs(Collective.ALL_REDUCE, true),
+            allPairs(ALL_REDUCE, true),
             LinkCosts::ring,
-            hierarchical(Collective.ALL_REDUCE)),
+            hierarchical(ALL_REDUCE)),
         agrees(
             "All-gather and reduce-scatter, all-pairs / hierarchical:",
-            allPairs(Collective.ALL_GATHER, false),
-            hierarchical(Collective.REDUCE_SCATTER)),
+            allPairs(ALL_GATHER, false),
+            hierarchical(REDUCE_SCATTER)),
         agrees(
             "All-to-all, all-pairs / hierarchical:",
-            allPairs(Collective.ALL_TO_ALL, false),
-            hierarchical(Collective.ALL_TO_ALL)),
+            allPairs(ALL_TO_ALL, false),
+            hierarchical(ALL_TO_ALL)),
         agrees(
             "Broadcast and reduce, all-pairs / hierarchical:",
-            allPairs(Collective.BROADCAST, true),
-            hierarchical(Collective.REDUCE)));
+            allPairs(BROADCAST, true),
+            hierarchical(REDUCE)));
   }
 
   private static DynamicTest agrees(String title, Cost... methods) {
@@ -94,9 +100,9 @@ class LinkCostsTest {
       for (int each : new int[] {2, 8}) {
         LinkCosts costs = new LinkCosts(hosts * each, hosts, each, false);
         for (long bytes = 64; bytes <= 1L << 32; bytes *= 8) {
-          assertThat(costs.hierarchical(Collective.ALL_REDUCE, bytes))
+          assertThat(costs.hierarchical(ALL_REDUCE, bytes))
               .as("%d hosts of %d, %d bytes", hosts, each, bytes)
-              .isLessThan(costs.allPairs(Collective.ALL_REDUCE, bytes, bytes > SPLIT));
+              .isLessThan(costs.allPairs(ALL_REDUCE, bytes, bytes > SPLIT));
         }
       }
     }
@@ -112,7 +118,7 @@ class LinkCostsTest {
   }
 
   private static double hier(LinkCosts costs, long bytes) {
-    return costs.hierarchical(Collective.ALL_REDUCE, bytes);
+    return costs.hierarchical(ALL_REDUCE, bytes);
   }
 
   @Test
@@ -122,16 +128,15 @@ class LinkCostsTest {
     assertCrossover(new LinkCosts(16, 4, 4, false), 1536 << 10);
     assertCrossover(new LinkCosts(4, 2, 2, true), 2_400_000);
     for (LinkCosts larger : List.of(new LinkCosts(8, 2, 4, true), new LinkCosts(6, 3, 2, true))) {
-      assertThat(larger.hierarchical(Collective.ALL_TO_ALL, 1L << 32))
-          .isLessThan(larger.allPairs(Collective.ALL_TO_ALL, 1L << 32, false));
+      assertThat(larger.hierarchical(ALL_TO_ALL, 1L << 32))
+          .isLessThan(larger.allPairs(ALL_TO_ALL, 1L << 32, false));
     }
   }
 
   private static void assertCrossover(LinkCosts costs, long bytes) {
     for (long size : new long[] {bytes * 9 / 10, bytes * 11 / 10}) {
       boolean fewerMessages =
-          costs.hierarchical(Collective.ALL_TO_ALL, size)
-              < costs.allPairs(Collective.ALL_TO_ALL, size, false);
+          costs.hierarchical(ALL_TO_ALL, size) < costs.allPairs(ALL_TO_ALL, size, false);
       assertThat(fewerMessages).as("%d bytes", size).isEqualTo(size < bytes);
     }
   }

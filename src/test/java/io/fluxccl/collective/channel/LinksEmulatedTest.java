@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import static io.fluxccl.DataType.FLOAT16;
+import static io.fluxccl.DataType.FLOAT32;
+import static io.fluxccl.DataType.FLOAT64;
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.Collective.ALL_GATHER;
+import static io.fluxccl.collective.Collective.ALL_REDUCE;
+import static io.fluxccl.collective.Collective.ALL_TO_ALL;
+import static io.fluxccl.collective.Collective.BROADCAST;
+import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
+import static io.fluxccl.collective.CollectiveCall.allGather;
+import static io.fluxccl.collective.CollectiveCall.allReduce;
+import static io.fluxccl.collective.CollectiveCall.barrier;
+import static io.fluxccl.collective.CollectiveCall.broadcast;
+import static io.fluxccl.collective.CollectiveCall.reduceScatter;
+import static io.fluxccl.collective.CollectiveCall.sendReceive;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
@@ -57,9 +72,7 @@ class LinksEmulatedTest {
   static final class Named {
     public static void main(String[] args) {
       CollectivesOptions options =
-          CollectivesOptions.DEFAULT
-              .withTimeout(LONG)
-              .withAlgorithm(Collective.ALL_REDUCE, args[0]);
+          CollectivesOptions.DEFAULT.withTimeout(LONG).withAlgorithm(ALL_REDUCE, args[0]);
       boolean[] wrong = new boolean[2];
       try (LocalRanks ranks = LocalRanks.onGpus(2)) {
         ranks.run(LONG, rank -> wrong[rank.rank()] = isWrong(rank, options));
@@ -77,7 +90,7 @@ class LinksEmulatedTest {
           float[] mine = new float[count];
           Arrays.fill(mine, round);
           values.put(mine);
-          collectives.allReduce(values, ReduceOp.SUM).block(LONG);
+          collectives.allReduce(values, SUM).block(LONG);
           for (float value : values.toArray()) {
             wrong |= value != 2 * round;
           }
@@ -110,11 +123,7 @@ class LinksEmulatedTest {
   /** Runs every collective by its default algorithm on three ranks and prints the names. */
   static final class Chosen {
     private static final List<Collective> EVEN =
-        List.of(
-            Collective.ALL_REDUCE,
-            Collective.REDUCE_SCATTER,
-            Collective.ALL_GATHER,
-            Collective.ALL_TO_ALL);
+        List.of(ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL);
 
     private static final ConcurrentSkipListSet<String> NAMES = new ConcurrentSkipListSet<>();
 
@@ -135,8 +144,8 @@ class LinksEmulatedTest {
           // Collectives with buffers on some ranks only can't register these on all ranks.
           for (Collective kind : registered ? EVEN : Collective.plain()) {
             for (int count : new int[] {1, 33, 130, 1001, 4099, 40_003}) {
-              for (DataType type : List.of(DataType.FLOAT16, DataType.INT32, DataType.FLOAT64)) {
-                trial.run(Shape.of(kind, count).with(type, ReduceOp.SUM), 0);
+              for (DataType type : List.of(FLOAT16, INT32, FLOAT64)) {
+                trial.run(Shape.of(kind, count).with(type, SUM), 0);
               }
             }
           }
@@ -154,13 +163,13 @@ class LinksEmulatedTest {
         for (int count = 1; count <= 1 << 18; count *= 8) {
           for (CollectiveCall call :
               List.of(
-                  CollectiveCall.allReduce(in, out, count, DataType.FLOAT32, ReduceOp.SUM),
-                  CollectiveCall.reduceScatter(in, out, count, DataType.FLOAT32, ReduceOp.SUM),
-                  CollectiveCall.allReduce(in, out, count, DataType.INT32, ReduceOp.SUM),
-                  CollectiveCall.allGather(in, out, count, DataType.FLOAT32),
-                  CollectiveCall.broadcast(in, out, count, DataType.FLOAT32, 2),
-                  CollectiveCall.sendReceive(in, count, 0, out, count, 0, DataType.FLOAT32),
-                  CollectiveCall.barrier())) {
+                  allReduce(in, out, count, FLOAT32, SUM),
+                  reduceScatter(in, out, count, FLOAT32, SUM),
+                  allReduce(in, out, count, INT32, SUM),
+                  allGather(in, out, count, FLOAT32),
+                  broadcast(in, out, count, FLOAT32, 2),
+                  sendReceive(in, count, 0, out, count, 0, FLOAT32),
+                  barrier())) {
             NAMES.add(collectives.algorithmFor(call));
             NAMES.addAll(collectives.algorithmsFor(call));
           }
@@ -193,31 +202,13 @@ class LinksEmulatedTest {
             LONG,
             rank -> {
               CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(LONG);
-              String named =
-                  failure(
-                      () ->
-                          Collectives.create(
-                                  rank.communicator(),
-                                  options.withAlgorithm(Collective.ALL_REDUCE, "one-shot-ll128"))
-                              .join());
-              String tuned =
-                  failure(
-                      () ->
-                          Collectives.create(
-                                  rank.communicator(), options.withTuning(tuning).withTag(77))
-                              .join());
-              String preferred =
-                  failure(
-                      () -> {
-                        try (Collectives collectives =
-                            Collectives.create(rank.communicator(), options.withTag(78)).join()) {
-                          collectives.prefer(Collective.BROADCAST, Optional.of("exchange-ll128"));
-                        }
-                      });
+              List<String> failures =
+                  List.of(
+                      failure(rank, options.withAlgorithm(ALL_REDUCE, "one-shot-ll128")),
+                      failure(rank, options.withTuning(tuning).withTag(77)),
+                      failure(rank, options.withTag(78)));
               if (rank.rank() == 0) {
-                System.out.println(named);
-                System.out.println(tuned);
-                System.out.println(preferred);
+                failures.forEach(System.out::println);
               }
               rank.awaitAll();
             });
@@ -225,9 +216,9 @@ class LinksEmulatedTest {
       System.exit(0);
     }
 
-    private static String failure(Runnable attempt) {
-      try {
-        attempt.run();
+    private static String failure(LocalRank rank, CollectivesOptions options) {
+      try (Collectives collectives = Collectives.create(rank.communicator(), options).join()) {
+        collectives.prefer(BROADCAST, Optional.of("exchange-ll128"));
         return "it succeeded";
       } catch (RuntimeException e) {
         FluxCclException failure = FluxCclException.from(e);
