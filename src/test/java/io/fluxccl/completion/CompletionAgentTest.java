@@ -3,15 +3,12 @@ package io.fluxccl.completion;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.DeviceFailure;
 import io.fluxccl.concurrent.SpinPolicy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.awaitility.Awaitility;
@@ -27,8 +24,7 @@ import reactor.core.scheduler.NonBlocking;
 class CompletionAgentTest {
   private final CompletionAgent agent = new CompletionAgent("agent-test");
   private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-  private final AtomicReference<DeviceFailure> health = new AtomicReference<>();
-  private final CompletionQueue queue = agent.createQueue("s", line, health::get);
+  private final CompletionQueue queue = agent.createQueue("s", line, () -> null);
 
   private static List<Thread> threads() {
     return Thread.getAllStackTraces().keySet().stream()
@@ -85,36 +81,6 @@ class CompletionAgentTest {
         });
     assertThat(removed).succeedsWithin(60, TimeUnit.SECONDS);
     Awaitility.await().until(() -> threads().isEmpty());
-  }
-
-  @Test
-  void shouldFailFuturesIfTheDeviceFails() {
-    CompletableFuture<Void> future = queue.register(queue.next());
-    DeviceFailure failure = new DeviceFailure(700, "LOST", "lost");
-    health.set(failure);
-    assertThat(future).failsWithin(60, TimeUnit.SECONDS).withThrowableThat().withCause(failure);
-  }
-
-  @Test
-  void shouldContinueIfAProgressQueryThrows() {
-    AtomicInteger looks = new AtomicInteger();
-    UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-    CompletionQueue broken =
-        agent.createQueue(
-            "broken",
-            ownLine,
-            () -> {
-              throw new OutOfMemoryError("thrown by the test, look " + looks.incrementAndGet());
-            },
-            () -> null);
-    CompletableFuture<Void> future = broken.register(broken.next());
-    Awaitility.await().until(() -> looks.get() > 1);
-    CompletableFuture<Void> other = queue.register(queue.next());
-    line.putLongRelease(0, 1);
-    assertThat(other).succeedsWithin(60, TimeUnit.SECONDS);
-    ownLine.putLongRelease(0, 1);
-    assertThat(future).succeedsWithin(60, TimeUnit.SECONDS);
-    broken.remove();
   }
 
   @Test

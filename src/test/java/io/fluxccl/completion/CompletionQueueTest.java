@@ -258,7 +258,7 @@ class CompletionQueueTest {
 
   private static void throwIf(boolean broken) {
     if (broken) {
-      throw new IllegalStateException("thrown by the test");
+      throw new OutOfMemoryError("thrown by the test");
     }
   }
 
