@@ -200,15 +200,6 @@ extern "C" __global__ void mscclppAllPairs(DeviceHandle<mscclpp::ProxyChannel>* 
                  rank, nRanks, perHost);
 }
 
-// The host adds up, by this kernel, what connections have written.
-extern "C" __global__ void mscclppAddChunks(int* memory, int chunk, int rank, int nRanks) {
-  for (int peer = 0; peer < nRanks; ++peer) {
-    for (int i = threadIdx.x; peer != rank && i < chunk; i += blockDim.x) {
-      memory[rank * chunk + i] += memory[(nRanks + peer) * chunk + i];
-    }
-  }
-}
-
 // A barrier of blocks that are not the first of their grid; the others take no part. Each of them writes its word, and
 // reads the others'.
 extern "C" __global__ void mscclppSyncSome(mscclpp::DeviceSyncer* deviceSyncer, int blocks,

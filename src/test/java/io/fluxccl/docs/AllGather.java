@@ -19,7 +19,6 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import reactor.core.publisher.Mono;
 
 /** Ranks of one host; rank r's part lies at r * part bytes, before and afterwards. */
@@ -39,8 +38,7 @@ final class AllGather {
     this.part = part;
   }
 
-  static CompletableFuture<AllGather> prepare(
-      Communicator communicator, DeviceStream stream, DeviceBuffer buffer) {
+  static AllGather prepare(Communicator communicator, DeviceStream stream, DeviceBuffer buffer) {
     int nRanks = communicator.bootstrap().nRanks();
     AllGather gather = new AllGather(communicator, stream, buffer.size() / nRanks);
     RegisteredMemory mine = communicator.registerMemory(buffer, TransportFlags.of(Transport.SHM));
@@ -53,25 +51,15 @@ final class AllGather {
         memories.add(communicator.recvMemoryOnSetup(peer, TAG));
       }
     }
+    communicator.setup().join();
     List<SmDevice2DeviceSemaphore> semaphores = new ArrayList<>();
-    return communicator
-        .setup()
-        .thenCompose(
-            connected -> {
-              for (NonblockingFuture<Connection> link : links) {
-                semaphores.add(new SmDevice2DeviceSemaphore(communicator, link.join()));
-              }
-              return communicator.setup();
-            })
-        .thenApply(
-            ready -> {
-              for (int i = 0; i < semaphores.size(); i++) {
-                RegisteredMemory theirs = memories.get(i).join();
-                gather.channels.add(
-                    new SmChannel(semaphores.get(i), theirs, buffer).deviceHandle());
-              }
-              return gather;
-            });
+    links.forEach(link -> semaphores.add(new SmDevice2DeviceSemaphore(communicator, link.join())));
+    communicator.setup().join();
+    for (int i = 0; i < semaphores.size(); i++) {
+      RegisteredMemory theirs = memories.get(i).join();
+      gather.channels.add(new SmChannel(semaphores.get(i), theirs, buffer).deviceHandle());
+    }
+    return gather;
   }
 
   /** One run; subscribing enqueues it. */

@@ -18,6 +18,7 @@ import java.util.function.IntUnaryOperator;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
@@ -97,41 +98,21 @@ class ComingFromMscclppTest {
   }
 
   @ParameterizedTest
-  @ValueSource(booleans = {false, true})
-  void shouldPutSignalAndFlush(boolean betweenHosts) {
+  @CsvSource({
+    "mscclppPutSignalFlush, 1, false",
+    "mscclppPutSignalFlush, 1, true",
+    "mscclppPutByThreads, 256, false",
+    "mscclppGet, 256, false"
+  })
+  void shouldMoveBytesToThePartner(String kernel, int threads, boolean betweenHosts) {
     run(
         betweenHosts ? RANKS : 1,
         2 * COUNT,
         rank -> {
           fill(rank, COUNT);
           int peer = partner(rank);
-          launch(rank, "mscclppPutSignalFlush", 1, 1, rank.proxyChannels, peer, BYTES);
-          check(rank, COUNT, COUNT, i -> value(peer, i));
-        });
-  }
-
-  @Test
-  void shouldPutByThreadsAndSignal() {
-    run(
-        1,
-        2 * COUNT,
-        rank -> {
-          fill(rank, COUNT);
-          int peer = partner(rank);
-          launch(rank, "mscclppPutByThreads", 1, THREADS, rank.smChannels, peer, BYTES);
-          check(rank, COUNT, COUNT, i -> value(peer, i));
-        });
-  }
-
-  @Test
-  void shouldGetByThreads() {
-    run(
-        1,
-        2 * COUNT,
-        rank -> {
-          fill(rank, COUNT);
-          int peer = partner(rank);
-          launch(rank, "mscclppGet", 1, THREADS, rank.smChannels, peer, BYTES);
+          DeviceBuffer channels = threads == 1 ? rank.proxyChannels : rank.smChannels;
+          launch(rank, kernel, 1, threads, channels, peer, BYTES);
           check(rank, COUNT, COUNT, i -> value(peer, i));
         });
   }
@@ -238,38 +219,17 @@ class ComingFromMscclppTest {
               rank.rank,
               rank.nRanks,
               RANKS / hosts);
-          checkSums(rank);
-        });
-  }
-
-  @Test
-  void shouldAddUpByTheHostsWrites() {
-    int chunk = COUNT / RANKS;
-    long bytes = (long) chunk * Integer.BYTES;
-    run(
-        2,
-        2 * COUNT,
-        rank -> {
-          fill(rank, COUNT);
-          rank.barrier();
-          rank.writeToAll((rank.nRanks + rank.rank) * bytes, peer -> peer * bytes, bytes);
-          launch(rank, "mscclppAddChunks", 1, THREADS, rank.memory, chunk, rank.rank, rank.nRanks);
-          rank.writeToAll(rank.rank * bytes, peer -> rank.rank * bytes, bytes);
-          checkSums(rank);
-        });
-  }
-
-  private static void checkSums(MscclppRank rank) {
-    check(
-        rank,
-        0,
-        COUNT,
-        i -> {
-          int sum = 0;
-          for (int from = 0; from < rank.nRanks; from++) {
-            sum += value(from, i);
-          }
-          return sum;
+          check(
+              rank,
+              0,
+              COUNT,
+              i -> {
+                int sum = 0;
+                for (int from = 0; from < rank.nRanks; from++) {
+                  sum += value(from, i);
+                }
+                return sum;
+              });
         });
   }
 }

@@ -14,30 +14,21 @@ import io.fluxccl.channel.ProxyService;
 import io.fluxccl.channel.SmChannel;
 import io.fluxccl.channel.SmChannelDeviceHandle;
 import io.fluxccl.communicator.Communicator;
-import io.fluxccl.device.AbortFlag;
-import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.device.host.SpinWait;
-import io.fluxccl.proxy.Fifo;
-import io.fluxccl.proxy.FifoDeviceHandle;
-import io.fluxccl.proxy.Proxy;
-import io.fluxccl.proxy.ProxyHandlerResult;
-import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.Ranks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.time.Duration;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.Arrays;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -170,103 +161,41 @@ class KernelsAndChannelsTest {
   }
 
   @Test
-  void shouldSwapThroughMappedMemory() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            Communicator communicator = rank.communicator();
-            Ends ends = Ends.of(communicator, 1 - rank.rank(), Transport.SHM);
-            check(rank, ends, () -> smChannel(communicator, rank.stream(), ends), 2048);
-            check(rank, ends, () -> packets(communicator, rank.stream(), ends), 1024);
-          });
-    }
+  @Ranks(value = 2, leakCheck = false)
+  void shouldSwapThroughMappedMemory(LocalRank rank) {
+    Communicator communicator = rank.communicator();
+    Ends ends = Ends.of(communicator, 1 - rank.rank(), Transport.SHM);
+    check(rank, ends, () -> smChannel(communicator, rank.stream(), ends), 2048);
+    check(rank, ends, () -> packets(communicator, rank.stream(), ends), 1024);
   }
 
   @Test
-  void shouldSwapThroughTheProxyBetweenHosts() {
-    try (LocalRanks ranks = LocalRanks.ofHosts(2, 1)) {
-      ranks.run(
-          rank -> {
-            Communicator communicator = rank.communicator();
-            Ends ends = Ends.of(communicator, 1 - rank.rank(), Transport.ETHERNET);
-            check(rank, ends, () -> proxyChannel(communicator, rank.stream(), ends), 2048);
-          });
-    }
-  }
-
-  static long sumByProxy(Device device, AbortFlag abort, DeviceStream stream) {
-    AtomicLong sum = new AtomicLong();
-    try (Proxy proxy =
-        new Proxy(
-            new Fifo(device, 64),
-            (first, second, position) -> {
-              sum.addAndGet(first * second);
-              return ProxyHandlerResult.CONTINUE;
-            },
-            ProxyOptions.builder().name("summing").build())) {
-      proxy.start();
-      FifoDeviceHandle fifo = proxy.fifo().deviceHandle(abort);
-      HostKernel kernel = HostKernel.of("push", (thread, args) -> give(fifo.sync(fifo.push(6, 7))));
-      stream.launch(kernel, 1, 3, KernelArgs.of(abort));
-      stream.completion().join();
-      return sum.get();
-    }
+  @Ranks(value = 2, hosts = 2, leakCheck = false)
+  void shouldSwapThroughTheProxyBetweenHosts(LocalRank rank) {
+    Communicator communicator = rank.communicator();
+    Ends ends = Ends.of(communicator, 1 - rank.rank(), Transport.ETHERNET);
+    check(rank, ends, () -> proxyChannel(communicator, rank.stream(), ends), 2048);
   }
 
   @Test
-  void shouldHandleTriggersOfOnesOwn() {
-    try (HostDevice device = HostDevice.create();
-        AbortFlag abort = new AbortFlag(device);
-        DeviceStream stream = device.createStream("work")) {
-      assertThat(sumByProxy(device, abort, stream)).isEqualTo(3 * 42);
-    }
-  }
-
-  static boolean awaitSmaller(long address, long limit, long abortAddress) {
-    int step = 0;
-    while (HostMemory.getLongAcquire(address) >= limit) {
-      step = SpinWait.step(step, abortAddress, -1);
-      if (step == SpinWait.ABORTED) {
-        return false;
+  @Ranks(value = 3, leakCheck = false)
+  void shouldGatherAllParts(LocalRank rank) {
+    DeviceBuffer buffer = rank.device().allocate(3 * 1000);
+    AllGather gather = AllGather.prepare(rank.communicator(), rank.stream(), buffer);
+    for (int round = 0; round < 20; round++) {
+      buffer.upload(1000L * rank.rank(), filled(round + rank.rank()));
+      gather.run().block(Duration.ofSeconds(30));
+      for (int part = 0; part < 3; part++) {
+        byte[] got = new byte[1000];
+        buffer.download(1000L * part, got);
+        assertThat(got).isEqualTo(filled(round + part));
       }
-    }
-    return true;
-  }
-
-  @Test
-  void shouldGiveUpAWaitWhenTheAbortFlagIsSet() {
-    try (HostDevice device = HostDevice.create();
-        AbortFlag abort = new AbortFlag(device);
-        DeviceBuffer word = device.allocate(8)) {
-      assertThat(awaitSmaller(word.address(), 1, abort.deviceAddress())).isTrue();
-      abort.set();
-      assertThat(awaitSmaller(word.address(), 0, abort.deviceAddress())).isFalse();
-    }
-  }
-
-  @Test
-  void shouldGatherAllParts() {
-    try (LocalRanks ranks = LocalRanks.of(3)) {
-      ranks.run(
-          rank -> {
-            DeviceBuffer buffer = rank.device().allocate(3 * 1000);
-            AllGather gather = AllGather.prepare(rank.communicator(), rank.stream(), buffer).join();
-            for (int round = 0; round < 20; round++) {
-              buffer.upload(1000L * rank.rank(), filled(round + rank.rank()));
-              gather.run().block(Duration.ofSeconds(30));
-              for (int part = 0; part < 3; part++) {
-                byte[] got = new byte[1000];
-                buffer.download(1000L * part, got);
-                assertThat(got).isEqualTo(filled(round + part));
-              }
-            }
-          });
     }
   }
 
   private static byte[] filled(int value) {
     byte[] bytes = new byte[1000];
-    java.util.Arrays.fill(bytes, (byte) value);
+    Arrays.fill(bytes, (byte) value);
     return bytes;
   }
 }

@@ -22,7 +22,6 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 
 /** One rank's objects in the order in which a program for MSCCL++ makes them. */
 final class MscclppRank implements AutoCloseable {
@@ -120,19 +119,6 @@ final class MscclppRank implements AutoCloseable {
         semaphores.isEmpty()
             ? communicator.device().allocate(Long.BYTES)
             : DeviceHandle.upload(communicator.device(), byRank);
-  }
-
-  /** Writes a chunk to every other rank, and waits until all ranks have done so. */
-  void writeToAll(long target, java.util.function.IntToLongFunction sourceOf, long bytes) {
-    List<CompletableFuture<Void>> flushes = new ArrayList<>();
-    connections.forEach(
-        (peer, connection) -> {
-          connection.write(
-              remoteMemory.get(peer), target, localMemory, sourceOf.applyAsLong(peer), bytes);
-          flushes.add(connection.flush(TIMEOUT));
-        });
-    flushes.forEach(CompletableFuture::join);
-    barrier();
   }
 
   void barrier() {

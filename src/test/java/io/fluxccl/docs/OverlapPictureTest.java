@@ -6,6 +6,7 @@ import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.Text;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -19,7 +20,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Stream;
@@ -117,50 +117,32 @@ class OverlapPictureTest {
     List<CallRecord> all = ranks.stream().flatMap(List::stream).toList();
     long begin = all.stream().mapToLong(CallRecord::begunNs).min().orElseThrow();
     double span = all.stream().mapToLong(CallRecord::endedNs).max().orElseThrow() - begin;
-    StringBuilder svg = new StringBuilder();
-    int height = 2 * ranks.size() * ROW + ROW;
-    add(
-        svg,
-        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d'",
-        LEFT + WIDTH + 20,
-        height);
-    add(
-        svg,
-        " font-family='sans-serif' font-size='11'>%n<rect width='100%%' height='100%%' fill='#fff'/>%n");
+    int height = 2 * ranks.size() * ROW;
+    List<String> svg = new ArrayList<>();
+    String root = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d'";
+    svg.add(Text.of(root, LEFT + WIDTH + 20, height + ROW));
+    svg.add(" font-family='sans-serif' font-size='11'>");
+    svg.add("<rect width='100%' height='100%' fill='#fff'/>");
     for (int ms = 0; ms * 1e6 <= span; ms++) {
       double x = LEFT + ms * 1e6 / span * WIDTH;
-      add(svg, "<path d='M%.1f 0V%d' stroke='#ddd'/>%n", x, height - ROW);
-      add(svg, "<text x='%.1f' y='%d'>%s</text>%n", x, height - 9, ms == 0 ? "0 ms" : "" + ms);
+      svg.add(Text.of("<path d='M%.1f 0V%d' stroke='#ddd'/>", x, height));
+      svg.add(Text.of("<text x='%.1f' y='%d'>%d ms</text>", x, height + 17, ms));
     }
-    for (int rank = 0; rank < ranks.size(); rank++) {
-      for (int lane = 0; lane < 2; lane++) {
-        int y = (2 * rank + lane) * ROW;
-        add(
-            svg,
-            "<text x='4' y='%d'>rank %d, %s</text>%n",
-            y + 17,
-            rank,
-            lane == 0 ? "compute" : "all-reduce");
-        for (CallRecord call : ranks.get(rank)) {
-          if (call.kind().equals("all-reduce") == (lane == 1)) {
-            double x = LEFT + (call.begunNs() - begin) / span * WIDTH;
-            double width = Math.max(1, (call.endedNs() - call.begunNs()) / span * WIDTH - 1);
-            add(
-                svg,
-                "<rect x='%.1f' y='%d' width='%.1f' height='%d' rx='2' fill='%s'/>%n",
-                x,
-                y + 4,
-                width,
-                ROW - 8,
-                lane == 0 ? "#5b8def" : "#e8954a");
-          }
+    for (int row = 0; row < 2 * ranks.size(); row++) {
+      boolean computes = row % 2 == 0;
+      String lane = computes ? "compute" : "all-reduce";
+      svg.add(Text.of("<text x='4' y='%d'>rank %d, %s</text>", row * ROW + 17, row / 2, lane));
+      for (CallRecord call : ranks.get(row / 2)) {
+        if (call.kind().equals("all-reduce") != computes) {
+          double x = LEFT + (call.begunNs() - begin) / span * WIDTH;
+          double width = Math.max(1, (call.endedNs() - call.begunNs()) / span * WIDTH - 1);
+          String box = "<rect x='%.1f' y='%d' width='%.1f' height='%d' rx='2' fill='%s'/>";
+          String color = computes ? "#5b8def" : "#e8954a";
+          svg.add(Text.of(box, x, row * ROW + 4, width, ROW - 8, color));
         }
       }
     }
-    return svg.append("</svg>\n").toString();
-  }
-
-  private static void add(StringBuilder svg, String format, Object... values) {
-    svg.append(String.format(Locale.ROOT, format, values));
+    svg.add("</svg>\n");
+    return String.join("\n", svg);
   }
 }

@@ -20,6 +20,7 @@ import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.Ranks;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
@@ -28,23 +29,19 @@ import org.junit.jupiter.api.Test;
 /** The epilogue of docs/7-your-own-cuda-kernel.md, on emulated GPUs and on real ones. */
 @EmulatedGpus
 @RequiresGpus(2)
+@Ranks(value = 2, onGpus = true, leakCheck = false)
 class OwnEpilogueTest {
   private static final Duration LONG = Duration.ofSeconds(120);
   private static final int HIDDEN = 72;
   private static final int ROWS = 5;
 
-  private static CudaModule module() throws Exception {
+  @Test
+  void shouldGiveEachRowToTheFunction(LocalRanks ranks) throws Exception {
     String source =
         new String(
             OwnEpilogueTest.class.getResourceAsStream("/cuda/bias_silu.cu").readAllBytes(),
             StandardCharsets.UTF_8);
-    return CudaModule.fromSource("bias_silu.cu", source);
-  }
-
-  @Test
-  void shouldGiveEachRowToTheFunction() throws Exception {
-    try (CudaModule module = module();
-        LocalRanks ranks = LocalRanks.onGpus(2)) {
+    try (CudaModule module = CudaModule.fromSource("bias_silu.cu", source)) {
       ranks.ranks().forEach(rank -> module.prepare((CudaDevice) rank.device()));
       ranks.run(LONG, rank -> check(rank, module));
     }

@@ -13,29 +13,21 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
 import io.fluxccl.device.cuda.EngineMemory;
 import io.fluxccl.device.cuda.EngineStream;
-import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.fluxccl.testkit.Ranks;
 import org.junit.jupiter.api.Test;
 import reactor.core.publisher.Mono;
 
 /** The code of {@code docs/15-your-own-memory-and-streams.md}. */
+@EmulatedGpus
+@Ranks(value = 2, onGpus = true, leakCheck = false)
 class OwnMemoryAndStreamsTest {
   private static final int COUNT = 1000;
   private static final long BYTES = 4 * COUNT;
 
   @Test
-  @EmulatedGpus
-  void shouldAllReduceAnEnginesTensorOnItsStream() {
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(OwnMemoryAndStreamsTest::onGpu);
-    }
-  }
-
-  private static void onGpu(LocalRank rank) {
+  void shouldAllReduceAnEnginesTensorOnItsStream(LocalRank rank) {
     CudaDevice device = (CudaDevice) rank.device();
     EngineMemory engine = new EngineMemory(device);
     EngineStream queue = new EngineStream(device);
@@ -75,26 +67,5 @@ class OwnMemoryAndStreamsTest {
     queue.endCapture(); // cuStreamEndCapture, cuGraphInstantiate
     queue.replay(); // cuGraphLaunch: runs it once
     queue.await(); // the engine waits for its graph
-  }
-
-  @Test
-  void shouldAllReduceDirectByteBuffers() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            HostDevice device = (HostDevice) rank.device();
-            ByteBuffer floats =
-                ByteBuffer.allocateDirect((int) BYTES).order(ByteOrder.nativeOrder());
-            DeviceBuffer tensor = device.wrap(floats);
-            floats.putFloat(0, rank.rank() + 1);
-            try (Collectives collectives = rank.collectives()) {
-              Registration registration = collectives.register(tensor).join();
-              assertThat(registration.stagedReason()).isPresent();
-              collectives.allReduce(tensor, DataType.FLOAT32, ReduceOp.SUM).block();
-            }
-            assertThat(floats.getFloat(0)).isEqualTo(3);
-            tensor.close();
-          });
-    }
   }
 }

@@ -21,16 +21,14 @@ import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
@@ -103,53 +101,26 @@ class ReadmeTest {
   }
 
   @Test
-  void shouldEndOnEveryRankWhenServingHasEnded() throws Exception {
-    String address = "127.0.0.1:" + Ports.free();
-    JobSecret secret = JobSecret.random();
-    List<CompletableFuture<?>> ranks = new ArrayList<>();
-    for (int rank = 0; rank < 2; rank++) {
-      JoinOptions options = JoinOptions.of(rank, 2).withDevice(DeviceChoice.HOST).withLeastRanks(1);
-      Flux<RankGroup> generations =
-          RankGroup.generations(options.withAddress(address).withSecret(secret));
-      ranks.add(
-          generations
-              .switchMap(
-                  group ->
-                      serve(group)
-                          .then(Mono.fromFuture(group::closeAsync))
-                          .onErrorResume(FluxCclException.class, failure -> Mono.empty()))
-              .then()
-              .toFuture());
-    }
-    CompletableFuture.allOf(ranks.toArray(CompletableFuture<?>[]::new))
-        .get(LIMIT.toSeconds(), TimeUnit.SECONDS);
-    assertThat(runs).hasValueGreaterThanOrEqualTo(2);
-  }
-
-  @Test
   void shouldShrinkToLiveRanks() throws Exception {
     String address = "127.0.0.1:" + Ports.free();
     JobSecret secret = JobSecret.random();
-    List<CompletableFuture<RankGroup>> joining = new ArrayList<>();
-    for (int rank = 0; rank < 3; rank++) {
-      JoinOptions options = JoinOptions.of(rank, 3).withDevice(DeviceChoice.HOST);
-      joining.add(RankGroup.join(options.withAddress(address).withSecret(secret)));
-    }
-    List<RankGroup> job = new ArrayList<>();
-    for (CompletableFuture<RankGroup> each : joining) {
-      job.add(each.get(LIMIT.toSeconds(), TimeUnit.SECONDS));
-    }
+    List<CompletableFuture<RankGroup>> joining =
+        IntStream.range(0, 3)
+            .mapToObj(rank -> JoinOptions.of(rank, 3).withDevice(DeviceChoice.HOST))
+            .map(options -> RankGroup.join(options.withAddress(address).withSecret(secret)))
+            .toList();
+    List<RankGroup> job = joining.stream().map(CompletableFuture::join).toList();
     job.get(0).communicator().abort(new RemoteFailure(2, "rank 2 plays dead"));
-    CompletableFuture.allOf(
-            job.subList(0, 2).stream()
-                .map(each -> CompletableFuture.runAsync(() -> goOn(each), MAY_BLOCK))
-                .toArray(CompletableFuture<?>[]::new))
-        .get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+    List<CompletableFuture<Void>> shrinking =
+        job.subList(0, 2).stream()
+            .map(each -> CompletableFuture.runAsync(() -> shrink(each), MAY_BLOCK))
+            .toList();
+    shrinking.forEach(CompletableFuture::join);
     job.get(2).close();
     assertThat(runs).hasValue(2);
   }
 
-  private void goOn(RankGroup group) {
+  private void shrink(RankGroup group) {
     group.communicator().failed().join();
     RankGroup next = group.shrink().join();
     assertThat(next.nRanks()).isEqualTo(2);

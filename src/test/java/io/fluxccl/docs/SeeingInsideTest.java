@@ -9,7 +9,9 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.trace.CallRecord;
@@ -23,8 +25,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Stream;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
@@ -73,6 +75,15 @@ class SeeingInsideTest {
     return groups.get(rank).communicator().recorder().calls();
   }
 
+  private void awaitEnds() {
+    await()
+        .until(
+            () ->
+                Stream.of(0, 1)
+                    .flatMap(rank -> calls(rank).stream())
+                    .noneMatch(CallRecord::isInFlight));
+  }
+
   @Test
   void shouldReportWhichRankIsWaitedFor() {
     RankGroup group = groups.get(0);
@@ -97,7 +108,7 @@ class SeeingInsideTest {
   void shouldRecordEachCallWithItsAlgorithmAndItsEnd() {
     allReduceByAll();
     allReduceByAll();
-    await().until(() -> calls(0).stream().noneMatch(CallRecord::isInFlight));
+    awaitEnds();
     CallRecord second = calls(0).get(1);
     Collectives collectives = groups.get(0).collectives();
     assertThat(second.label()).isEqualTo("all-reduce 2");
@@ -105,7 +116,7 @@ class SeeingInsideTest {
     assertThat(second.type()).isEqualTo("float");
     assertThat(
             collectives.algorithmsFor(
-                io.fluxccl.collective.CollectiveCall.allReduce(
+                CollectiveCall.allReduce(
                     buffers.get(0), buffers.get(0), COUNT, DataType.FLOAT32, ReduceOp.SUM)))
         .contains(second.algorithm());
     assertThat(second.outcome()).isEqualTo(Outcome.DONE);
@@ -128,28 +139,15 @@ class SeeingInsideTest {
   @Test
   void shouldShowAPipelineInATrace(@TempDir Path folder) throws IOException {
     List<CompletableFuture<Void>> runs = new ArrayList<>();
-    List<CapturedPipeline> captured = new ArrayList<>();
     for (int rank = 0; rank < 2; rank++) {
       DeviceBuffer x = buffers.get(rank);
-      captured.add(
-          groups
-              .get(rank)
-              .pipeline()
-              .allReduce(x, DataType.FLOAT32, ReduceOp.SUM)
-              .allReduce(x, DataType.FLOAT32, ReduceOp.MAX)
-              .capture());
-      runs.add(captured.get(rank).run().toFuture());
-      runs.add(
-          groups
-              .get(rank)
-              .pipeline()
-              .allReduce(x, DataType.FLOAT32, ReduceOp.SUM)
-              .barrier()
-              .run()
-              .toFuture());
+      Pipeline pipeline = groups.get(rank).pipeline().allReduce(x, DataType.FLOAT32, ReduceOp.SUM);
+      CapturedPipeline captured = pipeline.allReduce(x, DataType.FLOAT32, ReduceOp.MAX).capture();
+      runs.add(captured.run().toFuture());
+      runs.add(pipeline.barrier().run().toFuture());
     }
     runs.forEach(CompletableFuture::join);
-    await().until(() -> calls(1).stream().noneMatch(CallRecord::isInFlight));
+    awaitEnds();
 
     JobDump dump = groups.get(0).dump().block();
     Path file = folder.resolve("job.json");
@@ -172,8 +170,7 @@ class SeeingInsideTest {
       recording.enable("io.fluxccl.Failure");
       recording.start();
       allReduceByAll();
-      await().until(() -> calls(0).stream().noneMatch(CallRecord::isInFlight));
-      await().until(() -> calls(1).stream().noneMatch(CallRecord::isInFlight));
+      awaitEnds();
       groups.get(1).communicator().abort(Aborted.of(1, "as the test wants"));
       await()
           .atMost(Duration.ofSeconds(20))
@@ -192,13 +189,15 @@ class SeeingInsideTest {
       assertThat(call.getString("algorithm")).isEqualTo(calls(0).get(1).algorithm());
       assertThat(call.getDuration("time")).isPositive();
     }
-    Optional<RecordedEvent> failure =
-        events(file, "io.fluxccl.Failure").stream()
-            .filter(each -> each.getInt("rank") == 0)
-            .findFirst();
-    assertThat(failure.orElseThrow().getInt("blamed")).isEqualTo(1);
-    assertThat(failure.orElseThrow().getString("code")).isEqualTo("ABORTED");
-    assertThat(failure.orElseThrow().getString("message")).contains("as the test wants");
+    assertThat(events(file, "io.fluxccl.Failure"))
+        .allSatisfy(
+            failure -> {
+              assertThat(failure.getInt("blamed")).isEqualTo(1);
+              assertThat(failure.getString("code")).isEqualTo("ABORTED");
+              assertThat(failure.getString("message")).contains("as the test wants");
+            })
+        .extracting(failure -> failure.getInt("rank"))
+        .containsExactlyInAnyOrder(0, 1);
   }
 
   @Test

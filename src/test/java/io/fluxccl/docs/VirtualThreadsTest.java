@@ -91,6 +91,10 @@ class VirtualThreadsTest {
     }
   }
 
+  private void assertUnpinned(int nRanks, Body body) throws Exception {
+    assertThat(onVirtualThreads(nRanks, 2, body)).isEmpty();
+  }
+
   private static Void runOn(RankGroup group, Body body) throws Exception {
     body.run(group);
     return null;
@@ -108,21 +112,18 @@ class VirtualThreadsTest {
 
   @Test
   void shouldNotPinAVirtualThreadThatWaitsForACollective() throws Exception {
-    List<String> pinned =
-        onVirtualThreads(
-            2,
-            2,
-            group -> {
-              try (DeviceBuffer x = group.device().allocate(4096)) {
-                FloatView values = FloatView.of(x);
-                for (int step = 0; step < STEPS; step++) {
-                  values.put(0, group.rank() + step);
-                  group.collectives().allReduce(x, DataType.FLOAT32, ReduceOp.SUM).block(LIMIT);
-                  assertThat(values.get(0)).isEqualTo(2 * step + 1);
-                }
-              }
-            });
-    assertThat(pinned).isEmpty();
+    assertUnpinned(
+        2,
+        group -> {
+          try (DeviceBuffer x = group.device().allocate(4096)) {
+            FloatView values = FloatView.of(x);
+            for (int step = 0; step < STEPS; step++) {
+              values.put(0, group.rank() + step);
+              group.collectives().allReduce(x, DataType.FLOAT32, ReduceOp.SUM).block(LIMIT);
+              assertThat(values.get(0)).isEqualTo(2 * step + 1);
+            }
+          }
+        });
   }
 
   /**
@@ -131,21 +132,18 @@ class VirtualThreadsTest {
    */
   @Test
   void shouldLetManyVirtualThreadsWaitAtOnce() throws Exception {
-    List<String> pinned =
-        onVirtualThreads(
-            2,
-            2,
-            group -> {
-              ExecutorService perRequest = newVirtualThreadPerTaskExecutor();
-              try {
-                for (Future<Void> request : waitForBarriers(group.collectives(), perRequest)) {
-                  request.get(LIMIT.toSeconds(), TimeUnit.SECONDS);
-                }
-              } finally {
-                perRequest.shutdownNow();
-              }
-            });
-    assertThat(pinned).isEmpty();
+    assertUnpinned(
+        2,
+        group -> {
+          ExecutorService perRequest = newVirtualThreadPerTaskExecutor();
+          try {
+            for (Future<Void> request : waitForBarriers(group.collectives(), perRequest)) {
+              request.get(LIMIT.toSeconds(), TimeUnit.SECONDS);
+            }
+          } finally {
+            perRequest.shutdownNow();
+          }
+        });
   }
 
   private static List<Future<Void>> waitForBarriers(
@@ -159,21 +157,18 @@ class VirtualThreadsTest {
 
   @Test
   void shouldJoinSplitAndCloseOnVirtualThreads() throws Exception {
-    List<String> pinned =
-        onVirtualThreads(
-            4,
-            2,
-            group -> {
-              try (RankGroup pair = group.split(group.rank() / 2, group.rank()).join().get();
-                  DeviceBuffer x = pair.device().allocate(4)) {
-                FloatView.of(x).put(0, 1);
-                pair.collectives().allReduce(x, DataType.FLOAT32, ReduceOp.SUM).block(LIMIT);
-                assertThat(FloatView.of(x).get(0)).isEqualTo(2);
-                pair.collectives().barrier().block(LIMIT);
-              }
-              group.collectives().barrier().block(LIMIT);
-            });
-    assertThat(pinned).isEmpty();
+    assertUnpinned(
+        4,
+        group -> {
+          try (RankGroup pair = group.split(group.rank() / 2, group.rank()).join().get();
+              DeviceBuffer x = pair.device().allocate(4)) {
+            FloatView.of(x).put(0, 1);
+            pair.collectives().allReduce(x, DataType.FLOAT32, ReduceOp.SUM).block(LIMIT);
+            assertThat(FloatView.of(x).get(0)).isEqualTo(2);
+            pair.collectives().barrier().block(LIMIT);
+          }
+          group.collectives().barrier().block(LIMIT);
+        });
   }
 
   @Test
