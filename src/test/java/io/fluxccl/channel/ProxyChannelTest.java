@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.channel;
 
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
@@ -201,11 +201,9 @@ class ProxyChannelTest {
   @Test
   void shouldRefuseChannelsWithUnknownIdsOrMemoriesOnTheWrongSides(LocalRank rank) {
     try (ProxyEnd end = ProxyEnd.between(rank, Transport.SHM, 64)) {
-      assertThatThrownBy(() -> end.service.proxyChannel(1, 0, 1)).isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> end.service.proxyChannel(0, 2, 1)).isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> end.service.proxyChannel(0, 1, 0))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("rank " + end.link.peer);
+      assertRefused(() -> end.service.proxyChannel(1, 0, 1));
+      assertRefused(() -> end.service.proxyChannel(0, 2, 1));
+      assertRefused(() -> end.service.proxyChannel(0, 1, 0), "rank " + end.link.peer);
     }
   }
 }

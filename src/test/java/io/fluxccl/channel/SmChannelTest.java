@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.channel;
 
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
@@ -204,7 +204,7 @@ class SmChannelTest {
       assertThat(end.channel.readByte(3)).isEqualTo((byte) -rank.rank());
       assertThat(end.channel.readShort(2)).isEqualTo((short) (300 + rank.rank()));
       assertThat(end.channel.readInt(2)).isEqualTo(70_000 + rank.rank());
-      assertThatThrownBy(() -> end.channel.readShort(32)).isInstanceOf(InvalidUsage.class);
+      assertRefused(() -> end.channel.readShort(32));
       end.channel.signal();
       assertThat(end.channel.await()).isTrue();
     }
@@ -245,17 +245,14 @@ class SmChannelTest {
   void shouldRefuseRangesAlignmentsAndPacketSizes(LocalRank rank) {
     try (End end = new End(rank, 64)) {
       SmChannelDeviceHandle channel = end.channel;
-      assertThatThrownBy(() -> channel.put(60, 0, 8, 0, 1))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("64 bytes");
-      assertThatThrownBy(() -> channel.get(0, -4, 8, 0, 1)).isInstanceOf(InvalidUsage.class);
+      assertRefused(() -> channel.put(60, 0, 8, 0, 1), "64 bytes");
+      assertRefused(() -> channel.get(0, -4, 8, 0, 1));
       assertThatThrownBy(() -> channel.put(2, true, 0, 0, 8, 0, 1))
           .hasMessageContaining("4, 8 or 16");
       assertThatThrownBy(() -> channel.putPackets(PacketType.LL16, 0, 0, 12, 0, 1, 1))
           .hasMessageContaining("multiple");
-      assertThatThrownBy(() -> channel.putPackets(PacketType.LL8, 0, 0, 64, 0, 1, 1))
-          .isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> channel.read(8)).isInstanceOf(InvalidUsage.class);
+      assertRefused(() -> channel.putPackets(PacketType.LL8, 0, 0, 64, 0, 1, 1));
+      assertRefused(() -> channel.read(8));
     }
   }
 }

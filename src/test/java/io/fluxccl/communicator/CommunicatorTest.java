@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.communicator;
 
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static io.fluxccl.transport.Transport.ETHERNET;
 import static io.fluxccl.transport.Transport.SHM;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -11,7 +12,6 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
@@ -208,14 +208,10 @@ class CommunicatorTest {
   @Test
   void shouldRefuseRanksAndTagsOutOfRange(LocalRanks ranks) {
     Communicator communicator = ranks.ranks().get(0).communicator();
-    assertThatThrownBy(() -> communicator.connectOnSetup(2, 0, SHM))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> communicator.connectOnSetup(-1, 0, SHM))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> communicator.recvMemoryOnSetup(1, -1))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> communicator.recvMemoryOnSetup(1, 1 << 24))
-        .isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> communicator.connectOnSetup(2, 0, SHM));
+    assertRefused(() -> communicator.connectOnSetup(-1, 0, SHM));
+    assertRefused(() -> communicator.recvMemoryOnSetup(1, -1));
+    assertRefused(() -> communicator.recvMemoryOnSetup(1, 1 << 24));
   }
 
   @Test
@@ -230,9 +226,7 @@ class CommunicatorTest {
     communicator.setup().join();
     RegisteredMemory same = received.join();
     for (long[] wrong : new long[][] {{60, 0, 8}, {0, 60, 8}, {-1, 0, 8}, {0, 0, -1}, {0, 0, 65}}) {
-      assertThatThrownBy(() -> link.join().write(same, wrong[0], mine, wrong[1], wrong[2]))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("64 bytes");
+      assertRefused(() -> link.join().write(same, wrong[0], mine, wrong[1], wrong[2]), "64 bytes");
     }
   }
 
@@ -279,8 +273,7 @@ class CommunicatorTest {
   void shouldKeepQueuedOperationsIfTheTimeoutIsInvalid(LocalRank rank) {
     Communicator communicator = rank.communicator();
     NonblockingFuture<Connection> link = communicator.connectOnSetup(0, 0, SHM);
-    assertThatThrownBy(() -> communicator.setup(Duration.ofMillis(-1)))
-        .isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> communicator.setup(Duration.ofMillis(-1)));
     communicator.setup().join();
     assertThat(link).isCompleted();
   }

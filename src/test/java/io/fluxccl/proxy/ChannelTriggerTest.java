@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.proxy;
 
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
@@ -52,10 +51,10 @@ class ChannelTriggerTest {
   @ParameterizedTest
   @CsvSource({"-1, 0", "4294967296, 0", "0, -1", "0, 4294967296"})
   void shouldRefuseWhenFirstWordIsOutOfRange(long size, long sourceOffset) {
-    assertThatThrownBy(() -> ChannelTrigger.first(size, sourceOffset))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("size=" + size + " sourceOffset=" + sourceOffset)
-        .hasMessageContaining("4294967295");
+    assertRefused(
+        () -> ChannelTrigger.first(size, sourceOffset),
+        "size=" + size + " sourceOffset=" + sourceOffset,
+        "4294967295");
   }
 
   @ParameterizedTest
@@ -74,12 +73,11 @@ class ChannelTriggerTest {
   })
   void shouldRefuseWhenSecondWordIsOutOfRange(
       long offset, int sourceMemory, int destinationMemory, int type, int id) {
-    assertThatThrownBy(
-            () -> ChannelTrigger.second(offset, sourceMemory, destinationMemory, type, id))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("type=" + type + " id=" + id)
-        .hasMessageContaining("0 to 511")
-        .hasMessageContaining("0 to 1023");
+    assertRefused(
+        () -> ChannelTrigger.second(offset, sourceMemory, destinationMemory, type, id),
+        "type=" + type + " id=" + id,
+        "0 to 511",
+        "0 to 1023");
   }
 
   @ParameterizedTest

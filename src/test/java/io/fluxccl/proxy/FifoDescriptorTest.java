@@ -2,10 +2,9 @@
 package io.fluxccl.proxy;
 
 import static io.fluxccl.proxy.FifoDescriptor.HANDLE_LENGTH;
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.constraints.IntRange;
@@ -21,9 +20,7 @@ class FifoDescriptorTest {
   void shouldRefuseWhenSizeIsNoPowerOfTwoInRange(int size) {
     DirectMemoryDevice device = new DirectMemoryDevice();
 
-    assertThatThrownBy(() -> new Fifo(device, size))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("size=" + size);
+    assertRefused(() -> new Fifo(device, size), "size=" + size);
     assertThat(device.openBuffers()).isZero();
   }
 
@@ -93,9 +90,7 @@ class FifoDescriptorTest {
   void shouldRefuseAHandleOfSizeZero() {
     DirectMemoryDevice device = new DirectMemoryDevice();
     try (var memory = device.allocatePinned(HANDLE_LENGTH)) {
-      assertThatThrownBy(() -> FifoDeviceHandle.at(memory.deviceAddress()))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("size=0");
+      assertRefused(() -> FifoDeviceHandle.at(memory.deviceAddress()), "size=0");
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.proxy;
 
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -54,9 +55,7 @@ class ProxyOptionsTest {
       String option, UnaryOperator<ProxyOptions.Builder> change) {
     ProxyOptions.Builder builder = change.apply(ProxyOptions.builder());
 
-    assertThatThrownBy(builder::build)
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("proxy option " + option + "=");
+    assertRefused(builder::build, "proxy option " + option + "=");
   }
 
   static Stream<Arguments> wrongValues() {

@@ -4,8 +4,8 @@ package io.fluxccl.proxy;
 import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
 import static io.fluxccl.proxy.ProxyHandlerResult.FLUSH_FIFO_TAIL_AND_CONTINUE;
 import static io.fluxccl.proxy.ProxyHandlerResult.STOP;
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
@@ -252,13 +252,9 @@ class ProxySteppedTest extends ProxyFixture {
   void shouldRefuseToStartOrCloseWhenSteppedByHand() {
     step((first, second, position) -> CONTINUE, options());
 
-    assertThatThrownBy(proxy::start)
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("stepped by hand");
-    assertThatThrownBy(proxy::close)
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("AgentInvoker");
-    assertThatThrownBy(proxy::onStart).isInstanceOf(InvalidUsage.class);
+    assertRefused(proxy::start, "stepped by hand");
+    assertRefused(proxy::close, "AgentInvoker");
+    assertRefused(proxy::onStart);
     proxy.stop();
     push(1);
     assertThat(stepper.invoke()).isEqualTo(1);

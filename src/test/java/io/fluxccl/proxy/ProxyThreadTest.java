@@ -3,6 +3,7 @@ package io.fluxccl.proxy;
 
 import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
 import static io.fluxccl.proxy.ProxyHandlerResult.STOP;
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static java.util.concurrent.TimeUnit.SECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -313,10 +314,8 @@ class ProxyThreadTest extends ProxyFixture {
   void shouldRefuseASecondConsumerWhenRunningOnItsThread() {
     started(options(), () -> {});
 
-    assertThatThrownBy(proxy::doWork)
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("own thread");
-    assertThatThrownBy(proxy::onStart).isInstanceOf(InvalidUsage.class);
+    assertRefused(proxy::doWork, "own thread");
+    assertRefused(proxy::onStart);
     assertThat(producer.sync(producer.push(1, 1))).isTrue();
   }
 
@@ -327,9 +326,7 @@ class ProxyThreadTest extends ProxyFixture {
     proxy.close();
     proxy.stop();
 
-    assertThatThrownBy(proxy::start)
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("closed");
+    assertRefused(proxy::start, "closed");
   }
 
   /** The bound: an idle proxy takes less than 2 % of a core. */

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.semaphore;
 
+import static io.fluxccl.testing.Refusals.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Deadline;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
@@ -87,18 +86,17 @@ class HostSemaphoreOnGpusTest {
   @Test
   void shouldRefuseATransportThatReachesNoHostMemory(LocalRank rank) {
     TestConnection link = TestConnection.to(rank, 1 - rank.rank(), 0, Transport.CUDA_IPC, 64);
-    assertThatThrownBy(() -> new Host2HostSemaphore(rank.communicator(), link.connection))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("CUDA_IPC reaches no memory of the host");
+    assertRefused(
+        () -> new Host2HostSemaphore(rank.communicator(), link.connection),
+        "CUDA_IPC reaches no memory of the host");
     rank.communicator().rendezvous(link.peer, 0, Deadline.after(TIMEOUT)).join();
   }
 
   @Test
   void shouldRefuseGpuMemoryOverSharedMemory(LocalRank rank) {
     DeviceBuffer buffer = rank.device().allocate(64);
-    assertThatThrownBy(
-            () -> rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("use CUDA_IPC for GPUs");
+    assertRefused(
+        () -> rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM)),
+        "use CUDA_IPC for GPUs");
   }
 }
