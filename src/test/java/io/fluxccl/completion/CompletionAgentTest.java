@@ -4,7 +4,6 @@ package io.fluxccl.completion;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.concurrent.SpinPolicy;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -22,6 +21,8 @@ import reactor.core.scheduler.NonBlocking;
 @Timeout(60)
 @Tag("jdk")
 class CompletionAgentTest {
+  private static final int RACES = 30_000;
+
   private final CompletionAgent agent = new CompletionAgent("agent-test");
   private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
   private final CompletionQueue queue = agent.createQueue("s", line, () -> null);
@@ -83,55 +84,47 @@ class CompletionAgentTest {
     Awaitility.await().until(() -> threads().isEmpty());
   }
 
+  /** A stream that completes on a thread of its own what has been issued. */
+  private final class Racer {
+    final UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
+    final CompletionQueue own = agent.createQueue("race", ownLine, () -> null);
+    final Thread thread = new Thread(this::completeAll);
+    long completed; // only the agent's thread increments it
+
+    private void completeAll() {
+      while (ownLine.getLongAcquire(0) < RACES) {
+        ownLine.putLongRelease(0, own.issued());
+        LockSupport.parkNanos(1);
+      }
+    }
+
+    CompletableFuture<Void> next() {
+      long sequence = own.next();
+      return own.register(sequence)
+          .thenRun(
+              () -> {
+                assertThat(ownLine.getLongAcquire(0)).isGreaterThanOrEqualTo(sequence);
+                assertThat(++completed).isEqualTo(sequence);
+              });
+    }
+  }
+
   @Test
   void shouldCompleteAllFuturesIfStreamsAndWaitersRace() throws Exception {
-    int count = 30_000;
-    List<CompletionQueue> queues = new ArrayList<>();
-    List<UnsafeBuffer> lines = new ArrayList<>();
-    List<Thread> streams = new ArrayList<>();
-    for (int q = 0; q < 3; q++) {
-      UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-      CompletionQueue own = agent.createQueue("race-" + q, ownLine, () -> null);
-      queues.add(own);
-      lines.add(ownLine);
-      streams.add(
-          new Thread(
-              () -> {
-                while (ownLine.getLongAcquire(0) < count) {
-                  ownLine.putLongRelease(0, own.issued());
-                  LockSupport.parkNanos(1);
-                }
-              }));
-    }
-    streams.forEach(Thread::start);
-    List<CompletableFuture<Void>> last = new ArrayList<>();
-    long[] completed = new long[3]; // only the agent's thread increments it
-    for (int i = 0; i < count; i++) {
-      last.clear();
-      for (int q = 0; q < 3; q++) {
-        int which = q;
-        long sequence = queues.get(q).next();
-        UnsafeBuffer ownLine = lines.get(q);
-        last.add(
-            queues
-                .get(q)
-                .register(sequence)
-                .thenRun(
-                    () -> {
-                      assertThat(ownLine.getLongAcquire(0)).isGreaterThanOrEqualTo(sequence);
-                      assertThat(++completed[which]).isEqualTo(sequence);
-                    }));
-      }
+    List<Racer> racers = List.of(new Racer(), new Racer(), new Racer());
+    racers.forEach(racer -> racer.thread.start());
+    for (int i = 1; i <= RACES; i++) {
+      CompletableFuture<?>[] last =
+          racers.stream().map(Racer::next).toArray(CompletableFuture<?>[]::new);
       if (i % 1000 == 0) {
-        CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
+        CompletableFuture.allOf(last).get(60, TimeUnit.SECONDS);
       }
     }
-    CompletableFuture.allOf(last.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
-    for (Thread stream : streams) {
-      stream.join();
+    for (Racer racer : racers) {
+      racer.thread.join();
+      racer.own.remove();
+      assertThat(racer.completed).isEqualTo(RACES);
     }
-    queues.forEach(CompletionQueue::remove);
-    assertThat(completed).containsOnly(count);
   }
 
   @Test
