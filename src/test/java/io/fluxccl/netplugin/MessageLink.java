@@ -7,8 +7,11 @@ import static org.assertj.core.api.Assertions.catchThrowable;
 import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.HangLimit;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
+import java.util.function.Supplier;
 import org.agrona.BufferUtil;
 
 /** One connection of a network, both ends in this thread, each with memory of its own. */
@@ -28,13 +31,25 @@ public final class MessageLink implements AutoCloseable {
 
   /** Closes the listener. */
   public MessageLink(NetPlugin from, NetPlugin to, NetListenComm listener, int bytes) {
+    this(from, 0, listener, memory(bytes), memory(bytes));
+  }
+
+  /** Over a device of one network, between memory that is there. */
+  public MessageLink(NetPlugin network, int device, ByteBuffer source, ByteBuffer target) {
+    this(network, device, network.listen(device), source, target);
+  }
+
+  private MessageLink(
+      NetPlugin from, int device, NetListenComm listener, ByteBuffer source, ByteBuffer target) {
+    this.source = source;
+    this.target = target;
     try (listener) {
       NetHandle handle = new NetHandle(listener.handle());
       NetSendComm sending = null;
       NetRecvComm receiving = null;
       long began = HangLimit.start();
       while (sending == null || receiving == null) {
-        sending = sending == null ? from.connect(0, handle) : sending;
+        sending = sending == null ? from.connect(device, handle) : sending;
         receiving = receiving == null ? listener.accept() : receiving;
         HangLimit.check(began, "connected");
         Thread.yield();
@@ -42,26 +57,61 @@ public final class MessageLink implements AutoCloseable {
       send = sending;
       receive = receiving;
     }
-    source = BufferUtil.allocateDirectAligned(bytes, 64);
-    target = BufferUtil.allocateDirectAligned(bytes, 64);
-    sourceMemory = send.register(BufferUtil.address(source), bytes, PointerType.HOST);
-    targetMemory = receive.register(BufferUtil.address(target), bytes, PointerType.HOST);
+    sourceMemory = send.register(address(source), source.capacity(), PointerType.HOST);
+    targetMemory = receive.register(address(target), target.capacity(), PointerType.HOST);
+  }
+
+  /** Memory outside of the heap, little-endian. */
+  public static ByteBuffer memory(int size) {
+    return BufferUtil.allocateDirectAligned(Math.max(64, size), 64).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  public static long address(ByteBuffer memory) {
+    return BufferUtil.address(memory);
   }
 
   public NetRequest isend(int offset, int size) {
-    return send.isend(BufferUtil.address(source) + offset, size, 0, sourceMemory);
+    return isend(offset, size, 0);
   }
 
-  public NetRequest irecv(int offset, int size) {
-    long address = BufferUtil.address(target) + offset;
-    NetRequest request = receive.irecv(address, size, 0, targetMemory);
+  /** Sends once there is room for the request. */
+  public NetRequest isend(int offset, int size, int tag) {
     long began = HangLimit.start();
-    while (request == null) {
-      // There may be no room until the peer has answered.
-      HangLimit.check(began, "the receive is posted");
-      request = receive.irecv(address, size, 0, targetMemory);
-    }
+    NetRequest request;
+    do {
+      request = send.isend(address(source) + offset, size, tag, sourceMemory);
+      HangLimit.check(began, "the send is posted");
+    } while (request == null);
     return request;
+  }
+
+  /** Receives once there is room for the request, which the peer may have to answer for. */
+  public NetRequest irecv(int offset, int size) {
+    long began = HangLimit.start();
+    NetRequest request;
+    do {
+      request = receive.irecv(address(target) + offset, size, 0, targetMemory);
+      HangLimit.check(began, "the receive is posted");
+    } while (request == null);
+    return request;
+  }
+
+  /** Moves one message, and returns its size as the receiver knows it. */
+  public long move(int size) {
+    NetRequest receiving = irecv(0, size);
+    await(isend(0, size), receiving);
+    return receiving.size(0);
+  }
+
+  /** Calls until there is something. */
+  public static <T> T await(Supplier<T> call) {
+    long began = HangLimit.start();
+    T given = call.get();
+    while (given == null) {
+      HangLimit.check(began, "the call returns an object");
+      given = call.get();
+    }
+    return given;
   }
 
   public static void await(NetRequest... requests) {
@@ -77,6 +127,10 @@ public final class MessageLink implements AutoCloseable {
       HangLimit.check(began, "all requests are done");
       Thread.yield();
     }
+  }
+
+  public static void await(List<NetRequest> requests) {
+    await(requests.toArray(NetRequest[]::new));
   }
 
   public static Throwable failureOf(NetRequest request) {
@@ -122,12 +176,12 @@ public final class MessageLink implements AutoCloseable {
         10,
         () -> {
           for (int i = 0; i < 200; i++) {
-            NetRequest receive = irecv(0, 100_000);
-            NetRequest send = isend(0, i % 2 == 0 ? 100 : 100_000);
-            while (!send.test()) {
+            NetRequest receiving = irecv(0, 100_000);
+            NetRequest sending = isend(0, i % 2 == 0 ? 100 : 100_000);
+            while (!sending.test()) {
               Thread.yield();
             }
-            while (!receive.test()) {
+            while (!receiving.test()) {
               Thread.yield();
             }
           }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.tls;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.settings.Settings;
@@ -27,24 +27,18 @@ class TlsTest {
 
   @Test
   void shouldNameTheVariableThatIsWrong() throws Exception {
-    assertThatThrownBy(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "yes"))))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("FLUXCCL_TLS=yes");
-    assertThatThrownBy(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("FLUXCCL_TLS=1");
-    assertThatThrownBy(
-            () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x"))))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("FLUXCCL_TLS_CERTIFICATE");
+    assertFails(
+        InvalidUsage.class, () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "yes"))), "FLUXCCL_TLS=yes");
+    assertFails(
+        InvalidUsage.class, () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))), "FLUXCCL_TLS=1");
+    assertFails(
+        InvalidUsage.class,
+        () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x"))),
+        "FLUXCCL_TLS_CERTIFICATE");
     Path none = folder.resolve("none");
-    assertThatThrownBy(() -> Tls.of(none, none, none))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining(none.toString());
+    assertFails(InvalidUsage.class, () -> Tls.of(none, none, none), none.toString());
     Path empty = Files.createFile(folder.resolve("empty"));
-    assertThatThrownBy(() -> Tls.of(empty, empty, empty))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("PRIVATE KEY");
+    assertFails(InvalidUsage.class, () -> Tls.of(empty, empty, empty), "PRIVATE KEY");
   }
 
   @Test
@@ -53,8 +47,8 @@ class TlsTest {
     assertThat(made.of("ec", "EC").fingerprint())
         .hasSize(Tls.FINGERPRINT_LENGTH)
         .isNotEqualTo(made.of("rsa", "RSA").fingerprint());
-    assertThatThrownBy(
-            () -> Tls.of(folder.resolve("ec.crt"), folder.resolve("rsa.key"), made.authority()))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(
+        InvalidUsage.class,
+        () -> Tls.of(folder.resolve("ec.crt"), folder.resolve("rsa.key"), made.authority()));
   }
 }

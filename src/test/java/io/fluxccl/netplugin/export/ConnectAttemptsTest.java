@@ -6,6 +6,7 @@ import static org.mockito.ArgumentMatchers.any;
 import static org.mockito.ArgumentMatchers.anyInt;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.never;
+import static org.mockito.Mockito.times;
 import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
 
@@ -21,36 +22,25 @@ class ConnectAttemptsTest {
   private final ByteBuffer handle = ByteBuffer.allocateDirect(NetPlugin.HANDLE_BYTES);
   private final ConnectAttempts attempts = new ConnectAttempts();
 
-  /** Begins a connect, and stays with it. */
-  private void begin() {
+  private void connect() {
+    assertThat(attempts.connect(network, 0, BufferUtil.address(handle))).isNull();
+  }
+
+  @Test
+  void shouldContinueAnAttemptUntilItsHandleChangesOrAllAreCleared() throws Exception {
     when(network.connect(anyInt(), any()))
         .thenAnswer(
             call -> {
               call.<NetHandle>getArgument(1).keep(begun);
               return null;
             });
-    assertThat(attempts.connect(network, 0, BufferUtil.address(handle))).isNull();
-  }
-
-  @Test
-  void shouldContinueAnAttemptIfItsHandleIsUnchanged() throws Exception {
-    begin();
-    assertThat(attempts.connect(network, 0, BufferUtil.address(handle))).isNull();
+    connect();
+    connect();
     verify(begun, never()).close();
-  }
-
-  @Test
-  void shouldAbandonAnAttemptThatAnotherReplaces() throws Exception {
-    begin();
     handle.put(0, (byte) 1);
-    assertThat(attempts.connect(network, 0, BufferUtil.address(handle))).isNull();
+    connect();
     verify(begun).close();
-  }
-
-  @Test
-  void shouldAbandonAllWhenCleared() throws Exception {
-    begin();
     attempts.clear();
-    verify(begun).close();
+    verify(begun, times(2)).close();
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.ArgumentMatchers.any;
@@ -118,14 +119,12 @@ class ExportedCommTest {
 
   @Test
   void shouldRefuseGroupsThatAreTooLongAndWrongEnds() {
-    assertThatThrownBy(() -> exported.irecv(GROUP + 1, data, sizes, true, tags, handles))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> exported.irecv(0, data, sizes, true, tags, handles))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(
+        InvalidUsage.class, () -> exported.irecv(GROUP + 1, data, sizes, true, tags, handles));
+    assertFails(InvalidUsage.class, () -> exported.irecv(0, data, sizes, true, tags, handles));
     assertThatThrownBy(() -> exported.isend(0, 0, 0, 0)).isInstanceOf(InvalidUsage.class);
     ExportedComm sending = new ExportedComm(send, 1);
-    assertThatThrownBy(() -> sending.irecv(1, data, sizes, true, tags, handles))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(InvalidUsage.class, () -> sending.irecv(1, data, sizes, true, tags, handles));
   }
 
   @Test

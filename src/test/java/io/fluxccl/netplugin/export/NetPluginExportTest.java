@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
@@ -172,9 +172,7 @@ class NetPluginExportTest {
     for (Supplier<NetPlugin> opener :
         List.<Supplier<NetPlugin>>of(
             () -> NetPluginExport.openOnce(() -> opensLate), () -> opensLate)) {
-      assertThatThrownBy(() -> NetPluginExport.openOnce(opener))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("FluxCCL itself");
+      assertFails(InvalidUsage.class, () -> NetPluginExport.openOnce(opener), "FluxCCL itself");
     }
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.never;
 import static org.mockito.Mockito.verify;
@@ -15,6 +15,8 @@ import io.fluxccl.netplugin.NetPluginProvider;
 import java.util.List;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 class NetworksTest {
   private final NetPluginProvider low = provider("low", 1);
@@ -29,44 +31,34 @@ class NetworksTest {
     return provider;
   }
 
-  @Test
-  void shouldOpenTheOneWithTheHighestPriority() {
-    when(high.open()).thenReturn(network);
-    assertThat(Networks.open(null, List.of(low, high))).isSameAs(network);
-    verify(low, never()).open();
-  }
-
-  @Test
-  void shouldOpenTheOneThatIsNamed() {
-    when(low.open()).thenReturn(network);
-    assertThat(Networks.open(" LOW ", List.of(low, high))).isSameAs(network);
-    verify(high, never()).open();
-  }
-
-  @Test
-  void shouldSkipUnavailableNetworks() {
-    when(high.unavailableBecause()).thenReturn(Optional.of("no card"));
-    when(low.open()).thenReturn(network);
-    assertThat(Networks.open("", List.of(low, high))).isSameAs(network);
-    verify(high, never()).open();
+  @ParameterizedTest
+  @CsvSource({", , high", "' LOW ', , low", "'', no card, low"})
+  void shouldOpenTheNamedOrElseTheBestAvailable(String name, String problem, String expected) {
+    when(high.unavailableBecause()).thenReturn(Optional.ofNullable(problem));
+    NetPluginProvider opened = expected.equals("high") ? high : low;
+    when(opened.open()).thenReturn(network);
+    assertThat(Networks.open(name, List.of(low, high))).isSameAs(network);
+    verify(opened == high ? low : high, never()).open();
   }
 
   @Test
   void shouldSkipNetworksThatFailToOpenAndReportWhy() {
     when(high.open()).thenThrow(new TransportFailure(-1, "the card is broken"));
     when(low.unavailableBecause()).thenReturn(Optional.of("no cable"));
-    assertThatThrownBy(() -> Networks.open(null, List.of(low, high)))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("high: the card is broken")
-        .hasMessageContaining("low: no cable");
+    assertFails(
+        TransportFailure.class,
+        () -> Networks.open(null, List.of(low, high)),
+        "high: the card is broken",
+        "low: no cable");
   }
 
   @Test
   void shouldListAvailableNetworksIfTheWantedOneIsMissing() {
-    assertThatThrownBy(() -> Networks.open("other", List.of(low, high)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("FLUXCCL_NET=other")
-        .hasMessageContaining("high, low");
+    assertFails(
+        InvalidUsage.class,
+        () -> Networks.open("other", List.of(low, high)),
+        "FLUXCCL_NET=other",
+        "high, low");
   }
 
   @Test

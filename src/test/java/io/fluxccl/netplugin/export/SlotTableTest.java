@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -28,9 +29,7 @@ class SlotTableTest {
       long number = table.add("a");
       assertThat(numbers.add(number)).isTrue();
       assertThat(table.remove(number)).isEqualTo("a");
-      assertThatThrownBy(() -> table.get(number))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("words");
+      assertFails(InvalidUsage.class, () -> table.get(number), "words");
       assertThatThrownBy(() -> table.remove(number)).isInstanceOf(InvalidUsage.class);
     }
   }

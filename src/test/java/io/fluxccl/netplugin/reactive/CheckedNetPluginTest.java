@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.reactive;
 
-import static io.fluxccl.netplugin.NetLink.address;
-import static io.fluxccl.netplugin.NetLink.await;
+import static io.fluxccl.netplugin.MessageLink.await;
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.netplugin.NetLink;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetRequest;
@@ -15,7 +14,6 @@ import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
-import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -33,19 +31,21 @@ class CheckedNetPluginTest {
 
   @TempDir private static Path folder;
 
-  private final ByteBuffer source = NetLink.memory(SIZE);
-  private final ByteBuffer target = NetLink.memory(SIZE);
   private NetPlugin plugin;
-  private NetLink link;
+  private MessageLink link;
   private NetMemory from;
   private NetMemory to;
+  private long source;
+  private long target;
 
   @BeforeEach
   void open() throws Exception {
     plugin = NativeNetPlugin.open(TestNet.library(folder, 11, "GROUP=2").toString());
-    link = new NetLink(plugin, 0);
-    from = link.sender.register(address(source), SIZE, PointerType.HOST);
-    to = link.receiver.register(address(target), SIZE, PointerType.HOST);
+    link = new MessageLink(plugin, plugin, SIZE);
+    from = link.sourceMemory;
+    to = link.targetMemory;
+    source = MessageLink.address(link.source);
+    target = MessageLink.address(link.target);
   }
 
   @AfterEach
@@ -54,98 +54,103 @@ class CheckedNetPluginTest {
     plugin.close();
   }
 
+  private NetRequest send(int size) {
+    return link.send.isend(source, size, 0, from);
+  }
+
+  private NetRequest receive(int size) {
+    return link.receive.irecv(target, size, 0, to);
+  }
+
   private static void assertRefused(Runnable call, String reason) {
-    assertThatThrownBy(call::run).isInstanceOf(InvalidUsage.class).hasMessageContaining(reason);
+    assertFails(InvalidUsage.class, call::run, reason);
   }
 
   @Test
   void shouldRefuseMoreRequestsThanAllowed() {
     List<NetRequest> receives = new ArrayList<>();
     for (int i = 0; i < plugin.maxRequests(); i++) {
-      receives.add(link.receiver.irecv(address(target), SIZE, 0, to));
+      receives.add(receive(SIZE));
     }
-    assertRefused(() -> link.receiver.irecv(address(target), SIZE, 0, to), "32 requests in flight");
+    assertRefused(() -> receive(SIZE), "32 requests in flight");
     List<NetRequest> sends = new ArrayList<>();
     for (int i = 0; i < 2 * plugin.maxRequests(); i++) {
-      sends.add(link.sender.isend(address(source), 1, 0, from));
+      sends.add(send(1));
     }
-    assertRefused(() -> link.sender.isend(address(source), 1, 0, from), "64 requests in flight");
+    assertRefused(() -> send(1), "64 requests in flight");
     for (int i = 0; i < receives.size(); i++) {
-      NetLink.finish(sends.get(i), receives.get(i));
+      await(sends.get(i), receives.get(i));
     }
-    assertThat(await(() -> link.receiver.irecv(address(target), SIZE, 0, to))).isNotNull();
+    assertThat(await(() -> receive(SIZE))).isNotNull();
   }
 
   @Test
   void shouldRefuseMemoryThatIsMissingForeignTooSmallOrClosed() {
-    assertRefused(() -> link.sender.isend(address(source), 8, 0, null), "memory=null");
-    assertRefused(() -> link.sender.isend(address(source), 8, 0, () -> {}), "foreign memory");
-    assertRefused(() -> link.sender.isend(address(target), 8, 0, to), "with another connection");
-    assertRefused(() -> link.sender.isend(address(source) + 1, SIZE, 0, from), "outside of the");
-    assertRefused(() -> link.sender.isend(address(source) - 1, 8, 0, from), "outside of the");
-    assertRefused(() -> link.sender.isend(address(source), -1, 0, from), "size=-1");
-    assertRefused(() -> link.receiver.irecv(address(target), SIZE + 1, 0, to), "outside of the");
+    assertRefused(() -> link.send.isend(source, 8, 0, null), "memory=null");
+    assertRefused(() -> link.send.isend(source, 8, 0, () -> {}), "foreign memory");
+    assertRefused(() -> link.send.isend(target, 8, 0, to), "with another connection");
+    assertRefused(() -> link.send.isend(source + 1, SIZE, 0, from), "outside of the");
+    assertRefused(() -> link.send.isend(source - 1, 8, 0, from), "outside of the");
+    assertRefused(() -> link.send.isend(source, -1, 0, from), "size=-1");
+    assertRefused(() -> link.receive.irecv(target, SIZE + 1, 0, to), "outside of the");
     from.close();
     from.close();
-    assertRefused(() -> link.sender.isend(address(source), 8, 0, from), "registration is closed");
+    assertRefused(() -> send(8), "registration is closed");
   }
 
   @Test
   void shouldLetMemoryBeSharedWhereRegistrationsAreGlobal() {
-    try (NetLink one = new NetLink(plugin, 1);
-        NetLink other = new NetLink(plugin, 1);
-        NetMemory memory = one.sender.register(address(source), SIZE, PointerType.HOST)) {
-      NetMemory room = one.receiver.register(address(target), SIZE, PointerType.HOST);
-      source.putLong(0, 77);
-      NetLink.finish(
-          await(() -> other.sender.isend(address(source), 8, 0, memory)),
-          await(() -> other.receiver.irecv(address(target), 8, 0, room)));
-      assertThat(target.getLong(0)).isEqualTo(77);
+    try (MessageLink one = new MessageLink(plugin, 1, link.source, link.target);
+        MessageLink other = new MessageLink(plugin, 1, link.source, link.target)) {
+      link.source.putLong(0, 77);
+      await(
+          await(() -> other.send.isend(source, 8, 0, one.sourceMemory)),
+          await(() -> other.receive.irecv(target, 8, 0, one.targetMemory)));
+      assertThat(link.target.getLong(0)).isEqualTo(77);
     }
   }
 
   @Test
   void shouldRefuseGroupsThatCannotBe() {
-    long[] addresses = {address(target), address(target), address(target)};
+    long[] addresses = {target, target, target};
     long[] sizes = {8, 8, 8};
     NetMemory[] memories = {to, to, to};
     int[] tags = {1, 1, 2};
-    assertRefused(() -> link.receiver.irecv(3, addresses, sizes, tags, memories), "n=3");
-    assertRefused(() -> link.receiver.irecv(0, addresses, sizes, tags, memories), "n=0");
-    assertRefused(() -> link.receiver.irecv(2, addresses, sizes, tags, memories), "tag=1");
-    assertRefused(() -> link.receiver.iflush(3, addresses, sizes, memories), "n=3");
+    assertRefused(() -> link.receive.irecv(3, addresses, sizes, tags, memories), "n=3");
+    assertRefused(() -> link.receive.irecv(0, addresses, sizes, tags, memories), "n=0");
+    assertRefused(() -> link.receive.irecv(2, addresses, sizes, tags, memories), "tag=1");
+    assertRefused(() -> link.receive.iflush(3, addresses, sizes, memories), "n=3");
   }
 
   @Test
   void shouldFailAReceiveThatIsTooSmall() {
-    NetRequest receive = link.receiver.irecv(address(target), 8, 0, to);
-    assertThat(link.sender.isend(address(source), 64, 0, from)).isNotNull();
-    assertThatThrownBy(() -> Awaitility.await().until(receive::test))
-        .isInstanceOf(InvalidUsage.class);
+    NetRequest receive = receive(8);
+    assertThat(send(64)).isNotNull();
+    assertFails(InvalidUsage.class, () -> Awaitility.await().until(receive::test));
   }
 
   @Test
   void shouldFlushReceivedData() {
     NetRequest flush =
-        link.receiver.iflush(1, new long[] {address(target)}, new long[] {8}, new NetMemory[] {to});
+        link.receive.iflush(1, new long[] {target}, new long[] {8}, new NetMemory[] {to});
     Awaitility.await().until(flush::test);
   }
 
   @Test
   void shouldRefuseUseAfterCloseAndAfterDone() {
-    NetRequest receive = link.receiver.irecv(address(target), 8, 0, to);
-    NetRequest send = link.sender.isend(address(source), 8, 0, from);
+    NetRequest receive = receive(8);
+    NetRequest send = send(8);
     assertRefused(() -> receive.size(0), "in flight");
-    NetLink.finish(send, receive);
+    await(send, receive);
     assertRefused(receive::test, "over already");
     assertRefused(() -> receive.size(2), "no index");
-    NetRequest lost = link.receiver.irecv(address(target), 8, 0, to);
-    link.receiver.close();
+    NetRequest lost = receive(8);
+    link.receive.close();
     assertRefused(lost::test, "closed");
-    assertRefused(() -> link.receiver.irecv(address(target), 8, 0, to), "closed");
-    assertRefused(() -> link.receiver.register(1, 1, PointerType.HOST), "closed");
+    assertRefused(() -> receive(8), "closed");
+    assertRefused(() -> link.receive.register(1, 1, PointerType.HOST), "closed");
     plugin.close();
-    assertRefused(() -> link.sender.isend(address(source), 8, 0, from), "closed");
+    assertRefused(() -> send(8), "closed");
     assertRefused(() -> plugin.listen(0), "closed");
   }
 
@@ -154,9 +159,9 @@ class CheckedNetPluginTest {
     assertRefused(() -> plugin.listen(2), "device=2");
     assertRefused(() -> plugin.properties(-1), "device=-1");
     assertRefused(() -> plugin.connect(0, null), "handle=null");
-    assertRefused(() -> link.sender.register(1, 1, PointerType.CUDA), "type=CUDA");
-    assertRefused(() -> link.sender.register(1, 1, PointerType.DMABUF), "type=DMABUF");
-    assertRefused(() -> link.sender.register(1, -1, PointerType.HOST), "size=-1");
-    assertRefused(() -> link.sender.registerDmaBuf(1, 1, PointerType.CUDA, 0, 3), "type=DMABUF");
+    assertRefused(() -> link.send.register(1, 1, PointerType.CUDA), "type=CUDA");
+    assertRefused(() -> link.send.register(1, 1, PointerType.DMABUF), "type=DMABUF");
+    assertRefused(() -> link.send.register(1, -1, PointerType.HOST), "size=-1");
+    assertRefused(() -> link.send.registerDmaBuf(1, 1, PointerType.CUDA, 0, 3), "type=DMABUF");
   }
 }

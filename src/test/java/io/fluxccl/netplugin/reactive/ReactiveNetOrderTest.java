@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.reactive;
 
-import static io.fluxccl.netplugin.NetLink.address;
+import static io.fluxccl.netplugin.MessageLink.address;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.ArgumentMatchers.any;
@@ -14,9 +14,9 @@ import static org.mockito.Mockito.when;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetHandle;
-import io.fluxccl.netplugin.NetLink;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
@@ -32,7 +32,6 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import reactor.core.Disposable;
-import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 import reactor.util.function.Tuple2;
 
@@ -55,10 +54,7 @@ class ReactiveNetOrderTest {
   }
 
   private Tuple2<NetSendComm, NetRecvComm> connection() {
-    NetListenComm listener = net.listen(0, LONG).block();
-    return Mono.zip(net.connect(0, listener.handle(), LONG), net.accept(listener, LONG))
-        .doFinally(end -> net.close(listener, LONG).subscribe())
-        .block();
+    return ReactiveNetTest.connection(net);
   }
 
   private NetMemory register(NetComm comm, ByteBuffer memory) {
@@ -81,8 +77,8 @@ class ReactiveNetOrderTest {
   @Test
   void shouldCloseAfterEarlierOperations() throws Exception {
     Tuple2<NetSendComm, NetRecvComm> ends = connection();
-    ByteBuffer source = NetLink.memory(SIZE);
-    ByteBuffer target = NetLink.memory(SIZE);
+    ByteBuffer source = MessageLink.memory(SIZE);
+    ByteBuffer target = MessageLink.memory(SIZE);
     source.put(SIZE - 1, (byte) 7);
     NetMemory from = register(ends.getT1(), source);
     NetMemory to = register(ends.getT2(), target);
@@ -105,7 +101,7 @@ class ReactiveNetOrderTest {
   @Test
   void shouldCloseWhenItsTimeoutExpiresIfAnEarlierOperationHangs() {
     Tuple2<NetSendComm, NetRecvComm> ends = connection();
-    ByteBuffer target = NetLink.memory(64);
+    ByteBuffer target = MessageLink.memory(64);
     NetMemory to = register(ends.getT2(), target);
     CompletableFuture<Long> waiting =
         net.receive(ends.getT2(), address(target), 64, 0, to, LONG).toFuture();
@@ -117,7 +113,7 @@ class ReactiveNetOrderTest {
   @Test
   void shouldCloseAtOnceIfEarlierOperationsWereCancelledOrTimedOut() {
     Tuple2<NetSendComm, NetRecvComm> ends = connection();
-    ByteBuffer target = NetLink.memory(64);
+    ByteBuffer target = MessageLink.memory(64);
     NetMemory to = register(ends.getT2(), target);
     Disposable cancelled = net.receive(ends.getT2(), address(target), 64, 0, to, LONG).subscribe();
     net.receive(ends.getT2(), address(target), 64, 0, to, SHORT)

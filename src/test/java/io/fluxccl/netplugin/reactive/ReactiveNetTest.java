@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.reactive;
 
-import static io.fluxccl.netplugin.NetLink.address;
+import static io.fluxccl.netplugin.MessageLink.address;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
-import io.fluxccl.netplugin.NetLink;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
@@ -23,8 +23,7 @@ import io.fluxccl.testing.TestNet;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.List;
-import org.awaitility.Awaitility;
+import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -33,6 +32,8 @@ import reactor.core.Disposable;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
+import reactor.util.function.Tuple2;
+import reactor.util.function.Tuples;
 
 @RequiresNativeLibrary
 @org.junit.jupiter.api.Timeout(120)
@@ -43,11 +44,10 @@ class ReactiveNetTest {
 
   @TempDir private static Path folder;
 
-  private final ByteBuffer source = NetLink.memory(SIZE);
-  private final ByteBuffer target = NetLink.memory(SIZE);
+  private final ByteBuffer source = MessageLink.memory(SIZE);
+  private final ByteBuffer target = MessageLink.memory(SIZE);
   private NetPlugin plugin;
   private ReactiveNet net;
-  private NetListenComm listener;
   private NetSendComm sender;
   private NetRecvComm receiver;
   private NetMemory from;
@@ -57,16 +57,19 @@ class ReactiveNetTest {
   void open() throws Exception {
     plugin = NativeNetPlugin.open(TestNet.library(folder, 11, "NULL_REQUESTS=20").toString());
     net = ReactiveNet.of(plugin);
-    listener = net.listen(0, LONG).block();
-    Mono.zip(net.connect(0, listener.handle(), LONG), net.accept(listener, LONG))
-        .doOnNext(
-            ends -> {
-              sender = ends.getT1();
-              receiver = ends.getT2();
-            })
-        .block();
+    Tuple2<NetSendComm, NetRecvComm> ends = connection(net);
+    sender = ends.getT1();
+    receiver = ends.getT2();
     from = net.register(sender, address(source), SIZE, PointerType.HOST, LONG).block();
     to = net.register(receiver, address(target), SIZE, PointerType.HOST, LONG).block();
+  }
+
+  /** Connects both ends of the first device. */
+  static Tuple2<NetSendComm, NetRecvComm> connection(ReactiveNet net) {
+    NetListenComm listener = net.listen(0, LONG).block();
+    return Mono.zip(net.connect(0, listener.handle(), LONG), net.accept(listener, LONG))
+        .doFinally(end -> net.close(listener, LONG).subscribe())
+        .block();
   }
 
   @AfterEach
@@ -75,19 +78,31 @@ class ReactiveNetTest {
     plugin.close();
   }
 
+  private Mono<Long> send(int offset, int size, int tag) {
+    return net.send(sender, address(source) + offset, size, tag, from, LONG);
+  }
+
+  private Mono<Long> receive(int offset, int size, Duration timeout) {
+    return net.receive(receiver, address(target) + offset, size, 0, to, timeout);
+  }
+
+  private static void assertCompletes(Mono<?> operation) {
+    StepVerifier.create(operation.then()).expectComplete().verify(LONG);
+  }
+
+  private static void assertFails(Mono<?> operation, Class<? extends Throwable> type) {
+    StepVerifier.create(operation).expectError(type).verify(LONG);
+  }
+
   @Test
   void shouldSendAndReceiveWhenSubscribed() {
     source.putLong(0, 42);
-    Mono<Long> receive = net.receive(receiver, address(target), SIZE, 0, to, LONG);
-    Mono<Long> send = net.send(sender, address(source), 1000, 0, from, LONG);
+    Mono<Long> receive = receive(0, SIZE, LONG);
+    Mono<Long> send = send(0, 1000, 0);
     assertThat(target.getLong(0)).isZero();
     for (int round = 0; round < 3; round++) {
       StepVerifier.create(Mono.zip(send, receive))
-          .assertNext(
-              sizes -> {
-                assertThat(sizes.getT1()).isEqualTo(1000);
-                assertThat(sizes.getT2()).isEqualTo(1000);
-              })
+          .expectNext(Tuples.of(1000L, 1000L))
           .expectComplete()
           .verify(LONG);
     }
@@ -99,12 +114,8 @@ class ReactiveNetTest {
     for (int i = 0; i < 20; i++) {
       source.putLong(i * 8, 100 + i);
     }
-    Flux<Long> sends =
-        Flux.range(0, 20)
-            .flatMap(i -> net.send(sender, address(source) + i * 8, 8, 0, from, LONG), 20);
-    Flux<Long> receives =
-        Flux.range(0, 20)
-            .flatMap(i -> net.receive(receiver, address(target) + i * 8, 8, 0, to, LONG), 20);
+    Flux<Long> sends = Flux.range(0, 20).flatMap(i -> send(i * 8, 8, 0), 20);
+    Flux<Long> receives = Flux.range(0, 20).flatMap(i -> receive(i * 8, 8, LONG), 20);
     StepVerifier.create(Flux.merge(sends, receives).count())
         .expectNext(40L)
         .expectComplete()
@@ -114,61 +125,44 @@ class ReactiveNetTest {
 
   @Test
   void shouldReceiveAGroup() {
+    long[] addresses = {address(target), address(target) + 100};
     Mono<long[]> group =
         net.receive(
             receiver,
-            new long[] {address(target), address(target) + 100},
+            addresses,
             new long[] {100, 100},
             new int[] {1, 2},
             new NetMemory[] {to, to},
             LONG);
-    Mono<Long> sends =
-        net.send(sender, address(source), 20, 2, from, LONG)
-            .then(net.send(sender, address(source), 10, 1, from, LONG));
-    StepVerifier.create(Mono.zip(group, sends).map(both -> both.getT1()))
-        .assertNext(sizes -> assertThat(sizes).containsExactly(10, 20))
+    StepVerifier.create(Mono.zip(group, send(0, 20, 2).then(send(0, 10, 1))))
+        .assertNext(both -> assertThat(both.getT1()).containsExactly(10, 20))
         .expectComplete()
         .verify(LONG);
   }
 
+  private static Mono<Void> flush(
+      ReactiveNet net, NetRecvComm end, long address, NetMemory memory) {
+    long[] addresses = {address, address + 100};
+    NetMemory[] memories = {memory, memory};
+    return net.flush(end, addresses, new long[] {100, 100}, memories, LONG);
+  }
+
   @Test
   void shouldFlushReceivedData() {
-    Mono<Void> flush =
-        net.flush(
-            receiver,
-            new long[] {address(target), address(target) + 100},
-            new long[] {100, 100},
-            new NetMemory[] {to, to},
-            LONG);
     for (int round = 0; round < 3; round++) {
-      StepVerifier.create(flush).expectComplete().verify(LONG);
+      assertCompletes(flush(net, receiver, address(target), to));
     }
-    StepVerifier.create(
-            net.flush(receiver, new long[] {1}, new long[] {1}, new NetMemory[] {to}, LONG))
-        .expectError(InvalidUsage.class)
-        .verify(LONG);
+    assertFails(flush(net, receiver, 1, to), InvalidUsage.class);
   }
 
   @Test
   void shouldFlushAtOnceWhereTheNetworkHasNothingToFlush() {
     try (NetPlugin tcp = new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("=lo"));
         ReactiveNet overTcp = ReactiveNet.of(tcp)) {
-      NetListenComm listening = overTcp.listen(0, LONG).block();
-      NetRecvComm end =
-          Mono.zip(overTcp.accept(listening, LONG), overTcp.connect(0, listening.handle(), LONG))
-              .map(ends -> ends.getT1())
-              .block();
+      NetRecvComm end = connection(overTcp).getT2();
       NetMemory memory =
           overTcp.register(end, address(target), SIZE, PointerType.HOST, LONG).block();
-      StepVerifier.create(
-              overTcp.flush(
-                  end,
-                  new long[] {address(target)},
-                  new long[] {8},
-                  new NetMemory[] {memory},
-                  LONG))
-          .expectComplete()
-          .verify(LONG);
+      assertCompletes(flush(overTcp, end, address(target), memory));
     }
   }
 
@@ -182,11 +176,7 @@ class ReactiveNetTest {
     try (NetPlugin reaching =
             NativeNetPlugin.open(TestNet.library(folder, 11, "POINTERS=7").toString());
         ReactiveNet other = ReactiveNet.of(reaching)) {
-      NetListenComm listening = other.listen(0, LONG).block();
-      NetSendComm end =
-          Mono.zip(other.connect(0, listening.handle(), LONG), other.accept(listening, LONG))
-              .map(ends -> ends.getT1())
-              .block();
+      NetSendComm end = connection(other).getT1();
       StepVerifier.create(
               other
                   .registerDmaBuf(end, address(source), SIZE, PointerType.HOST, 0, 1, LONG)
@@ -199,7 +189,7 @@ class ReactiveNetTest {
 
   @Test
   void shouldTimeOutNamingThePeer() {
-    StepVerifier.create(net.receive(receiver, address(target), 8, 0, to, SHORT))
+    StepVerifier.create(receive(0, 8, SHORT))
         .expectErrorSatisfies(
             error ->
                 assertThat(error)
@@ -207,52 +197,39 @@ class ReactiveNetTest {
                     .hasMessageContaining("receive of 8 bytes from the peer on test0")
                     .hasMessageContaining("100 ms"))
         .verify(LONG);
-    StepVerifier.create(net.listen(0, LONG).flatMap(other -> net.accept(other, SHORT)))
-        .expectError(Timeout.class)
-        .verify(LONG);
+    assertFails(net.listen(0, LONG).flatMap(other -> net.accept(other, SHORT)), Timeout.class);
   }
 
   @Test
   void shouldReceiveTheNextMessageAfterAReceiveWasCancelled() {
-    Disposable first = net.receive(receiver, address(target), 8, 0, to, LONG).subscribe();
+    Disposable first = receive(0, 8, LONG).subscribe();
     // This completes only after the receive has begun. The receive takes and discards the next
     // message.
     net.register(receiver, address(target), 8, PointerType.HOST, LONG).block();
     first.dispose();
     source.putLong(0, 1).putLong(8, 2);
-    Mono<Long> sends =
-        net.send(sender, address(source), 8, 0, from, LONG)
-            .then(net.send(sender, address(source) + 8, 8, 0, from, LONG));
-    StepVerifier.create(Mono.zip(sends, net.receive(receiver, address(target) + 8, 8, 0, to, LONG)))
-        .expectNextCount(1)
-        .expectComplete()
-        .verify(LONG);
+    assertCompletes(Mono.zip(send(0, 8, 0).then(send(8, 8, 0)), receive(8, 8, LONG)));
     assertThat(target.getLong(0)).isEqualTo(source.getLong(0));
     assertThat(target.getLong(8)).isEqualTo(source.getLong(8));
   }
 
   @Test
   void shouldFailWithTheReasonOfThePlugin() {
-    StepVerifier.create(
-            net.close(sender, LONG).then(net.receive(receiver, address(target), 8, 0, to, LONG)))
-        .expectError(RemoteFailure.class)
-        .verify(LONG);
-    StepVerifier.create(net.send(sender, address(source), 8, 0, from, LONG))
-        .expectError(InvalidUsage.class)
-        .verify(LONG);
-    StepVerifier.create(net.connect(7, listener.handle(), LONG))
-        .expectError(InvalidUsage.class)
-        .verify(LONG);
+    assertFails(net.close(sender, LONG).then(receive(0, 8, LONG)), RemoteFailure.class);
+    assertFails(send(0, 8, 0), InvalidUsage.class);
+    assertFails(net.connect(7, new byte[NetPlugin.HANDLE_BYTES], LONG), InvalidUsage.class);
   }
 
   @Test
   void shouldFailOperationsInFlightIfClosed() {
-    List<Throwable> errors = new java.util.concurrent.CopyOnWriteArrayList<>();
-    net.receive(receiver, address(target), 8, 0, to, LONG).subscribe(size -> {}, errors::add);
+    CompletableFuture<Long> receiving = receive(0, 8, LONG).toFuture();
     net.close();
     net.close();
-    Awaitility.await().untilAsserted(() -> assertThat(errors).hasSize(1));
-    assertThat(errors.get(0)).isInstanceOfAny(Aborted.class, InvalidUsage.class);
-    StepVerifier.create(net.listen(0, LONG)).expectError(InvalidUsage.class).verify(LONG);
+    assertThat(receiving)
+        .failsWithin(LONG)
+        .withThrowableThat()
+        .havingCause()
+        .isInstanceOfAny(Aborted.class, InvalidUsage.class);
+    assertFails(net.listen(0, LONG), InvalidUsage.class);
   }
 }

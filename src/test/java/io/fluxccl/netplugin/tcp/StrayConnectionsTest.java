@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.LONG;
-import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.OPTIONS;
+import static io.fluxccl.netplugin.MessageLink.LONG;
+import static io.fluxccl.netplugin.tcp.TcpFixture.OPTIONS;
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
-import io.fluxccl.testing.HangLimit;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetAddress;
@@ -28,13 +29,31 @@ import java.util.ArrayList;
 import java.util.List;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /** Connections to a listener from processes that are not its peer. */
 @org.junit.jupiter.api.Timeout(120)
 class StrayConnectionsTest {
-  private TcpNetPlugin network = new TcpNetPlugin(OPTIONS);
   private final List<Socket> strays = new ArrayList<>();
+  private TcpNetPlugin network;
+  private NetListenComm listener;
+
+  @BeforeEach
+  void listen() {
+    listen(OPTIONS);
+  }
+
+  private void listen(TcpOptions options) {
+    network = new TcpNetPlugin(options);
+    listener = network.listen(0);
+  }
+
+  /** Listens with this time for a connect instead. */
+  private void listenFor(Duration connects) {
+    network.close();
+    listen(OPTIONS.withTimeouts(LONG, connects));
+  }
 
   @AfterEach
   void close() throws IOException {
@@ -44,12 +63,12 @@ class StrayConnectionsTest {
     network.close();
   }
 
-  private static WireDescriptor.Handle read(NetListenComm listener) {
+  private WireDescriptor.Handle handle() {
     return WireDescriptor.readHandle(new NetHandle(listener.handle()).bytes());
   }
 
-  private Socket stray(NetListenComm listener) throws IOException {
-    InetSocketAddress address = read(listener).address();
+  private Socket stray() throws IOException {
+    InetSocketAddress address = handle().address();
     Socket socket = new Socket(address.getAddress(), address.getPort());
     strays.add(socket);
     return socket;
@@ -64,7 +83,7 @@ class StrayConnectionsTest {
   }
 
   /** Accepts until the socket has been closed by the listener. */
-  private static void acceptUntilDropped(NetListenComm listener, Socket socket) {
+  static void acceptUntilDropped(NetListenComm listener, Socket socket) {
     Awaitility.await()
         .atMost(LONG)
         .pollInterval(Duration.ofMillis(1))
@@ -86,52 +105,45 @@ class StrayConnectionsTest {
     }
   }
 
-  private void checkThatItStillAccepts(NetListenComm listener) {
+  private void checkThatItStillAccepts() {
     NetHandle handle = new NetHandle(listener.handle());
-    NetSendComm send = null;
-    NetRecvComm receive = null;
-    long began = HangLimit.start();
-    while (send == null || receive == null) {
-      send = send == null ? network.connect(0, handle) : send;
-      receive = receive == null ? listener.accept() : receive;
-      HangLimit.check(began, "connected");
-    }
-    send.close();
+    NetSendComm[] send = new NetSendComm[1];
+    NetRecvComm receive =
+        MessageLink.await(
+            () -> {
+              send[0] = send[0] == null ? network.connect(0, handle) : send[0];
+              return listener.accept();
+            });
+    send[0].close();
     receive.close();
   }
 
   @Test
   void shouldDropGarbageAndStillAccept() throws IOException {
-    try (NetListenComm listener = network.listen(0)) {
-      Socket http = stray(listener);
-      String request = "GET / HTTP/1.1\r\nHost: nobody\r\nUser-Agent: scanner\r\n\r\n";
-      http.getOutputStream().write(request.repeat(3).getBytes(StandardCharsets.US_ASCII));
-      stray(listener).close();
-      acceptUntilDropped(listener, http);
-      checkThatItStillAccepts(listener);
-    }
+    Socket http = stray();
+    String request = "GET / HTTP/1.1\r\nHost: nobody\r\nUser-Agent: scanner\r\n\r\n";
+    http.getOutputStream().write(request.repeat(3).getBytes(StandardCharsets.US_ASCII));
+    stray().close();
+    acceptUntilDropped(listener, http);
+    checkThatItStillAccepts();
   }
 
   @Test
   void shouldDropConnectionWithAWrongToken() throws IOException {
-    try (NetListenComm listener = network.listen(0)) {
-      Socket guess = stray(listener);
-      guess.getOutputStream().write(hello(new byte[WireDescriptor.TOKEN_LENGTH], 0, 1));
-      acceptUntilDropped(listener, guess);
-      checkThatItStillAccepts(listener);
-    }
+    Socket guess = stray();
+    guess.getOutputStream().write(hello(new byte[WireDescriptor.TOKEN_LENGTH], 0, 1));
+    acceptUntilDropped(listener, guess);
+    checkThatItStillAccepts();
   }
 
   @Test
   void shouldAcceptBesideMoreSilentSocketsThanItKeeps() throws IOException {
-    try (NetListenComm listener = network.listen(0)) {
-      for (int i = 0; i < TcpServer.MAX_PENDING + 20; i++) {
-        stray(listener);
-        assertThat(listener.accept()).isNull();
-      }
-      checkThatItStillAccepts(listener);
-      acceptUntilDropped(listener, strays.get(0));
+    for (int i = 0; i < TcpServer.MAX_PENDING + 20; i++) {
+      stray();
+      assertThat(listener.accept()).isNull();
     }
+    checkThatItStillAccepts();
+    acceptUntilDropped(listener, strays.get(0));
   }
 
   @Test
@@ -139,47 +151,35 @@ class StrayConnectionsTest {
     network.close();
     network = TcpNetPlugin.at(InetAddress.getLoopbackAddress(), OPTIONS);
     for (int i = 0; i < 2; i++) {
-      NetListenComm listener = network.listen(0);
-      checkThatItStillAccepts(listener);
+      listener = network.listen(0);
+      checkThatItStillAccepts();
       listener.close();
-      assertThatThrownBy(() -> stray(listener)).isInstanceOf(ConnectException.class);
+      assertThatThrownBy(this::stray).isInstanceOf(ConnectException.class);
     }
   }
 
   @Test
   void shouldDropConnectionWithoutHelloAfterTimeout() throws IOException {
-    network.close();
-    network = new TcpNetPlugin(OPTIONS.withTimeouts(LONG, Duration.ofMillis(20)));
-    try (NetListenComm listener = network.listen(0)) {
-      Socket silent = stray(listener);
-      silent.getOutputStream().write(1);
-      acceptUntilDropped(listener, silent);
-    }
+    listenFor(Duration.ofMillis(20));
+    Socket silent = stray();
+    silent.getOutputStream().write(1);
+    acceptUntilDropped(listener, silent);
   }
 
   @Test
   void shouldFailIfASenderDisconnectsBeforeAllItsStreamsConnect() throws IOException {
-    try (NetListenComm listener = network.listen(0)) {
-      Socket half = stray(listener);
-      half.getOutputStream().write(hello(read(listener).token(), 1, 4));
-      half.close();
-      assertThatThrownBy(() -> acceptUntilDropped(listener, half))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContaining("a:1");
-    }
+    Socket half = stray();
+    half.getOutputStream().write(hello(handle().token(), 1, 4));
+    half.close();
+    assertFails(RemoteFailure.class, () -> acceptUntilDropped(listener, half), "a:1");
   }
 
   @Test
   void shouldNotWaitForeverForASendersOtherStreams() throws IOException {
-    network.close();
-    network = new TcpNetPlugin(OPTIONS.withTimeouts(LONG, Duration.ofMillis(200)));
-    try (NetListenComm listener = network.listen(0)) {
-      Socket half = stray(listener);
-      half.getOutputStream().write(hello(read(listener).token(), 1, 4));
-      assertThatThrownBy(() -> acceptUntilDropped(listener, half))
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("4 of 5 sockets");
-    }
+    listenFor(Duration.ofMillis(200));
+    Socket half = stray();
+    half.getOutputStream().write(hello(handle().token(), 1, 4));
+    assertFails(Timeout.class, () -> acceptUntilDropped(listener, half), "4 of 5 sockets");
   }
 
   @Test
@@ -193,17 +193,8 @@ class StrayConnectionsTest {
       Socket accepted = other.accept();
       strays.add(accepted);
       accepted.getOutputStream().write(new byte[WireDescriptor.WELCOME_LENGTH]);
-      Awaitility.await()
-          .atMost(LONG)
-          .untilAsserted(
-              () ->
-                  assertThatThrownBy(
-                          () -> {
-                            while (network.connect(0, to) == null) {
-                              Thread.onSpinWait();
-                            }
-                          })
-                      .hasMessageContaining("it answered with no welcome"));
+      assertThatThrownBy(() -> MessageLink.await(() -> network.connect(0, to)))
+          .hasMessageContaining("it answered with no welcome");
     }
   }
 }

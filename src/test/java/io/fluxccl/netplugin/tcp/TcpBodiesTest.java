@@ -2,8 +2,9 @@
 package io.fluxccl.netplugin.tcp;
 
 import static io.fluxccl.netplugin.MessageLink.await;
+import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertFailure;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -24,12 +25,12 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Messages of a head and a body, whose place the receiver chooses by the head. */
 @Timeout(60)
-class TcpBodiesTest {
+class TcpBodiesTest extends TcpFixture {
   private static final int HEAD = 16;
   private static final int[] BODIES = {0, 1, 100, 16 << 10, 64 << 10, 100_000, 3 << 20};
 
-  private static TcpNetPlugin network(int streams) {
-    return new TcpNetPlugin(TcpNetPluginTest.OPTIONS.withStreams(streams, streams));
+  private static TcpOptions streams(int streams) {
+    return OPTIONS.withStreams(streams, streams);
   }
 
   @ParameterizedTest
@@ -41,7 +42,7 @@ class TcpBodiesTest {
     for (int i = 0; i < total; i++) {
       bodies.put(i, (byte) (i * 31 + (i >> 8)));
     }
-    try (NetPlugin network = CheckedNetPlugin.of(network(streams));
+    try (NetPlugin network = CheckedNetPlugin.of(new TcpNetPlugin(streams(streams)));
         MessageLink link = new MessageLink(network, network, HEAD * BODIES.length)) {
       assertThat(network.carriesBodies()).isTrue();
       List<Long> sizes = new ArrayList<>();
@@ -54,8 +55,8 @@ class TcpBodiesTest {
             }
             sizes.add(bodySize);
             // The head has the offset of its body.
-            int index = (int) (head - BufferUtil.address(link.target));
-            return BufferUtil.address(places) + link.target.getInt(index);
+            int index = (int) (head - MessageLink.address(link.target));
+            return MessageLink.address(places) + link.target.getInt(index);
           };
       NetRequest[] requests = new NetRequest[2 * BODIES.length];
       int offset = 0;
@@ -63,13 +64,13 @@ class TcpBodiesTest {
         link.source.putInt(i * HEAD, offset);
         requests[i] =
             link.receive.irecv(
-                BufferUtil.address(link.target) + i * HEAD, HEAD, link.targetMemory, place);
+                MessageLink.address(link.target) + i * HEAD, HEAD, link.targetMemory, place);
         requests[BODIES.length + i] =
             link.send.isend(
-                BufferUtil.address(link.source) + i * HEAD,
+                MessageLink.address(link.source) + i * HEAD,
                 HEAD,
                 link.sourceMemory,
-                BufferUtil.address(bodies) + offset,
+                MessageLink.address(bodies) + offset,
                 BODIES[i],
                 i + 1 < BODIES.length);
         offset += BODIES[i];
@@ -84,27 +85,21 @@ class TcpBodiesTest {
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
   void shouldRefuseABodyForAReceiveThatPlacesNone(int streams) {
-    try (TcpNetPlugin network = network(streams);
-        MessageLink link = new MessageLink(network, network, 1 << 20)) {
-      NetRequest receive = link.irecv(0, 1 << 20);
-      long address = BufferUtil.address(link.source);
-      NetRequest send = link.send.isend(address, HEAD, link.sourceMemory, address, 1 << 20, false);
-      assertThat(MessageLink.failureOf(receive))
-          .isInstanceOf(FluxCclException.class)
-          .hasMessageContaining("it sent no message");
-      assertThat(send).isNotNull();
-    }
+    MessageLink link = link(streams(streams), 1 << 20);
+    NetRequest receive = link.irecv(0, 1 << 20);
+    long address = MessageLink.address(link.source);
+    NetRequest send = link.send.isend(address, HEAD, link.sourceMemory, address, 1 << 20, false);
+    assertFailure(FluxCclException.class, MessageLink.failureOf(receive), "it sent no message");
+    assertThat(send).isNotNull();
   }
 
   @Test
   void shouldRefuseAHeadThatIsNotRegistered() {
-    try (TcpNetPlugin network = network(1);
-        MessageLink link = new MessageLink(network, network, 64)) {
-      long address = BufferUtil.address(link.source);
-      assertThatThrownBy(
-              () -> link.send.isend(address + 60, HEAD, link.sourceMemory, address, 8, false))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("not within the registered");
-    }
+    MessageLink link = link(OPTIONS, 64);
+    long address = MessageLink.address(link.source);
+    assertFails(
+        InvalidUsage.class,
+        () -> link.send.isend(address + 60, HEAD, link.sourceMemory, address, 8, false),
+        "not within the registered");
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.NetProperties;
@@ -73,11 +73,11 @@ class TcpDeviceTest {
     add("eth0", "100000", "0");
     Link link = link("eth0", Map.of("FLUXCCL_NET_SPEED", "200000", "FLUXCCL_NET_LATENCY", "25.5"));
     assertThat(link).isEqualTo(new Link(200_000, 0, 25.5f, null));
-    assertThatThrownBy(() -> link("eth0", Map.of("FLUXCCL_NET_LATENCY", "soon")))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("FLUXCCL_NET_LATENCY=soon");
-    assertThatThrownBy(() -> link("eth0", Map.of("FLUXCCL_NET_LATENCY", "NaN")))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(
+        InvalidUsage.class,
+        () -> link("eth0", Map.of("FLUXCCL_NET_LATENCY", "soon")),
+        "FLUXCCL_NET_LATENCY=soon");
+    assertFails(InvalidUsage.class, () -> link("eth0", Map.of("FLUXCCL_NET_LATENCY", "NaN")));
   }
 
   @Test

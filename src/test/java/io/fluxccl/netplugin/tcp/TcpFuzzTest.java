@@ -145,6 +145,6 @@ class TcpFuzzTest {
 
   /** Opened with the first input. */
   private static final class Shared {
-    static final TcpNetPlugin PLUGIN = new TcpNetPlugin(TcpNetPluginTest.OPTIONS);
+    static final TcpNetPlugin PLUGIN = new TcpNetPlugin(TcpFixture.OPTIONS);
   }
 }

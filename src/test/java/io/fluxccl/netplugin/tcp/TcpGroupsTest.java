@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import static io.fluxccl.netplugin.MessageLink.LONG;
 import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.netplugin.MessageLink.failureOf;
-import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.LONG;
-import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.OPTIONS;
+import static io.fluxccl.netplugin.tcp.TcpFixture.OPTIONS;
+import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertFailure;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -23,51 +25,35 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import org.agrona.BufferUtil;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Receives in groups, whose messages tags tell apart. */
 @org.junit.jupiter.api.Timeout(120)
-class TcpGroupsTest {
+class TcpGroupsTest extends TcpFixture {
   private static final int GROUP = 8;
   private static final int ROOM = 100_000;
 
-  private final List<NetPlugin> open = new ArrayList<>();
   private final long[] addresses = new long[GROUP];
   private final long[] sizes = new long[GROUP];
   private final int[] tags = new int[GROUP];
   private final NetMemory[] memories = new NetMemory[GROUP];
   private MessageLink link;
 
-  @AfterEach
-  void close() {
-    if (link != null) {
-      link.close();
-    }
-    open.forEach(NetPlugin::close);
-  }
-
-  private TcpNetPlugin network(TcpOptions options) {
-    TcpNetPlugin network = new TcpNetPlugin(options);
-    open.add(network);
-    return network;
-  }
-
   private void connect(TcpOptions options, int bytes) {
-    link = new MessageLink(network(options), network(options), bytes);
+    link = link(options, bytes);
   }
 
   private NetRequest send(int tag, int offset, int size) {
-    return link.send.isend(BufferUtil.address(link.source) + offset, size, tag, link.sourceMemory);
+    return link.send.isend(MessageLink.address(link.source) + offset, size, tag, link.sourceMemory);
   }
 
   /** Receives a message for each tag, at offsets that are {@code room} bytes apart. */
   private NetRequest receive(int offset, int room, int... wanted) {
     for (int i = 0; i < wanted.length; i++) {
-      addresses[i] = BufferUtil.address(link.target) + offset + (long) i * room;
+      addresses[i] = MessageLink.address(link.target) + offset + (long) i * room;
       sizes[i] = room;
       tags[i] = wanted[i];
       memories[i] = link.targetMemory;
@@ -105,26 +91,18 @@ class TcpGroupsTest {
       sends.add(send(1, 0, i % 2 == 0 ? 100 : ROOM));
     }
     int sentAhead = ahead;
-    int sentBehind = 0;
-    int looks = 0;
+    int sentLate = 0;
+    int passes = 0;
     for (int round = 0; round < rounds; round++) {
       NetRequest group = receive(0, ROOM, 0, 1);
       long began = HangLimit.start();
       for (boolean done = false; !done; done = group.test()) {
-        if (sentAhead < rounds) {
-          NetRequest more = send(1, 0, sentAhead % 2 == 0 ? 100 : ROOM);
-          sentAhead += more == null ? 0 : 1;
-          if (more != null) {
-            sends.add(more);
-          }
+        if (sentAhead < rounds && add(sends, send(1, 0, sentAhead % 2 == 0 ? 100 : ROOM))) {
+          sentAhead++;
         }
         // The message that the receiver waits for follows many unexpected messages.
-        if (sentBehind == round && ++looks % 5 == 0) {
-          NetRequest late = send(0, 0, 50);
-          sentBehind += late == null ? 0 : 1;
-          if (late != null) {
-            sends.add(late);
-          }
+        if (sentLate == round && ++passes % 5 == 0 && add(sends, send(0, 0, 50))) {
+          sentLate++;
         }
         sends.removeIf(NetRequest::test);
         HangLimit.check(began, "the group is received");
@@ -132,18 +110,19 @@ class TcpGroupsTest {
       assertThat(group.size(0)).isEqualTo(50);
       assertThat(group.size(1)).isEqualTo(round % 2 == 0 ? 100 : ROOM);
     }
-    await(sends.toArray(new NetRequest[0]));
+    await(sends);
+  }
+
+  /** Returns whether there was room for the send. */
+  private static boolean add(List<NetRequest> sends, NetRequest send) {
+    return send != null && sends.add(send);
   }
 
   @ParameterizedTest
-  @ValueSource(ints = {1, 3})
-  void shouldContinueIfMessagesOfOneTagPrecedeTheirReceivesByFar(int streams) {
-    moveWithOneTagAhead(OPTIONS.withStreams(streams, 1));
-  }
-
-  @Test
-  void shouldContinueOverTlsIfMessagesOfOneTagPrecedeTheirReceives() {
-    moveWithOneTagAhead(OPTIONS.withTls(Optional.of(Tls.selfSigned())));
+  @CsvSource({"1, false", "3, false", "1, true"})
+  void shouldContinueIfMessagesOfOneTagPrecedeTheirReceivesByFar(int streams, boolean tls) {
+    Optional<Tls> secured = tls ? Optional.of(Tls.selfSigned()) : Optional.empty();
+    moveWithOneTagAhead(OPTIONS.withStreams(streams, 1).withTls(secured));
   }
 
   @Test
@@ -179,12 +158,10 @@ class TcpGroupsTest {
   @Test
   void shouldReportTagsOfUnexpectedMessagesIfAReceiveTimesOut() {
     TcpOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(200), LONG);
-    link = new MessageLink(network(OPTIONS), network(hasty), 64);
+    link = link(network(OPTIONS), network(hasty), 64);
     NetRequest waiting = receive(0, 8, 1);
     await(send(77, 0, 1));
-    assertThat(failureOf(waiting))
-        .isInstanceOf(Timeout.class)
-        .hasMessageContaining("it sent messages with tags 77");
+    assertFailure(Timeout.class, failureOf(waiting), "it sent messages with tags 77");
   }
 
   @Test
@@ -204,26 +181,21 @@ class TcpGroupsTest {
   @Test
   void shouldLimitGroupsAndTheirSends() {
     connect(OPTIONS, 64);
-    assertThat(open.get(0).properties(0).maxRecvs()).isEqualTo(GROUP);
-    assertThatThrownBy(() -> link.receive.irecv(GROUP + 1, null, null, null, null))
-        .isInstanceOf(NetMisuse.class)
-        .hasMessageContaining("n=9");
+    assertThat(network(OPTIONS).properties(0).maxRecvs()).isEqualTo(GROUP);
+    assertFails(
+        NetMisuse.class, () -> link.receive.irecv(GROUP + 1, null, null, null, null), "n=9");
     List<NetRequest> groups = new ArrayList<>();
     for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
       groups.add(receive(0, 1, 0, 1, 2, 3, 4, 5, 6, 7));
     }
-    assertThatThrownBy(() -> receive(0, 1, 0))
-        .isInstanceOf(NetMisuse.class)
-        .hasMessageContaining("32 requests are in flight");
+    assertFails(NetMisuse.class, () -> receive(0, 1, 0), "32 requests are in flight");
     List<NetRequest> sends = new ArrayList<>();
     for (int i = 0; i < NetPlugin.MAX_REQUESTS * GROUP; i++) {
       sends.add(send(i % GROUP, 0, 1));
     }
-    assertThatThrownBy(() -> send(0, 0, 1))
-        .isInstanceOf(NetMisuse.class)
-        .hasMessageContaining("256 requests are in flight");
-    await(sends.toArray(new NetRequest[0]));
-    await(groups.toArray(new NetRequest[0]));
+    assertFails(NetMisuse.class, () -> send(0, 0, 1), "256 requests are in flight");
+    await(sends);
+    await(groups);
     await(receive(0, 1, 3), send(3, 0, 1));
   }
 

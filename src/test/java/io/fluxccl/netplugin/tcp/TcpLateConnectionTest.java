@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.netplugin.tcp.TcpNetPluginTest.OPTIONS;
+import static io.fluxccl.netplugin.tcp.TcpFixture.OPTIONS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;

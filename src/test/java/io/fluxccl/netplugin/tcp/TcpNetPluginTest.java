@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import static io.fluxccl.netplugin.MessageLink.LONG;
 import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.netplugin.MessageLink.failureOf;
+import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertFailure;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
@@ -11,23 +14,21 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetPluginContract;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
-import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.testing.HangLimit;
 import java.net.ServerSocket;
+import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
-import org.awaitility.Awaitility;
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -35,192 +36,139 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 @org.junit.jupiter.api.Timeout(120)
 @Tag("jdk")
-class TcpNetPluginTest extends NetPluginContract {
-  static final Duration LONG = MessageLink.LONG;
-  static final TcpOptions OPTIONS =
-      TcpOptions.DEFAULT.withInterfaces("=lo").withStreams(1, 1).withTimeouts(LONG, LONG);
-
-  static final int[] SIZES = {0, 1, 15, 4096, 16_384, 65_535, 65_536, 65_537, 1_000_003};
-
-  @Override
-  protected final NetPlugin network(Duration requests, Duration connects) {
-    return network(OPTIONS.withTimeouts(requests, connects));
-  }
-
-  @Override
-  protected final NetPlugin network(TableOptions table) {
-    return network(OPTIONS.withTable(table));
-  }
-
-  @Override
-  protected final List<ConnectionState> connections(NetPlugin network) {
-    return ((TcpNetPlugin) network).connections();
-  }
-
-  @Override
-  protected final String address() {
-    return "127.0.0.1:";
-  }
-
-  @Override
-  protected final int[] sizes() {
-    return SIZES;
-  }
-
-  private TcpNetPlugin network(TcpOptions options) {
-    return closing(new TcpNetPlugin(options));
-  }
-
-  private MessageLink link(TcpOptions options, int bytes) {
-    return new MessageLink(network(options), network(options), bytes);
+class TcpNetPluginTest extends TcpNetworkContract {
+  TcpNetPluginTest() {
+    super(OPTIONS);
   }
 
   @ParameterizedTest
   @ValueSource(ints = {1, 2})
   void shouldAllocateNothingWhileMessagesMove(int streams) {
-    try (MessageLink link = link(OPTIONS.withStreams(streams, 1), 100_000)) {
-      // Both sizes fit into the kernel's buffers.
-      assertThat(link.leastAllocated()).isLessThan(500);
-    }
+    MessageLink link = link(OPTIONS.withStreams(streams, 1), 100_000);
+    // Both sizes fit into the kernel's buffers.
+    assertThat(link.leastAllocated()).isLessThan(500);
   }
 
   @Test
   void shouldAllowThirtyTwoRequestsAndRefuseOneMore() {
-    try (MessageLink link = link(OPTIONS, 64)) {
-      List<NetRequest> receives = new ArrayList<>();
-      for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
-        receives.add(link.irecv(i, 1));
-      }
-      assertThatThrownBy(() -> link.irecv(0, 1))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("32 requests are in flight");
-      for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
-        link.source.put(i, (byte) (i + 1));
-        await(link.isend(i, 1));
-      }
-      await(receives.toArray(new NetRequest[0]));
-      for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
-        assertThat(link.target.get(i)).isEqualTo((byte) (i + 1));
-      }
-      await(link.irecv(0, 1), link.isend(5, 1));
-      assertThat(link.target.get(0)).isEqualTo((byte) 6);
+    MessageLink link = link(OPTIONS, 64);
+    List<NetRequest> receives = new ArrayList<>();
+    for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
+      receives.add(link.irecv(i, 1));
     }
+    assertFails(InvalidUsage.class, () -> link.irecv(0, 1), "32 requests are in flight");
+    for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
+      link.source.put(i, (byte) (i + 1));
+      await(link.isend(i, 1));
+    }
+    await(receives);
+    for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
+      assertThat(link.target.get(i)).isEqualTo((byte) (i + 1));
+    }
+    await(link.irecv(0, 1), link.isend(5, 1));
+    assertThat(link.target.get(0)).isEqualTo((byte) 6);
   }
 
   @Test
   void shouldRefuseAMessageLargerThanItsReceiveAndReportItToTheSender() {
-    try (MessageLink link = link(OPTIONS, 128)) {
-      NetRequest receive = link.irecv(0, 64);
-      link.isend(0, 128);
-      assertThat(failureOf(receive))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("128 bytes")
-          .hasMessageContaining("64 bytes");
-      Awaitility.await()
-          .atMost(LONG)
-          .untilAsserted(
-              () ->
-                  assertThat(catchThrowable(() -> await(link.isend(0, 1))))
-                      .isInstanceOf(RemoteFailure.class)
-                      .hasMessageContaining("INVALID_USAGE")
-                      .hasMessageContaining("128 bytes"));
-      assertThatThrownBy(() -> link.irecv(0, 64)).isInstanceOf(InvalidUsage.class);
-    }
+    MessageLink link = link(OPTIONS, 128);
+    NetRequest receive = link.irecv(0, 64);
+    link.isend(0, 128);
+    assertFailure(InvalidUsage.class, failureOf(receive), "128 bytes", "64 bytes");
+    assertFailure(RemoteFailure.class, failureOfSends(link), "INVALID_USAGE", "128 bytes");
+    assertThatThrownBy(() -> link.irecv(0, 64)).isInstanceOf(InvalidUsage.class);
+  }
+
+  /** Sends until the sender notices that its peer has failed. */
+  private static Throwable failureOfSends(MessageLink link) {
+    return catchThrowable(
+        () -> {
+          long began = HangLimit.start();
+          while (true) {
+            await(link.isend(0, 1));
+            HangLimit.check(began, "a send fails");
+          }
+        });
   }
 
   @Test
   void shouldWaitWithoutLimitWhereThereIsNone() {
-    try (MessageLink link = link(OPTIONS.withTimeouts(Duration.ZERO, LONG), 64)) {
-      NetRequest receive = link.irecv(0, 64);
-      for (int i = 0; i < 1000; i++) {
-        assertThat(receive.test()).isFalse();
-      }
-      await(link.isend(0, 3), receive);
-      assertThat(receive.size(0)).isEqualTo(3);
+    MessageLink link = link(OPTIONS.withTimeouts(Duration.ZERO, LONG), 64);
+    NetRequest receive = link.irecv(0, 64);
+    for (int i = 0; i < 1000; i++) {
+      assertThat(receive.test()).isFalse();
     }
+    await(link.isend(0, 3), receive);
+    assertThat(receive.size(0)).isEqualTo(3);
   }
 
   @Test
   void shouldFailTheSenderIfTheReceiverCloses() {
-    try (MessageLink link = link(OPTIONS, 64)) {
-      link.receive.close();
-      Awaitility.await()
-          .atMost(LONG)
-          .untilAsserted(
-              () ->
-                  assertThat(catchThrowable(() -> await(link.isend(0, 64))))
-                      .isInstanceOf(RemoteFailure.class)
-                      .hasMessageContaining("send to 127.0.0.1:"));
-    }
+    MessageLink link = link(OPTIONS, 64);
+    link.receive.close();
+    assertFailure(RemoteFailure.class, failureOfSends(link), "send to 127.0.0.1:");
   }
 
   @Test
   void shouldEndAReceiveAtOnceWhenTheSenderLeavesWithinItsMessage() {
     int bytes = 64 << 20;
-    try (MessageLink link = link(OPTIONS, bytes)) {
-      NetRequest torn = link.irecv(0, bytes);
-      link.isend(0, bytes);
-      for (int i = 0; i < 3; i++) {
-        assertThat(torn.test()).isFalse();
-      }
-      link.send.close();
-      assertThat(failureOf(torn))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContaining("receive from 127.0.0.1:");
+    MessageLink link = link(OPTIONS, bytes);
+    NetRequest torn = link.irecv(0, bytes);
+    link.isend(0, bytes);
+    for (int i = 0; i < 3; i++) {
+      assertThat(torn.test()).isFalse();
     }
+    link.send.close();
+    assertFailure(RemoteFailure.class, failureOf(torn), "receive from 127.0.0.1:");
   }
 
   @Test
   void shouldSendNothingOfAMessageOnceItHasFailed() {
     int bytes = 16 << 20;
     TcpNetPlugin from = network(OPTIONS.withTimeouts(Duration.ofMillis(200), LONG));
-    try (MessageLink link = new MessageLink(from, network(OPTIONS), bytes)) {
-      NetRequest first = link.isend(0, bytes);
-      NetRequest second = link.isend(0, 64);
-      assertThat(failureOf(first)).isInstanceOf(Timeout.class);
-      // Its memory is the caller's again.
-      for (int i = 0; i < bytes; i++) {
-        link.source.put(i, (byte) 1);
-      }
-      NetRequest receive = link.irecv(0, bytes);
-      Throwable torn =
-          catchThrowable(
-              () -> {
-                long began = HangLimit.start();
-                while (!receive.test()) {
-                  HangLimit.check(began, "the receive fails");
-                  assertThat(catchThrowable(second::test)).isNotNull();
-                }
-              });
-      assertThat(torn).isInstanceOf(RemoteFailure.class);
-      for (int i = 0; i < bytes; i++) {
-        assertThat(link.target.get(i)).isZero();
-      }
+    MessageLink link = link(from, network(OPTIONS), bytes);
+    NetRequest first = link.isend(0, bytes);
+    NetRequest second = link.isend(0, 64);
+    assertThat(failureOf(first)).isInstanceOf(Timeout.class);
+    // Its memory is the caller's again.
+    for (int i = 0; i < bytes; i++) {
+      link.source.put(i, (byte) 1);
+    }
+    NetRequest receive = link.irecv(0, bytes);
+    Throwable torn =
+        catchThrowable(
+            () -> {
+              long began = HangLimit.start();
+              while (!receive.test()) {
+                HangLimit.check(began, "the receive fails");
+                assertThat(catchThrowable(second::test)).isNotNull();
+              }
+            });
+    assertThat(torn).isInstanceOf(RemoteFailure.class);
+    for (int i = 0; i < bytes; i++) {
+      assertThat(link.target.get(i)).isZero();
     }
   }
 
   @ParameterizedTest
   @ValueSource(ints = {1, 4})
   void shouldLeaveMemoryAloneOnceAnEndIsClosed(int streams) {
-    try (MessageLink link = link(OPTIONS.withStreams(streams, 2), 4 << 20)) {
-      for (int i = 0; i < 4; i++) {
-        link.irecv(i << 20, 1 << 20);
-      }
-      for (int i = 0; i < 4; i++) {
-        link.isend(i << 20, 1 << 20);
-      }
-      link.receive.close();
-      for (int i = 0; i < 4 << 20; i += 64) {
-        link.target.put(i, (byte) 1);
-      }
-      link.send.close();
-      for (int i = 0; i < 4 << 20; i += 64) {
-        assertThat(link.target.get(i)).isEqualTo((byte) 1);
-      }
-      assertThatThrownBy(() -> link.irecv(0, 1))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("closed");
+    MessageLink link = link(OPTIONS.withStreams(streams, 2), 4 << 20);
+    for (int i = 0; i < 4; i++) {
+      link.irecv(i << 20, 1 << 20);
     }
+    for (int i = 0; i < 4; i++) {
+      link.isend(i << 20, 1 << 20);
+    }
+    link.receive.close();
+    for (int i = 0; i < 4 << 20; i += 64) {
+      link.target.put(i, (byte) 1);
+    }
+    link.send.close();
+    for (int i = 0; i < 4 << 20; i += 64) {
+      assertThat(link.target.get(i)).isEqualTo((byte) 1);
+    }
+    assertFails(InvalidUsage.class, () -> link.irecv(0, 1), "closed");
   }
 
   @Test
@@ -229,17 +177,10 @@ class TcpNetPluginTest extends NetPluginContract {
     NetListenComm listener = network.listen(0);
     NetHandle handle = new NetHandle(listener.handle());
     listener.close();
-    assertThatThrownBy(
-            () -> {
-              while (network.connect(0, handle) == null) {
-                Thread.onSpinWait();
-              }
-            })
-        .isInstanceOf(RemoteFailure.class)
-        .hasMessageContaining("connect to 127.0.0.1:");
-    assertThatThrownBy(() -> network.connect(0, new NetHandle(new byte[] {1, 2, 3})))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("handle");
+    ThrowingCallable connect = () -> await(() -> network.connect(0, handle));
+    assertFails(RemoteFailure.class, connect, "connect to 127.0.0.1:");
+    NetHandle wrong = new NetHandle(new byte[] {1, 2, 3});
+    assertFails(InvalidUsage.class, () -> network.connect(0, wrong), "handle");
   }
 
   @Test
@@ -259,21 +200,17 @@ class TcpNetPluginTest extends NetPluginContract {
         assertThat(e).hasMessageContaining("is free");
       }
     }
-    try (NetListenComm listening = listener) {
-      NetHandle handle = new NetHandle(listening.handle());
-      assertThat(WireDescriptor.readHandle(handle.bytes()).address().getPort()).isEqualTo(port);
-      try (NetListenComm other = network.listen(0)) {
-        assertThat(
-                WireDescriptor.readHandle(new NetHandle(other.handle()).bytes())
-                    .address()
-                    .getPort())
+    try (NetListenComm one = listener;
+        NetListenComm other = network.listen(0)) {
+      for (NetListenComm listening : List.of(one, other)) {
+        ByteBuffer handle = ByteBuffer.wrap(listening.handle());
+        assertThat(WireDescriptor.readHandle(handle).address().getPort())
             .as("all listeners of a network share a port")
             .isEqualTo(port);
       }
       TcpNetPlugin full = network(OPTIONS.withPorts(port, port));
-      assertThatThrownBy(() -> full.listen(0))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("no port of " + port + "-" + port + " is free");
+      String range = port + "-" + port;
+      assertFails(TransportFailure.class, () -> full.listen(0), "no port of " + range + " is free");
     }
   }
 
@@ -288,9 +225,7 @@ class TcpNetPluginTest extends NetPluginContract {
     assertThat(properties.pointers()).isEqualTo(Set.of(PointerType.HOST));
     assertThat(properties.maxRecvs()).isEqualTo(8);
     assertThatThrownBy(() -> network.properties(1)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> new TcpNetPlugin(OPTIONS.withInterfaces("=nothere7")))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("nothere7")
-        .hasMessageContaining("lo");
+    TcpOptions none = OPTIONS.withInterfaces("=nothere7");
+    assertFails(TransportFailure.class, () -> new TcpNetPlugin(none), "nothere7", "lo");
   }
 }

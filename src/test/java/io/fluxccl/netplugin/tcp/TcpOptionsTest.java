@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.TableOptions;
@@ -59,17 +59,16 @@ class TcpOptionsTest {
     "FLUXCCL_NET_TIMEOUT, soon"
   })
   void shouldNameTheVariableThatIsWrong(String name, String value) {
-    assertThatThrownBy(() -> read(Map.of(name, value)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining(name + "=" + value);
+    assertFails(InvalidUsage.class, () -> read(Map.of(name, value)), name + "=" + value);
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"0", "33", "-1"})
   void shouldRefuseAnImpossibleNumberOfStreams(String streams) {
-    assertThatThrownBy(() -> read(Map.of("FLUXCCL_NET_STREAMS", streams)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessage("FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
+    assertFails(
+        InvalidUsage.class,
+        () -> read(Map.of("FLUXCCL_NET_STREAMS", streams)),
+        "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
   }
 
   @ParameterizedTest

@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Timeout;
 
 /** Short messages, many of which leave in one system call. */
 @Timeout(60)
-class TcpShortMessagesTest {
+class TcpShortMessagesTest extends TcpFixture {
   private static final int SLOTS = NetPlugin.MAX_REQUESTS;
   private static final int SLOT = 2048;
   private static final int MESSAGES = 50_000;
@@ -27,35 +27,33 @@ class TcpShortMessagesTest {
 
   @Test
   void shouldDeliverEachMessageWhenTheSocketTakesOnlyPartOfThem() {
-    try (TcpNetPlugin network = new TcpNetPlugin(TcpNetPluginTest.OPTIONS);
-        MessageLink link = new MessageLink(network, network, SLOTS * SLOT)) {
-      int sent = 0;
-      int done = 0;
-      int posted = 0;
-      int received = 0;
-      while (received < MESSAGES) {
-        // The last sends move only when they are tested, as all others.
-        boolean stopped = false;
-        while (!stopped && done < MESSAGES) {
-          if (sent < MESSAGES && sent - done < SLOTS) {
-            send(link, sent++);
-          } else if (sends[done % SLOTS].test()) {
-            done++;
-          } else {
-            stopped = true;
-          }
-        }
-        stops += stopped ? 1 : 0;
-        while (posted < MESSAGES && posted - received < SLOTS) {
-          receives[posted % SLOTS] = link.irecv(posted % SLOTS * SLOT, SLOT);
-          posted++;
-        }
-        while (received < posted && receives[received % SLOTS].test()) {
-          assertReceived(link, received++);
+    MessageLink link = link(OPTIONS, SLOTS * SLOT);
+    int sent = 0;
+    int done = 0;
+    int posted = 0;
+    int received = 0;
+    while (received < MESSAGES) {
+      // The last sends move only when they are tested, as all others.
+      boolean stopped = false;
+      while (!stopped && done < MESSAGES) {
+        if (sent < MESSAGES && sent - done < SLOTS) {
+          send(link, sent++);
+        } else if (sends[done % SLOTS].test()) {
+          done++;
+        } else {
+          stopped = true;
         }
       }
-      assertThat(stops).isPositive();
+      stops += stopped ? 1 : 0;
+      while (posted < MESSAGES && posted - received < SLOTS) {
+        receives[posted % SLOTS] = link.irecv(posted % SLOTS * SLOT, SLOT);
+        posted++;
+      }
+      while (received < posted && receives[received % SLOTS].test()) {
+        assertReceived(link, received++);
+      }
     }
+    assertThat(stops).isPositive();
   }
 
   private void send(MessageLink link, int message) {

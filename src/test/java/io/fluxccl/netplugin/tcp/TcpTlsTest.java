@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetPluginContract;
-import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.tls.Certificates;
 import io.fluxccl.tls.Tls;
@@ -21,61 +18,28 @@ import java.net.InetAddress;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
 
 /** The network over TLS: all of the contract, and which certificates are accepted. */
 @Timeout(120)
-class TcpTlsTest extends NetPluginContract {
-  private static final TcpOptions SECURE =
-      TcpNetPluginTest.OPTIONS.withTls(Optional.of(Tls.selfSigned()));
+class TcpTlsTest extends TcpNetworkContract {
+  private static final TcpOptions SECURE = OPTIONS.withTls(Optional.of(Tls.selfSigned()));
 
   @TempDir Path folder;
 
-  private NetPlugin network(TcpOptions options) {
-    return closing(new TcpNetPlugin(options));
+  TcpTlsTest() {
+    super(SECURE);
   }
 
-  @Override
-  protected NetPlugin network(Duration requests, Duration connects) {
-    return network(SECURE.withTimeouts(requests, connects));
-  }
-
-  @Override
-  protected NetPlugin network(TableOptions table) {
-    return network(SECURE.withTable(table));
-  }
-
-  @Override
-  protected List<ConnectionState> connections(NetPlugin network) {
-    return ((TcpNetPlugin) network).connections();
-  }
-
-  @Override
-  protected String address() {
-    return "127.0.0.1:";
-  }
-
-  @Override
-  protected int[] sizes() {
-    return TcpNetPluginTest.SIZES;
-  }
-
-  @ParameterizedTest
-  @ValueSource(ints = {1, 3})
-  void shouldMoveConsecutiveMessagesOfAllSizesOverTls(int streams) {
-    int total = Arrays.stream(sizes()).sum();
-    NetPlugin network = network(SECURE.withStreams(streams, 2));
-    try (MessageLink link = new MessageLink(network, network, total)) {
-      link.moveAll(sizes(), Rounds.of(3, 20)); // slow without the second compiler
-    }
+  @Test
+  void shouldMoveConsecutiveMessagesOfAllSizesOverSeveralStreams() {
+    NetPlugin network = network(SECURE.withStreams(3, 2));
+    MessageLink link = link(network, network, Arrays.stream(SIZES).sum());
+    link.moveAll(SIZES, Rounds.of(3, 20)); // slow without the second compiler
   }
 
   @Test
@@ -84,24 +48,23 @@ class TcpTlsTest extends NetPluginContract {
     try (NetListenComm listener = network.listen(0)) {
       byte[] handle = listener.handle();
       handle[handle.length - 1] ^= 1;
-      assertThatThrownBy(() -> connect(network, handle, listener))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContaining("another certificate");
+      assertFails(
+          RemoteFailure.class, () -> connect(network, handle, listener), "another certificate");
     }
   }
 
   @Test
   void shouldFailIfOnlyOneSideUsesTls() {
     NetPlugin secure = network(SECURE);
-    NetPlugin open = network(TcpNetPluginTest.OPTIONS);
-    try (NetListenComm behindTls = secure.listen(0);
-        NetListenComm inTheOpen = open.listen(0)) {
-      assertThatThrownBy(() -> connect(open, behindTls.handle(), behindTls))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("FLUXCCL_TLS");
-      assertThatThrownBy(() -> connect(secure, inTheOpen.handle(), inTheOpen))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("FLUXCCL_TLS");
+    NetPlugin open = network(OPTIONS);
+    try (NetListenComm withTls = secure.listen(0);
+        NetListenComm withoutTls = open.listen(0)) {
+      assertFails(
+          InvalidUsage.class, () -> connect(open, withTls.handle(), withTls), "FLUXCCL_TLS");
+      assertFails(
+          InvalidUsage.class,
+          () -> connect(secure, withoutTls.handle(), withoutTls),
+          "FLUXCCL_TLS");
     }
   }
 
@@ -109,20 +72,12 @@ class TcpTlsTest extends NetPluginContract {
   void shouldDropAConnectionThatDoesNotUseTls() throws Exception {
     NetPlugin network = network(SECURE);
     try (NetListenComm listener = network.listen(0);
-        Socket stranger = new Socket()) {
-      stranger.connect(WireDescriptor.readHandle(ByteBuffer.wrap(listener.handle())).address());
-      stranger.getOutputStream().write(new byte[WireDescriptor.HELLO_LENGTH]);
-      stranger.setSoTimeout(1);
-      for (boolean open = true; open; ) {
-        assertThat(listener.accept()).isNull();
-        try {
-          open = stranger.getInputStream().read() >= 0;
-        } catch (java.net.SocketTimeoutException e) {
-          continue;
-        }
-      }
+        Socket stray = new Socket()) {
+      stray.connect(WireDescriptor.readHandle(ByteBuffer.wrap(listener.handle())).address());
+      stray.getOutputStream().write(new byte[WireDescriptor.HELLO_LENGTH]);
+      StrayConnectionsTest.acceptUntilDropped(listener, stray);
       try (MessageLink link = new MessageLink(network, network, listener, 100)) {
-        MessageLink.await(link.irecv(0, 100), link.isend(0, 100));
+        link.move(100);
       }
     }
   }
@@ -132,19 +87,18 @@ class TcpTlsTest extends NetPluginContract {
     Certificates made = new Certificates(folder);
     NetPlugin one = network(SECURE.withTls(Optional.of(made.of("one", "EC"))));
     NetPlugin other = network(SECURE.withTls(Optional.of(made.of("other", "RSA"))));
-    try (MessageLink link = new MessageLink(one, other, 100_000)) {
-      link.moveAll(new int[] {100_000}, 3);
-    }
+    MessageLink link = link(one, other, 100_000);
+    link.moveAll(new int[] {100_000}, 3);
     NetPlugin selfSigned = network(SECURE);
     try (NetListenComm listener = one.listen(0)) {
       // It has a handle, but no certificate of the authority.
-      assertThatThrownBy(() -> connect(selfSigned, listener.handle(), listener))
-          .isInstanceOf(FluxCclException.class);
+      assertFails(FluxCclException.class, () -> connect(selfSigned, listener.handle(), listener));
     }
     try (NetListenComm listener = selfSigned.listen(0)) {
-      assertThatThrownBy(() -> connect(one, listener.handle(), listener))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContaining(InetAddress.getLoopbackAddress().getHostAddress());
+      assertFails(
+          RemoteFailure.class,
+          () -> connect(one, listener.handle(), listener),
+          InetAddress.getLoopbackAddress().getHostAddress());
     }
   }
 

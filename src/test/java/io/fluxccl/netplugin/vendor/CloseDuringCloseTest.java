@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.vendor;
 
-import static io.fluxccl.netplugin.NetLink.await;
+import static io.fluxccl.netplugin.MessageLink.await;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.netplugin.NetHandle;

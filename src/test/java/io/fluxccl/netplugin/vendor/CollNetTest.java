@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.vendor;
 
-import static io.fluxccl.netplugin.NetLink.address;
-import static io.fluxccl.netplugin.NetLink.await;
+import static io.fluxccl.netplugin.MessageLink.address;
+import static io.fluxccl.netplugin.MessageLink.await;
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.netplugin.NetLink;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
@@ -61,8 +62,8 @@ class CollNetTest {
       List<ByteBuffer> targets = new ArrayList<>();
       for (int rank = 0; rank < ranks; rank++) {
         comms.add(coll.connect(handles, rank, listeners.get(rank)));
-        sources.add(NetLink.memory(BYTES));
-        targets.add(NetLink.memory(BYTES));
+        sources.add(MessageLink.memory(BYTES));
+        targets.add(MessageLink.memory(BYTES));
         for (int i = 0; i < COUNT; i++) {
           sources.get(rank).putFloat(i * Float.BYTES, (rank + 1) * i);
         }
@@ -103,7 +104,7 @@ class CollNetTest {
     CollNetPlugin coll = plugin.collNet().orElseThrow();
     CollNetListener listener = coll.listen(0);
     List<byte[]> handles = List.of(listener.handle());
-    ByteBuffer memory = NetLink.memory(64);
+    ByteBuffer memory = MessageLink.memory(64);
     assertRefused(() -> coll.listen(1), "device=1");
     assertRefused(() -> coll.connect(handles, 1, listener), "rank=1");
     CollNetComm comm = coll.connect(handles, 0, listener);
@@ -124,7 +125,7 @@ class CollNetTest {
   }
 
   private static void assertRefused(Runnable call, String reason) {
-    assertThatThrownBy(call::run).isInstanceOf(InvalidUsage.class).hasMessageContaining(reason);
+    assertFails(InvalidUsage.class, call::run, reason);
   }
 
   @Test
@@ -146,9 +147,7 @@ class CollNetTest {
                             frames.length > 0
                                 && frames[0].getMethodName().equals("connect")
                                 && frames[0].getClassName().equals(CollNetCalls.class.getName())));
-    assertThatThrownBy(listener::close)
-        .isInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining("close of a listener of testcoll");
+    assertFails(io.fluxccl.Timeout.class, listener::close, "close of a listener of testcoll");
     joining.get(60, TimeUnit.SECONDS).close();
     listener.close();
     assertRefused(() -> coll.connect(List.of(listener.handle()), 0, listener), "closed");

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.vendor;
 
-import static io.fluxccl.netplugin.NetLink.address;
-import static io.fluxccl.netplugin.NetLink.await;
+import static io.fluxccl.netplugin.MessageLink.address;
+import static io.fluxccl.netplugin.MessageLink.await;
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assertions.catchThrowable;
 
 import ch.qos.logback.classic.Level;
 import ch.qos.logback.classic.Logger;
 import ch.qos.logback.classic.spi.ILoggingEvent;
 import ch.qos.logback.core.read.ListAppender;
+import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
-import io.fluxccl.netplugin.NetLink;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetProperties;
@@ -27,16 +30,21 @@ import io.fluxccl.testing.TestNet;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.List;
 import java.util.Random;
+import java.util.Set;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.slf4j.LoggerFactory;
 
@@ -54,39 +62,55 @@ class NativeNetPluginTest {
 
   private static ByteBuffer target;
 
-  private static void allocate() {
+  /** What the test has opened, the latest first. */
+  private final Deque<AutoCloseable> opened = new ArrayDeque<>();
+
+  @AfterEach
+  void close() throws Exception {
+    for (AutoCloseable each : opened) {
+      each.close();
+    }
+  }
+
+  private NativeNetPlugin open(int version, String... faults) throws Exception {
+    return opened(NativeNetPlugin.open(TestNet.library(folder, version, faults).toString()));
+  }
+
+  private <T extends AutoCloseable> T opened(T object) {
+    opened.push(object);
+    return object;
+  }
+
+  private MessageLink connect(NativeNetPlugin plugin, int device) {
     if (source == null) {
-      target = NetLink.memory(LARGEST);
-      source = NetLink.memory(LARGEST);
+      target = MessageLink.memory(LARGEST);
+      source = MessageLink.memory(LARGEST);
       Random random = new Random(5);
       for (int at = 0; at < LARGEST; at += Long.BYTES) {
         source.putLong(at, random.nextLong());
       }
     }
+    return opened(new MessageLink(plugin, device, source, target));
   }
 
-  private static NativeNetPlugin open(int version, String... faults) throws Exception {
-    return NativeNetPlugin.open(TestNet.library(folder, version, faults).toString());
+  private static void assertReceived(int size) {
+    assertThat(target.slice(0, size).mismatch(source.slice(0, size))).isEqualTo(-1);
   }
 
   @ParameterizedTest
   @ValueSource(ints = {6, 7, 8, 9, 10, 11, 12})
   void shouldMoveMessagesOfAllSizesUnderEachVersion(int version) throws Exception {
-    allocate();
-    try (NativeNetPlugin plugin = open(version);
-        NetLink link = new NetLink(plugin, 0);
-        NetMemory from = link.sender.register(address(source), LARGEST, PointerType.HOST);
-        NetMemory to = link.receiver.register(address(target), LARGEST, PointerType.HOST)) {
-      assertThat(plugin.version()).isEqualTo(version);
-      for (int size : new int[] {0, 1, 7, 4096, (1 << 20) + 3, LARGEST}) {
-        target.put(0, (byte) ~source.get(0));
-        NetRequest receive = await(() -> link.receiver.irecv(address(target), LARGEST, 0, to));
-        NetRequest send = await(() -> link.sender.isend(address(source), size, 0, from));
-        NetLink.finish(send, receive);
-        assertThat(send.size(0)).isEqualTo(size);
-        assertThat(receive.size(0)).isEqualTo(size);
-        assertThat(target.slice(0, size).mismatch(source.slice(0, size))).isEqualTo(-1);
-      }
+    NativeNetPlugin plugin = open(version);
+    MessageLink link = connect(plugin, 0);
+    assertThat(plugin.version()).isEqualTo(version);
+    for (int size : new int[] {0, 1, 7, 4096, (1 << 20) + 3, LARGEST}) {
+      target.put(0, (byte) ~source.get(0));
+      NetRequest receive = link.irecv(0, LARGEST);
+      NetRequest send = link.isend(0, size);
+      await(send, receive);
+      assertThat(send.size(0)).isEqualTo(size);
+      assertThat(receive.size(0)).isEqualTo(size);
+      assertReceived(size);
     }
   }
 
@@ -95,94 +119,57 @@ class NativeNetPluginTest {
   void shouldKeepEightMessagesInFlightUnderEachVersion(int version) throws Exception {
     int size = 256 << 10;
     int messages = 64;
-    allocate();
-    try (NativeNetPlugin plugin = open(version);
-        NetLink link = new NetLink(plugin, 1);
-        NetMemory from = link.sender.register(address(source), LARGEST, PointerType.HOST);
-        NetMemory to = link.receiver.register(address(target), LARGEST, PointerType.HOST)) {
-      target.slice(0, size * messages).put(new byte[size * messages]);
-      NetRequest[] sends = new NetRequest[messages];
-      NetRequest[] receives = new NetRequest[messages];
-      int posted = 0;
-      for (int done = 0; done < messages; done++) {
-        for (; posted < messages && posted < done + IN_FLIGHT; posted++) {
-          long at = (long) posted * size;
-          receives[posted] = await(() -> link.receiver.irecv(address(target) + at, size, 0, to));
-          sends[posted] = await(() -> link.sender.isend(address(source) + at, size, 0, from));
-        }
-        NetLink.finish(sends[done], receives[done]);
+    MessageLink link = connect(open(version), 1);
+    target.slice(0, size * messages).put(new byte[size * messages]);
+    NetRequest[] sends = new NetRequest[messages];
+    NetRequest[] receives = new NetRequest[messages];
+    int posted = 0;
+    for (int done = 0; done < messages; done++) {
+      for (; posted < messages && posted < done + IN_FLIGHT; posted++) {
+        receives[posted] = link.irecv(posted * size, size);
+        sends[posted] = link.isend(posted * size, size);
       }
-      int all = size * messages;
-      assertThat(target.slice(0, all).mismatch(source.slice(0, all))).isEqualTo(-1);
+      await(sends[done], receives[done]);
     }
+    assertReceived(size * messages);
   }
 
   @ParameterizedTest
   @ValueSource(ints = {6, 8, 9, 12})
   void shouldReceiveAGroupByItsTags(int version) throws Exception {
-    allocate();
-    try (NativeNetPlugin plugin = open(version);
-        NetLink link = new NetLink(plugin, 0);
-        NetMemory from = link.sender.register(address(source), LARGEST, PointerType.HOST);
-        NetMemory to = link.receiver.register(address(target), LARGEST, PointerType.HOST)) {
-      long[] places = {address(target), address(target) + 1000, address(target) + 2000};
-      NetRequest group =
-          await(
-              () ->
-                  link.receiver.irecv(
-                      3,
-                      places,
-                      new long[] {500, 600, 700},
-                      new int[] {7, 8, 9},
-                      new NetMemory[] {to, to, to}));
-      List<NetRequest> sends = new ArrayList<>();
-      for (int tag : new int[] {9, 7, 8}) {
-        int size = tag * 10;
-        sends.add(await(() -> link.sender.isend(address(source) + tag, size, tag, from)));
-      }
-      for (NetRequest send : sends) {
-        Awaitility.await().until(send::test);
-      }
-      Awaitility.await().until(group::test);
-      for (int i = 0; i < 3; i++) {
-        int tag = 7 + i;
-        assertThat(group.size(i)).isEqualTo(tag * 10);
-        assertThat(target.slice(1000 * i, tag * 10)).isEqualTo(source.slice(tag, tag * 10));
-      }
+    MessageLink link = connect(open(version), 0);
+    long[] places = {address(target), address(target) + 1000, address(target) + 2000};
+    long[] sizes = {500, 600, 700};
+    int[] tags = {7, 8, 9};
+    NetMemory to = link.targetMemory;
+    NetMemory[] memories = {to, to, to};
+    NetRequest group = await(() -> link.receive.irecv(3, places, sizes, tags, memories));
+    await(link.isend(9, 90, 9), link.isend(7, 70, 7), link.isend(8, 80, 8), group);
+    for (int i = 0; i < 3; i++) {
+      int tag = tags[i];
+      assertThat(group.size(i)).isEqualTo(tag * 10);
+      assertThat(target.slice(1000 * i, tag * 10)).isEqualTo(source.slice(tag, tag * 10));
     }
   }
 
   @Test
   void shouldReturnPropertiesOfEachDevice() throws Exception {
-    try (NativeNetPlugin plugin = open(12, "POINTERS=7")) {
-      assertThat(plugin.name()).isEqualTo("testnet");
-      assertThat(plugin.devices()).isEqualTo(2);
-      assertThat(plugin.maxRequests()).isEqualTo(32);
-      NetProperties first = plugin.properties(0);
-      assertThat(first)
-          .isEqualTo(
-              new NetProperties(
-                  "test0",
-                  null,
-                  40,
-                  java.util.Set.of(PointerType.values()),
-                  false,
-                  true,
-                  10000,
-                  1,
-                  1.5f,
-                  1024,
-                  8,
-                  Integer.MAX_VALUE));
-      assertThat(plugin.properties(1).pciPath()).isEqualTo("/sys/class/net/lo");
-      assertThat(plugin.properties(1).regIsGlobal()).isTrue();
-    }
-    try (NativeNetPlugin plugin = open(6)) {
-      assertThat(plugin.maxRequests()).isEqualTo(8);
-      assertThat(plugin.properties(1).speedMbps()).isEqualTo(10000);
-      assertThat(plugin.properties(1).maxBytes()).isEqualTo(1 << 30);
-      assertThat(plugin.properties(1).regIsGlobal()).isFalse();
-    }
+    NativeNetPlugin newest = open(12, "POINTERS=7");
+    assertThat(newest.name()).isEqualTo("testnet");
+    assertThat(newest.devices()).isEqualTo(2);
+    assertThat(newest.maxRequests()).isEqualTo(32);
+    Set<PointerType> pointers = Set.of(PointerType.values());
+    assertThat(newest.properties(0))
+        .isEqualTo(
+            new NetProperties(
+                "test0", null, 40, pointers, false, true, 10000, 1, 1.5f, 1024, 8, 0x7fff_ffff));
+    assertThat(newest.properties(1).pciPath()).isEqualTo("/sys/class/net/lo");
+    assertThat(newest.properties(1).regIsGlobal()).isTrue();
+    NativeNetPlugin oldest = open(6);
+    assertThat(oldest.maxRequests()).isEqualTo(8);
+    assertThat(oldest.properties(1).speedMbps()).isEqualTo(10000);
+    assertThat(oldest.properties(1).maxBytes()).isEqualTo(1 << 30);
+    assertThat(oldest.properties(1).regIsGlobal()).isFalse();
   }
 
   @Test
@@ -202,165 +189,133 @@ class NativeNetPluginTest {
     assertThat(PluginSearch.candidates("libmy.so")).containsExactly("libmy.so");
     assertThat(PluginSearch.candidates("/opt/a.so, x"))
         .containsExactly("/opt/a.so", "x", "libnccl-net-x.so");
-    assertThatThrownBy(() -> NativeNetPlugin.open("no-such-net"))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("libnccl-net-no-such-net.so: ")
-        .hasMessageContaining("NCCL_NET_PLUGIN");
+    assertFails(
+        TransportFailure.class,
+        () -> NativeNetPlugin.open("no-such-net"),
+        "libnccl-net-no-such-net.so: ",
+        "NCCL_NET_PLUGIN");
   }
 
   @Test
   void shouldRefuseALibraryThatIsNoPlugin() {
-    assertThatThrownBy(() -> NativeNetPlugin.open("libc.so.6"))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("no complete ncclNetPlugin_v6 to _v12");
+    assertFails(
+        TransportFailure.class,
+        () -> NativeNetPlugin.open("libc.so.6"),
+        "no complete ncclNetPlugin_v6 to _v12");
   }
 
   @Test
   void shouldReportAFailedInitAndAPluginWithoutDevices() throws Exception {
     Path refusing = TestNet.library(folder, 9, "INIT_CODE=2");
-    assertThatThrownBy(() -> NativeNetPlugin.open(refusing.toString()))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("init failed with system error (2)")
-        .hasMessageContaining(refusing.toString());
+    assertFails(
+        TransportFailure.class,
+        () -> NativeNetPlugin.open(refusing.toString()),
+        "init failed with system error (2)",
+        refusing.toString());
     Path empty = TestNet.library(folder, 11, "DEVICES=0");
-    assertThatThrownBy(() -> NativeNetPlugin.open(empty.toString()))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("has no devices (0)");
+    assertFails(
+        TransportFailure.class, () -> NativeNetPlugin.open(empty.toString()), "has no devices (0)");
     assertThat(isLoaded(refusing) || isLoaded(empty)).isFalse();
   }
 
   @Test
   void shouldSendFromMemoryThatADmaBufDescribes() throws Exception {
-    allocate();
-    try (NativeNetPlugin plugin = open(11, "POINTERS=7");
-        NetLink link = new NetLink(plugin, 0);
-        NetMemory from = link.sender.registerDmaBuf(address(source), 64, PointerType.HOST, 0, 1);
-        NetMemory to = link.receiver.register(address(target), 64, PointerType.HOST)) {
-      NetLink.finish(
-          await(() -> link.sender.isend(address(source), 64, 0, from)),
-          await(() -> link.receiver.irecv(address(target), 64, 0, to)));
-      assertThat(target.slice(0, 64)).isEqualTo(source.slice(0, 64));
-    }
+    MessageLink link = connect(open(11, "POINTERS=7"), 0);
+    NetMemory from = link.send.registerDmaBuf(address(source), 64, PointerType.HOST, 0, 1);
+    target.put(0, (byte) ~source.get(0));
+    await(await(() -> link.send.isend(address(source), 64, 0, from)), link.irecv(0, 64));
+    assertReceived(64);
+    from.close();
   }
 
   @ParameterizedTest
   @ValueSource(ints = {6, 11})
   void shouldKeepTheSignalsThatALibraryTakesWhenItIsLoaded(int version) throws Exception {
-    try (NativeNetPlugin plugin = open(version, "TAKE_SIGNALS=1");
-        NetListenComm listener = plugin.listen(0)) {
-      assertThat(listener.handle()).isNotEmpty();
-    }
+    NetListenComm listener = opened(open(version, "TAKE_SIGNALS=1").listen(0));
+    assertThat(listener.handle()).isNotEmpty();
   }
 
   @Test
   void shouldTryAgainWhenTenThousandRequestsAreNull() throws Exception {
-    allocate();
-    try (NativeNetPlugin plugin = open(11, "NULL_REQUESTS=10000");
-        NetLink link = new NetLink(plugin, 0);
-        NetMemory from = link.sender.register(address(source), 64, PointerType.HOST);
-        NetMemory to = link.receiver.register(address(target), 64, PointerType.HOST)) {
-      int nulls = 0;
-      NetRequest send = null;
-      while ((send = link.sender.isend(address(source), 64, 0, from)) == null) {
-        nulls++;
-      }
-      assertThat(nulls).isEqualTo(10000);
-      NetLink.finish(send, await(() -> link.receiver.irecv(address(target), 64, 0, to)));
-      assertThat(target.slice(0, 64)).isEqualTo(source.slice(0, 64));
+    MessageLink link = connect(open(11, "NULL_REQUESTS=10000"), 0);
+    int nulls = 0;
+    NetRequest send = null;
+    while ((send = link.send.isend(address(source), 64, 0, link.sourceMemory)) == null) {
+      nulls++;
     }
+    assertThat(nulls).isEqualTo(10000);
+    await(send, link.irecv(0, 64));
+    assertReceived(64);
   }
 
-  @Test
-  void shouldFailWithATypedErrorWhenThePluginFailsInTheMiddle() throws Exception {
-    assertThat(failureOf("FAIL_CODE=2")).isInstanceOf(TransportFailure.class);
-    assertThat(failureOf("FAIL_CODE=6")).isInstanceOf(RemoteFailure.class);
-    assertThat(failureOf("FAIL_CODE=5")).isInstanceOf(InvalidUsage.class);
-    assertThat(failureOf("FAIL_CODE=99")).isInstanceOf(TransportFailure.class);
-  }
-
-  private static FluxCclException failureOf(String code) throws Exception {
-    allocate();
-    try (NativeNetPlugin plugin = open(10, "FAIL_AFTER=3", code);
-        NetLink link = new NetLink(plugin, 0);
-        NetMemory from = link.sender.register(address(source), 64, PointerType.HOST);
-        NetMemory to = link.receiver.register(address(target), 64, PointerType.HOST)) {
-      for (int i = 0; i < 10; i++) {
-        NetLink.finish(
-            await(() -> link.sender.isend(address(source), 64, 0, from)),
-            await(() -> link.receiver.irecv(address(target), 64, 0, to)));
-      }
-    } catch (FluxCclException e) {
-      assertThat(e).hasMessageContaining("testnet").hasMessageContaining("failed with");
-      return e;
-    }
-    return null;
+  @ParameterizedTest
+  @CsvSource({
+    "2, TRANSPORT_FAILURE",
+    "6, REMOTE_FAILURE",
+    "5, INVALID_USAGE",
+    "99, TRANSPORT_FAILURE"
+  })
+  void shouldFailWithATypedErrorWhenThePluginFailsInTheMiddle(int code, ErrorCode error)
+      throws Exception {
+    MessageLink link = connect(open(10, "FAIL_AFTER=3", "FAIL_CODE=" + code), 0);
+    Throwable failure =
+        catchThrowable(
+            () -> {
+              for (int i = 0; i < 10; i++) {
+                link.move(64);
+              }
+            });
+    assertThat(failure).hasMessageContaining("testnet").hasMessageContaining("failed with");
+    assertThat(FluxCclException.from(failure).code()).isEqualTo(error);
   }
 
   @Test
   void shouldReturnSizeZeroIfThePluginReportsNoSizes() throws Exception {
-    allocate();
-    try (NativeNetPlugin plugin = open(8, "NO_SIZES=1");
-        NetLink link = new NetLink(plugin, 0);
-        NetMemory from = link.sender.register(address(source), 64, PointerType.HOST);
-        NetMemory to = link.receiver.register(address(target), 64, PointerType.HOST)) {
-      NetRequest receive = await(() -> link.receiver.irecv(address(target), 64, 0, to));
-      NetLink.finish(await(() -> link.sender.isend(address(source), 64, 0, from)), receive);
-      assertThat(receive.size(0)).isZero();
-    }
+    MessageLink link = connect(open(8, "NO_SIZES=1"), 0);
+    assertThat(link.move(64)).isZero();
   }
 
   @Test
   void shouldFailWhenThePeerIsGone() throws Exception {
-    allocate();
-    try (NativeNetPlugin plugin = open(11);
-        NetLink link = new NetLink(plugin, 0);
-        NetMemory to = link.receiver.register(address(target), 64, PointerType.HOST)) {
-      NetRequest receive = await(() -> link.receiver.irecv(address(target), 64, 0, to));
-      link.sender.close();
-      assertThatThrownBy(() -> Awaitility.await().until(receive::test))
-          .isInstanceOf(RemoteFailure.class);
-    }
+    MessageLink link = connect(open(11), 0);
+    NetRequest receive = link.irecv(0, 64);
+    link.send.close();
+    assertThat(MessageLink.failureOf(receive)).isInstanceOf(RemoteFailure.class);
   }
 
-  @Test
-  void shouldAllocateNothingPerOperation() throws Exception {
-    allocate();
-    for (int version : new int[] {6, 12}) {
-      try (NativeNetPlugin plugin = open(version);
-          NetLink link = new NetLink(plugin, 0);
-          NetMemory from = link.sender.register(address(source), 4096, PointerType.HOST);
-          NetMemory to = link.receiver.register(address(target), 4096, PointerType.HOST)) {
-        long[] addresses = {address(target), address(target) + 2048};
-        long[] sizes = {2048, 2048};
-        int[] tags = {0, 1};
-        NetMemory[] memories = {to, to};
-        long allocated =
-            AllocatedBytes.least(
-                40,
-                () -> {
-                  for (int i = 0; i < 500; i++) {
-                    NetRequest one = link.receiver.irecv(address(target), 4096, 0, to);
-                    NetRequest sent = link.sender.isend(address(source), 4096, 0, from);
-                    while (!sent.test()) {}
-                    while (!one.test()) {}
-                    NetRequest group = link.receiver.irecv(2, addresses, sizes, tags, memories);
-                    sent = link.sender.isend(address(source), 64, 1, from);
-                    while (!sent.test()) {}
-                    sent = link.sender.isend(address(source), 64, 0, from);
-                    while (!sent.test()) {}
-                    while (!group.test()) {}
-                  }
-                });
-        assertThat(allocated).as("bytes for 2500 operations of v" + version).isZero();
-      }
-    }
+  @ParameterizedTest
+  @ValueSource(ints = {6, 12})
+  void shouldAllocateNothingPerOperation(int version) throws Exception {
+    MessageLink link = connect(open(version), 0);
+    long[] addresses = {address(target), address(target) + 2048};
+    long[] sizes = {2048, 2048};
+    int[] tags = {0, 1};
+    NetMemory[] memories = {link.targetMemory, link.targetMemory};
+    long allocated =
+        AllocatedBytes.least(
+            40,
+            () -> {
+              for (int i = 0; i < 500; i++) {
+                NetRequest one = link.irecv(0, 4096);
+                NetRequest sent = link.isend(0, 4096);
+                while (!sent.test()) {}
+                while (!one.test()) {}
+                NetRequest group = link.receive.irecv(2, addresses, sizes, tags, memories);
+                for (int tag = 1; tag >= 0; tag--) {
+                  sent = link.isend(0, 64, tag);
+                  while (!sent.test()) {}
+                }
+                while (!group.test()) {}
+              }
+            });
+    assertThat(allocated).as("bytes for 2500 operations of v" + version).isZero();
   }
 
   @Test
   void shouldLogLinesOfThePlugin() throws Exception {
     Logger logger = (Logger) LoggerFactory.getLogger(NativeNetPlugin.class);
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
-    lines.list = new java.util.concurrent.CopyOnWriteArrayList<>();
+    lines.list = new CopyOnWriteArrayList<>();
     lines.start();
     logger.addAppender(lines);
     logger.setLevel(Level.DEBUG);
@@ -403,8 +358,8 @@ class NativeNetPluginTest {
     Path library = TestNet.library(folder, 11, "GROUP=7");
     for (int round = 0; round < 20; round++) {
       try (NativeNetPlugin plugin = NativeNetPlugin.open(library.toString());
-          NetLink link = new NetLink(plugin, 0)) {
-        assertThat(link.sender.device()).isZero();
+          MessageLink link = new MessageLink(plugin, plugin, 64)) {
+        assertThat(link.send.device()).isZero();
         assertThat(isLoaded(library)).isTrue();
       }
       assertThat(isLoaded(library)).isFalse();
@@ -420,24 +375,21 @@ class NativeNetPluginTest {
   @Test
   void shouldCloseOpenConnectionsWithThePlugin() throws Exception {
     NativeNetPlugin plugin = open(11);
-    NetLink link = new NetLink(plugin, 0);
-    NetMemory memory = link.sender.register(address(NetLink.memory(64)), 64, PointerType.HOST);
+    MessageLink link = connect(plugin, 0);
     plugin.close();
     plugin.close();
-    assertThatThrownBy(() -> link.sender.isend(1, 1, 0, memory)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> plugin.listen(0))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("closed");
-    memory.close();
+    assertThatThrownBy(() -> link.isend(0, 1)).isInstanceOf(InvalidUsage.class);
+    assertFails(InvalidUsage.class, () -> plugin.listen(0), "closed");
+    link.sourceMemory.close();
     link.close();
   }
 
   @Test
   void shouldRefuseAHandleThatIsNotItsOwn() throws Exception {
-    try (NativeNetPlugin plugin = open(7)) {
-      assertThatThrownBy(() -> plugin.connect(0, new NetHandle(new byte[] {1, 2, 3})))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("connect failed with invalid usage");
-    }
+    NativeNetPlugin plugin = open(7);
+    assertFails(
+        InvalidUsage.class,
+        () -> plugin.connect(0, new NetHandle(new byte[] {1, 2, 3})),
+        "connect failed with invalid usage");
   }
 }

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.vendor;
 
-import static io.fluxccl.netplugin.NetLink.address;
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.netplugin.NetLink;
-import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
-import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -35,22 +31,15 @@ class StuckPluginTest {
   void shouldNotCloseAnObjectInACallButCloseTheOthers() throws Exception {
     Path library = TestNet.library(folder, 11, "STUCK_MS=1500");
     VendorPlugin plugin = VendorPlugin.open(PluginSearch.open(library.toString()), false, SHORT);
-    NetLink link = new NetLink(plugin, 0);
-    ByteBuffer source = NetLink.memory(64);
-    NetMemory from = link.sender.register(address(source), 64, PointerType.HOST);
-    CompletableFuture<NetRequest> call =
-        CompletableFuture.supplyAsync(() -> link.sender.isend(address(source), 64, 0, from));
-    Awaitility.await().until(() -> ((VendorSendComm) link.sender).gate().isInUse());
-
-    assertThatThrownBy(plugin::close)
-        .isInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining("close of a connection of testnet")
-        .hasMessageContaining("50 ms");
+    MessageLink link = new MessageLink(plugin, plugin, 64);
+    CompletableFuture<NetRequest> call = CompletableFuture.supplyAsync(() -> link.isend(0, 64));
+    Awaitility.await().until(() -> ((VendorSendComm) link.send).gate().isInUse());
+    assertFails(InvalidUsage.class, () -> link.isend(0, 64), "is used by two threads at once");
+    assertFails(
+        io.fluxccl.Timeout.class, plugin::close, "close of a connection of testnet", "50 ms");
 
     assertThat(Files.readString(Path.of("/proc/self/maps"))).contains(library.toString());
-    assertThatThrownBy(() -> link.receiver.irecv(1, 1, 0, from))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("is closed");
+    assertFails(InvalidUsage.class, () -> link.irecv(0, 1), "is closed");
     // The call returns to an open comm: nothing that it uses was freed.
     assertThat(call.get(60, TimeUnit.SECONDS)).isNotNull();
     plugin.close();
