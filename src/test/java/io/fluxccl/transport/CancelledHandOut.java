@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
+import static io.fluxccl.transport.ConnectedRanks.deadline;
+import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Deadline;
@@ -50,7 +52,7 @@ public final class CancelledHandOut {
     for (int tag = 0; tag < ENDINGS.size(); tag++) {
       Endpoint a = ranks.endpoint(0, 1, tag);
       Endpoint b = ranks.endpoint(1, 0, tag);
-      Deadline deadline = Deadline.after(ranks.limit());
+      Deadline deadline = deadline();
       CountDownLatch over = new CountDownLatch(1);
       rank0.execute(() -> await(over));
       CompletableFuture<Connection> toB = a.connect(b.wire(), deadline);
@@ -59,7 +61,7 @@ public final class CancelledHandOut {
       over.countDown();
       try {
         CompletableFuture<Connection> toA = b.connect(a.wire(), deadline);
-        ranks.await(toA.handle((connection, error) -> connection));
+        get(toA.handle((connection, error) -> connection));
         Awaitility.await("nothing of it is open").until(closed::getAsBoolean);
         Awaitility.await("the peer is told").until(() -> hasLeft(toA));
         assertThat(toB).isCompletedExceptionally();
@@ -90,7 +92,8 @@ public final class CancelledHandOut {
     return thread;
   }
 
-  private static void await(CountDownLatch latch) {
+  /** Waits for a latch, which may be blocked as long as the test runs. */
+  public static void await(CountDownLatch latch) {
     try {
       latch.await();
     } catch (InterruptedException e) {

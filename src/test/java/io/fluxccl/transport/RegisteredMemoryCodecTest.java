@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.TransportFailure;
 import java.util.EnumMap;
@@ -48,9 +48,8 @@ class RegisteredMemoryCodecTest {
     byte[] whole = encoded(64, Map.of(Transport.SHM, new byte[length]));
     for (int other : new int[] {whole.length - change, whole.length + change}) {
       byte[] wrong = java.util.Arrays.copyOf(whole, Math.max(0, other));
-      assertThatThrownBy(() -> RegisteredMemoryCodec.decode(wrong, RANK))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("rank " + RANK);
+      assertFails(
+          TransportFailure.class, () -> RegisteredMemoryCodec.decode(wrong, RANK), "rank " + RANK);
     }
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -26,23 +27,21 @@ class TransportFlagsTest {
         .hasSize(8)
         .contains(Transport.IB0, Transport.IB7);
     for (String wrong : new String[] {"", "IB8", "IB0,,IB1", "TCP"}) {
-      assertThatThrownBy(() -> TransportFlags.parse(wrong))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("ETHERNET");
+      assertFails(InvalidUsage.class, () -> TransportFlags.parse(wrong), "ETHERNET");
     }
   }
 
   @Test
   void shouldRefuseBitsThatNameNoTransport() {
-    assertThatThrownBy(() -> TransportFlags.ofBits(1 << Transport.values().length))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(InvalidUsage.class, () -> TransportFlags.ofBits(1 << Transport.values().length));
     assertThatThrownBy(() -> TransportFlags.ofBits(-1)).isInstanceOf(InvalidUsage.class);
   }
 
   @Test
   void shouldRefuseEndpointsWithoutATransportOrTime() {
     assertThatThrownBy(() -> EndpointConfig.of(null)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> EndpointConfig.of(Transport.SHM).withConnectTimeout(Duration.ZERO))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(
+        InvalidUsage.class,
+        () -> EndpointConfig.of(Transport.SHM).withConnectTimeout(Duration.ZERO));
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -47,9 +48,8 @@ class IbCodecTest {
     byte[] wire = PLACE.encode();
     for (int length = 0; length < wire.length; length++) {
       byte[] cut = Arrays.copyOf(wire, length);
-      assertThatThrownBy(() -> IbMemoryHandle.Place.decode(cut, SIZE, 4))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("rank 4");
+      assertFails(
+          TransportFailure.class, () -> IbMemoryHandle.Place.decode(cut, SIZE, 4), "rank 4");
     }
     for (int at : new int[] {0, 4, 14, 21, 22, 25}) {
       byte[] changed = wire.clone();
@@ -59,8 +59,7 @@ class IbCodecTest {
           .isInstanceOf(TransportFailure.class);
     }
     for (long size : new long[] {0, -1, 4L << 30, (5L << 30) + 1, Long.MAX_VALUE}) {
-      assertThatThrownBy(() -> IbMemoryHandle.Place.decode(wire, size, 4))
-          .isInstanceOf(TransportFailure.class);
+      assertFails(TransportFailure.class, () -> IbMemoryHandle.Place.decode(wire, size, 4));
     }
   }
 
@@ -138,12 +137,12 @@ class IbCodecTest {
     assertThat(RdmaOptions.DEFAULT.ackTimeoutExponent()).isEqualTo(16);
     RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(1, Duration.ofMillis(1));
     assertThat(quick.ackTimeoutExponent()).isEqualTo(8);
-    assertThatThrownBy(() -> RdmaOptions.DEFAULT.withRetries(0, Duration.ofMillis(1)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("1 to 7");
-    assertThatThrownBy(() -> RdmaOptions.DEFAULT.withSendQueueSize(100))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("power of two");
+    assertFails(
+        InvalidUsage.class,
+        () -> RdmaOptions.DEFAULT.withRetries(0, Duration.ofMillis(1)),
+        "1 to 7");
+    assertFails(
+        InvalidUsage.class, () -> RdmaOptions.DEFAULT.withSendQueueSize(100), "power of two");
   }
 
   @Test

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.transport.ib.IbRanks.get;
+import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.transport.ConnectedRanks.LIMIT;
+import static io.fluxccl.transport.ConnectedRanks.deadline;
+import static io.fluxccl.transport.ConnectedRanks.failureOf;
+import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
-import static org.assertj.core.api.Assertions.catchThrowableOfType;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
-import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.Transfer;
 import java.time.Duration;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -52,98 +51,98 @@ abstract class IbFailureContract {
 
   @Test
   void shouldFailOnlyTheConnectionThatUsesAWrongKey() throws Exception {
-    Connection good = ranks.connect(1_000).get(0);
-    RegisteredMemory source = ranks.filled(0, 4096, 1);
-    RegisteredMemory target = ranks.memory(1, 4096);
-    byte[] wire = target.handle(Transport.IB0).wire();
+    Transfer good = ranks.transfer(1_000, 4096);
+    byte[] wire = ranks.wire(good.target());
     wire[IbMemoryHandle.Place.KEYS_INDEX] ^= 0x55;
-    RegisteredMemory wrong = ranks.seenByPeer(target, wire, 4096);
-    for (int round = 0; round < ROUNDS; round++) {
-      Connection link = ranks.connect(round).get(0);
-      link.write(wrong, 0, source, 0, 4096);
-      assertRefused(link, "a write of 4096 bytes at offset 0", "IBV_WC_REM_ACCESS_ERR");
-    }
-    assertWorks(good, source, target);
+    RegisteredMemory wrong = ranks.seenByPeer(good.target(), wire, 4096);
+    assertRefused(wrong, 0, good.source(), "a write of 4096 bytes at offset 0");
+    good.check();
   }
 
   @Test
   void shouldFailTheConnectionIfItWritesBeyondTheRegisteredRange() throws Exception {
-    RegisteredMemory source = ranks.filled(0, 1 << 20, 1);
-    RegisteredMemory target = ranks.memory(1, 4096);
-    Connection good = ranks.connect(1_000).get(0);
+    Transfer good = ranks.transfer(1_000, 4096);
     // The owner registered 4 KiB, so its device refuses a write beyond these.
-    RegisteredMemory wrong =
-        ranks.seenByPeer(target, target.handle(Transport.IB0).wire(), 1L << 20);
-    for (int round = 0; round < ROUNDS; round++) {
-      Connection link = ranks.connect(round).get(0);
-      link.write(wrong, 512 << 10, source, 0, 64);
-      assertRefused(link, "a write of 64 bytes at offset 524288", "IBV_WC_REM_ACCESS_ERR");
-    }
-    assertWorks(good, source, target);
+    RegisteredMemory wrong = ranks.seenByPeer(good.target(), ranks.wire(good.target()), 1L << 20);
+    assertRefused(wrong, 512 << 10, ranks.memory(0, 64), "a write of 64 bytes at offset 524288");
+    good.check();
   }
 
   @Test
   void shouldRefuseWritesToMemoryThatItsOwnerHasClosed() throws Exception {
-    RegisteredMemory source = ranks.filled(0, 64, 1);
+    for (int round = 0; round < ROUNDS; round++) {
+      Transfer transfer = ranks.transfer(round, 64);
+      transfer.check();
+      transfer.target().close();
+      transfer.write();
+      assertRefused(transfer.link(), "a write of 64 bytes at offset 0");
+    }
+  }
+
+  private void assertRefused(
+      RegisteredMemory wrong, long offset, RegisteredMemory source, String operation)
+      throws Exception {
     for (int round = 0; round < ROUNDS; round++) {
       Connection link = ranks.connect(round).get(0);
-      RegisteredMemory target = ranks.memory(1, 64);
-      RegisteredMemory remote = ranks.seenByPeer(target);
-      link.write(remote, 0, source, 0, 64);
-      get(link.flush(IbRanks.LIMIT));
-      target.close();
-      link.write(remote, 0, source, 0, 64);
-      assertRefused(link, "a write of 64 bytes at offset 0", "IBV_WC_REM_ACCESS_ERR");
+      link.write(wrong, offset, source, 0, source.size());
+      assertRefused(link, operation);
     }
+  }
+
+  private static void assertRefused(Connection link, String operation) {
+    FluxCclException reason = failureOf(link.flush(LIMIT));
+    assertFailureOf(
+        1, TransportFailure.class, reason, operation, "IBV_WC_REM_ACCESS_ERR", "rank 1");
+    assertThat(link.failure()).isSameAs(reason);
+    assertThatThrownBy(link::beginFlush).isSameAs(reason);
   }
 
   @Test
   void shouldTimeOutWhenThePeerNeverConnects() {
-    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
-    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+    Endpoint end = ranks.endpoint(0, 1, 0);
+    Endpoint other = ranks.endpoint(1, 0, 0);
     other.close();
     FluxCclException reason =
         failureOf(end.connect(other.wire(), Deadline.after(Duration.ofSeconds(1))));
-    assertThat(reason).isInstanceOfAny(TransportFailure.class, io.fluxccl.Timeout.class);
+    assertThat(reason)
+        .isInstanceOfAny(TransportFailure.class, io.fluxccl.Timeout.class)
+        .hasMessageContaining("rank 1");
     assertThat(reason.rank()).isEqualTo(1);
-    assertThat(reason).hasMessageContaining("rank 1");
   }
 
   @Test
   void shouldNotConnectToAQueuePairThatIsNotThere() throws Exception {
-    RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(2, Duration.ofMillis(60));
-    Endpoint end = ranks.endpoint(0, 1, 0, quick);
-    Endpoint other = ranks.endpoint(1, 0, 0, quick);
+    EndpointConfig quick =
+        IbRanks.config(RdmaOptions.DEFAULT.withRetries(2, Duration.ofMillis(60)));
+    Endpoint end = ranks.context(0).createEndpoint(1, 0, quick);
+    Endpoint other = ranks.context(1).createEndpoint(0, 0, quick);
     byte[] wire = other.wire();
     wire[IbEndpoint.End.QUEUE_PAIR_INDEX + 1] ^= 0x55;
-    FluxCclException reason = failureOf(end.connect(wire, Deadline.after(IbRanks.LIMIT)));
-    assertThat(reason)
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("rank 1 was not connected: IBV_WC_RETRY_EXC_ERR");
-    assertThat(reason.rank()).isEqualTo(1);
+    FluxCclException reason = failureOf(end.connect(wire, deadline()));
+    assertFailureOf(
+        1, TransportFailure.class, reason, "rank 1 was not connected: IBV_WC_RETRY_EXC_ERR");
     other.close();
     assertThat(ranks.connect(1).get(0).failure()).isNull();
   }
 
   @Test
   void shouldConnectOnlyAfterThePeerIsReady() throws Exception {
-    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
-    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+    Endpoint end = ranks.endpoint(0, 1, 0);
+    Endpoint other = ranks.endpoint(1, 0, 0);
+    CompletableFuture<Void> ready = new CompletableFuture<>();
     CompletableFuture<Void> peerIsReady = new CompletableFuture<>();
-    CountDownLatch ready = new CountDownLatch(1);
     CompletableFuture<Connection> there =
         end.connect(
             other.wire(),
-            Deadline.after(IbRanks.LIMIT),
+            deadline(),
             () -> {
-              ready.countDown();
+              ready.complete(null);
               return peerIsReady;
             });
-    assertThat(ready.await(IbRanks.LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
+    get(ready);
     assertThat(there).isNotDone();
-    CompletableFuture<Connection> back = other.connect(end.wire(), Deadline.after(IbRanks.LIMIT));
-    // The peer has connected to an end that executes requests already.
-    get(back);
+    // The peer connects to an end that executes requests already.
+    get(other.connect(end.wire(), deadline()));
     assertThat(there).isNotDone();
     peerIsReady.complete(null);
     assertThat(get(there).failure()).isNull();
@@ -151,76 +150,43 @@ abstract class IbFailureContract {
 
   @Test
   void shouldFailWithTheReasonOfAPeerThatCannotConnect() {
-    Endpoint end = ranks.endpoint(0, 1, 0, RdmaOptions.DEFAULT);
-    Endpoint other = ranks.endpoint(1, 0, 0, RdmaOptions.DEFAULT);
+    Endpoint end = ranks.endpoint(0, 1, 0);
+    Endpoint other = ranks.endpoint(1, 0, 0);
     FluxCclException ofPeer = RemoteFailure.of(1, "rank 1 could not do its part: of a test");
-    FluxCclException reason =
-        failureOf(
-            end.connect(
-                other.wire(),
-                Deadline.after(IbRanks.LIMIT),
-                () -> CompletableFuture.failedFuture(ofPeer)));
-    assertThat(reason).isSameAs(ofPeer);
+    CompletableFuture<Void> failed = CompletableFuture.failedFuture(ofPeer);
+    assertThat(failureOf(end.connect(other.wire(), deadline(), () -> failed))).isSameAs(ofPeer);
     other.close();
   }
 
   @Test
   void shouldFailAWriterIfThePeerClosesItsEnd() throws Exception {
-    RegisteredMemory source = ranks.filled(0, 8 << 20, 1);
-    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 8 << 20));
     for (int round = 0; round < Math.min(ROUNDS, 5); round++) {
-      List<Connection> ends = ranks.connect(round);
-      CompletableFuture<FluxCclException> writer = writeUntilFailure(ends.get(0), remote, source);
-      ends.get(1).close();
+      Transfer transfer = ranks.transfer(round, 8 << 20);
+      CompletableFuture<FluxCclException> writer = writeUntilFailure(transfer);
+      transfer.back().close();
       FluxCclException reason = get(writer);
-      assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("rank 1");
-      assertThat(reason.rank()).isEqualTo(1);
+      assertFailureOf(1, TransportFailure.class, reason, "rank 1");
+      transfer.closeMemory();
     }
   }
 
-  /** A thread that writes and flushes, and gives what ends it. Writes at least once before. */
-  static CompletableFuture<FluxCclException> writeUntilFailure(
-      Connection link, RegisteredMemory target, RegisteredMemory source) throws Exception {
-    CountDownLatch begun = new CountDownLatch(1);
+  /** Writes and flushes in a thread until that fails, at least once before this returns. */
+  static CompletableFuture<FluxCclException> writeUntilFailure(Transfer transfer) throws Exception {
+    CompletableFuture<Void> begun = new CompletableFuture<>();
     CompletableFuture<FluxCclException> end =
         CompletableFuture.supplyAsync(
             () -> {
               while (true) {
                 try {
-                  link.write(target, 0, source, 0, source.size());
-                  begun.countDown();
-                  link.flush(IbRanks.LIMIT).join();
+                  transfer.write();
+                  begun.complete(null);
+                  transfer.flushing().join();
                 } catch (FluxCclException | CompletionException e) {
                   return FluxCclException.from(e);
                 }
               }
             });
-    assertThat(begun.await(IbRanks.LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
+    get(begun);
     return end;
-  }
-
-  private static void assertRefused(Connection link, String operation, String status) {
-    FluxCclException reason = failureOf(link.flush(IbRanks.LIMIT));
-    assertThat(reason)
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining(operation)
-        .hasMessageContaining(status)
-        .hasMessageContaining("rank 1");
-    assertThat(reason.rank()).isEqualTo(1);
-    assertThat(link.failure()).isSameAs(reason);
-    assertThatThrownBy(link::beginFlush).isSameAs(reason);
-  }
-
-  private void assertWorks(Connection link, RegisteredMemory source, RegisteredMemory target)
-      throws Exception {
-    link.write(ranks.seenByPeer(target), 0, source, 0, 4096);
-    get(link.flush(IbRanks.LIMIT));
-    Contents.assertSame(target, 0, source, 0, 4096);
-  }
-
-  static FluxCclException failureOf(CompletableFuture<?> future) {
-    ExecutionException failure = catchThrowableOfType(ExecutionException.class, () -> get(future));
-    assertThat(failure).isNotNull();
-    return FluxCclException.from(failure);
   }
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.transport.ib.IbRanks.get;
+import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.transport.ConnectedRanks.deadline;
+import static io.fluxccl.transport.ConnectedRanks.get;
+import static io.fluxccl.transport.ConnectedRanks.opened;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
@@ -15,7 +17,9 @@ import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transfer;
 import io.fluxccl.transport.Transport;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -48,16 +52,14 @@ class IbRankDeathTest {
   static final class Victim {
     public static void main(String[] args) throws Exception {
       HostDevice device = HostDevice.create();
-      IbContext context = IbRanks.context(1, device, IbMemoryHandle.PIECE);
+      IbContext context = IbRanks.context(1, device);
       DeviceBuffer buffer = device.allocate(SIZE);
-      System.out.println(hex(IbRanks.register(1, context, buffer).handle(Transport.IB0).wire()));
+      System.out.println(hex(context.register(buffer).wire()));
       Endpoint end = context.createEndpoint(0, 0, EndpointConfig.of(Transport.IB0));
       System.out.println(hex(end.wire()));
       BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
       byte[] peer = HexFormat.of().parseHex(in.readLine());
-      end.connect(
-              peer, Deadline.after(IbRanks.LIMIT), () -> meet(System.out::println, in::readLine))
-          .join();
+      end.connect(peer, deadline(), () -> meet(System.out::println, in::readLine)).join();
       Thread.currentThread().join(300_000);
     }
   }
@@ -92,7 +94,7 @@ class IbRankDeathTest {
 
   private static void killInTheMiddle() throws Exception {
     try (HostDevice device = HostDevice.create();
-        IbContext context = IbRanks.context(0, device, IbMemoryHandle.PIECE);
+        IbContext context = IbRanks.context(0, device);
         DeviceBuffer buffer = device.allocate(SIZE);
         ProcessRank child =
             TestJvms.of(1, Victim.class)
@@ -100,23 +102,23 @@ class IbRankDeathTest {
                 .variables(sameDevice())
                 .startRank(0)) {
       byte[] wire = HexFormat.of().parseHex(child.readLine());
-      RegisteredMemory there = IbRanks.open(context, 1, wire, SIZE);
-      RegisteredMemory source = IbRanks.register(0, context, buffer);
+      MemoryOrigin origin = new MemoryOrigin(1, 1, 1, 1, SIZE);
+      RegisteredMemory there = opened(context, wire, origin);
       Endpoint end = context.createEndpoint(1, 0, EndpointConfig.of(Transport.IB0));
       byte[] peer = HexFormat.of().parseHex(child.readLine());
       child.sendLine(hex(end.wire()));
       Connection link =
-          get(
-              end.connect(
-                  peer,
-                  Deadline.after(IbRanks.LIMIT),
-                  () -> meet(child::sendLine, child::readLine)));
+          get(end.connect(peer, deadline(), () -> meet(child::sendLine, child::readLine)));
+      RegisteredMemory source =
+          RegisteredMemory.local(
+              new MemoryOrigin(0, 1, 0, buffer.address(), SIZE),
+              buffer,
+              Map.of(Transport.IB0, context.register(buffer)));
       CompletableFuture<FluxCclException> writer =
-          IbFailureContract.writeUntilFailure(link, there, source);
+          IbFailureContract.writeUntilFailure(new Transfer(link, null, source, null, there));
       child.kill();
       FluxCclException reason = get(writer);
-      assertThat(reason).isInstanceOf(TransportFailure.class).hasMessageContaining("rank 1");
-      assertThat(reason.rank()).isEqualTo(1);
+      assertFailureOf(1, TransportFailure.class, reason, "rank 1");
       assertThat(link.failure()).isSameAs(reason);
     }
   }

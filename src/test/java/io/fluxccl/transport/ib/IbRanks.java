@@ -1,39 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import io.fluxccl.Deadline;
+import static org.assertj.core.api.Assertions.assertThat;
+
 import io.fluxccl.device.Device;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.Endpoint;
+import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.EndpointConfig;
-import io.fluxccl.transport.MemoryHandle;
-import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RdmaOptions;
-import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transfer;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
-import io.fluxccl.transport.TransportFlags;
-import java.net.InetAddress;
-import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.IntFunction;
 
 /** Two ranks of one JVM over queue pairs of IB0, and what a communicator would do. */
-public final class IbRanks implements ConnectedRanks {
-  public static final Duration LIMIT = Duration.ofSeconds(60);
-
-  private final List<Device> devices;
-  private final List<IbContext> contexts = new ArrayList<>();
-  private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
+public final class IbRanks extends ConnectedRanks {
+  private final List<IbContext> contexts;
 
   /** Opens two ranks whose memory is registered in parts of at most {@code piece} bytes. */
   interface Opener {
@@ -56,10 +43,16 @@ public final class IbRanks implements ConnectedRanks {
 
   /** Closes the devices when it is closed. */
   IbRanks(Verbs verbs, RdmaDevices.Device rdma, long piece, IntFunction<Device> opener) {
-    devices = List.of(opener.apply(0), opener.apply(1));
-    for (int rank = 0; rank < 2; rank++) {
-      contexts.add(context(rank, devices.get(rank), piece, verbs, rdma));
-    }
+    this(environments(opener.apply(0), opener.apply(1)), verbs, rdma, piece);
+  }
+
+  private IbRanks(
+      List<TransportEnvironment> environments, Verbs verbs, RdmaDevices.Device rdma, long piece) {
+    super(environments);
+    contexts =
+        environments.stream()
+            .map(environment -> IbContext.open(Transport.IB0, environment, verbs, rdma, piece))
+            .toList();
   }
 
   /** On the host, without an RDMA device. */
@@ -80,32 +73,18 @@ public final class IbRanks implements ConnectedRanks {
     return new IbRanks(verbs, FakeVerbs.DEVICE, piece, CudaDevice::open);
   }
 
-  /** On a GPU each, over real queue pairs of IB0. */
-  static IbRanks onGpus(long piece) {
-    return new IbRanks(VerbsLibrary.get(), ofIb0(), piece, CudaDevice::open);
-  }
-
   private static RdmaDevices.Device ofIb0() {
     return RdmaDevices.ofThisMachine().get(0);
   }
 
-  static IbContext context(int rank, Device device, long piece) {
-    return context(rank, device, piece, VerbsLibrary.get(), ofIb0());
-  }
-
-  private static IbContext context(
-      int rank, Device device, long piece, Verbs verbs, RdmaDevices.Device rdma) {
+  /** Opens one rank of IB0 whose peer is in another process. */
+  static IbContext context(int rank, Device device) {
     return IbContext.open(
         Transport.IB0,
-        new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress()),
-        verbs,
-        rdma,
-        piece);
-  }
-
-  @Override
-  public Duration limit() {
-    return LIMIT;
+        environment(rank, device),
+        VerbsLibrary.get(),
+        ofIb0(),
+        IbMemoryHandle.PIECE);
   }
 
   @Override
@@ -113,79 +92,24 @@ public final class IbRanks implements ConnectedRanks {
     return contexts.get(rank);
   }
 
-  @Override
-  public List<Connection> connect(int a, int b, int tag) throws Exception {
-    return connect(a, b, tag, RdmaOptions.DEFAULT);
+  static EndpointConfig config(RdmaOptions options) {
+    return EndpointConfig.of(Transport.IB0).withRdma(options);
   }
 
-  List<Connection> connect(int a, int b, int tag, RdmaOptions options) throws Exception {
-    Endpoint endA = endpoint(a, b, tag, options);
-    Endpoint endB = endpoint(b, a, tag, options);
-    CompletableFuture<Void> readyA = new CompletableFuture<>();
-    CompletableFuture<Void> readyB = new CompletableFuture<>();
-    CompletableFuture<Connection> toB =
-        endA.connect(endB.wire(), Deadline.after(LIMIT), () -> meet(readyA, readyB));
-    CompletableFuture<Connection> toA =
-        endB.connect(endA.wire(), Deadline.after(LIMIT), () -> meet(readyB, readyA));
-    return List.of(get(toB), get(toA));
+  /** A connection of rank 0 to rank 1 with these options, and its other end. */
+  List<Connection> connect(int tag, RdmaOptions options) throws Exception {
+    return connect(0, 1, tag, config(options));
   }
 
-  private static CompletableFuture<Void> meet(
-      CompletableFuture<Void> own, CompletableFuture<Void> theirs) {
-    own.complete(null);
-    return theirs;
-  }
-
-  @Override
-  public Endpoint endpoint(int rank, int remoteRank, int tag) {
-    return endpoint(rank, remoteRank, tag, RdmaOptions.DEFAULT);
-  }
-
-  Endpoint endpoint(int rank, int remoteRank, int tag, RdmaOptions options) {
-    return context(rank)
-        .createEndpoint(remoteRank, tag, EndpointConfig.of(Transport.IB0).withRdma(options));
-  }
-
-  static <T> T get(CompletableFuture<T> future) throws Exception {
-    return future.get(2 * LIMIT.toMillis(), TimeUnit.MILLISECONDS);
-  }
-
-  @Override
-  public RegisteredMemory memory(int rank, long size) {
-    DeviceBuffer buffer = devices.get(rank).allocate(size);
-    buffers.add(buffer);
-    return register(rank, context(rank), buffer);
-  }
-
-  static RegisteredMemory register(int rank, IbContext context, DeviceBuffer buffer) {
-    MemoryHandle handle = context.register(buffer);
-    return RegisteredMemory.local(
-        new MemoryOrigin(rank, 1, rank, buffer.address(), buffer.size()),
-        buffer,
-        Map.of(Transport.IB0, handle));
-  }
-
-  @Override
-  public RegisteredMemory seenByPeer(RegisteredMemory owned) {
-    return seenByPeer(owned, owned.handle(Transport.IB0).wire(), owned.size());
-  }
-
-  RegisteredMemory seenByPeer(RegisteredMemory owned, byte[] wire, long size) {
-    return open(context(1 - owned.rank()), owned.rank(), wire, size);
-  }
-
-  static RegisteredMemory open(IbContext context, int owner, byte[] wire, long size) {
-    MemoryOrigin origin = new MemoryOrigin(owner, 1, owner, 1, size);
-    return RegisteredMemory.remote(
-        origin,
-        TransportFlags.of(Transport.IB0),
-        Map.of(Transport.IB0, context.open(wire, origin)));
-  }
-
-  @Override
-  public void close() {
-    contexts.forEach(IbContext::close);
-    buffers.forEach(DeviceBuffer::close);
-    devices.forEach(Device::close);
+  /** Writes and signals in both directions, and connects a rank to itself. */
+  void exchange(int size) throws Exception {
+    List<Connection> ends = connect(0);
+    for (int rank = 0; rank < 2; rank++) {
+      Transfer transfer = transfer(ends, rank, size + 8);
+      transfer.write(8, 0, size).signal(0, new AtomicLong(), 7).flush();
+      transfer.assertWritten(8, 0, size);
+      assertThat(Contents.getLong(transfer.target(), 0)).isEqualTo(7);
+    }
+    get(connect(0, 0, 1, config()).get(0).flush(LIMIT));
   }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
+import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ib.SoftRoce.run;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.testing.RequiresRdma;
-import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RdmaOptions;
-import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transfer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -35,10 +35,7 @@ class InterfaceDownTest {
   @Test
   void shouldFailOnlyConnectionsOfAnInterfaceThatIsTakenDown() throws Exception {
     try (IbRanks others = new IbRanks()) {
-      Connection living = others.connect(0).get(0);
-      RegisteredMemory source = others.filled(0, SIZE, 1);
-      RegisteredMemory target = others.memory(1, SIZE);
-      RegisteredMemory remote = others.seenByPeer(target);
+      Transfer living = others.transfer(0, SIZE);
       for (int round = 0; round < ROUNDS; round++) {
         String name = "down" + round;
         String address = "10.9." + (100 + round) + ".1";
@@ -49,9 +46,8 @@ class InterfaceDownTest {
         run("rdma", "link", "add", device, "type", "rxe", "netdev", name);
 
         takeDown(name, SoftRoce.await(device));
-        living.write(remote, round, source, 0, SIZE - round);
-        others.await(living.flush(IbRanks.LIMIT));
-        Contents.assertSame(target, round, source, 0, SIZE - round);
+        living.write(round, 0, SIZE - round).flush();
+        living.assertWritten(round, 0, SIZE - round);
       }
     }
   }
@@ -59,32 +55,19 @@ class InterfaceDownTest {
   private static void takeDown(String name, RdmaDevices.Device device) throws Exception {
     RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(2, Duration.ofMillis(60));
     try (IbRanks ranks = new IbRanks(device)) {
-      RegisteredMemory source = ranks.memory(0, SIZE);
-      RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, SIZE));
-      List<Connection> links = new ArrayList<>();
+      List<Transfer> transfers = new ArrayList<>();
       for (int tag = 0; tag < CONNECTIONS; tag++) {
-        Connection link = ranks.connect(0, 1, tag, quick).get(0);
-        link.write(remote, 0, source, 0, SIZE);
-        ranks.await(link.flush(IbRanks.LIMIT));
-        links.add(link);
+        transfers.add(ranks.transfer(ranks.connect(tag, quick), 0, SIZE));
+        transfers.get(tag).check();
       }
-
       run("ip", "link", "set", name, "down");
-
-      List<CompletableFuture<Void>> flushes = new ArrayList<>();
-      for (Connection link : links) {
-        link.write(remote, 0, source, 0, SIZE);
-        flushes.add(link.flush(IbRanks.LIMIT));
-      }
+      List<CompletableFuture<Void>> flushes =
+          transfers.stream().map(transfer -> transfer.write().flushing()).toList();
       for (int tag = 0; tag < CONNECTIONS; tag++) {
-        FluxCclException reason = IbFailureContract.failureOf(flushes.get(tag));
+        FluxCclException reason = failureOf(flushes.get(tag));
         // Not the deadline of the flush: the device has noticed it.
-        assertThat(reason)
-            .isInstanceOf(TransportFailure.class)
-            .hasMessageContaining("rank 1 (tag " + tag + ")")
-            .hasMessageContaining("IBV_WC_");
-        assertThat(reason.rank()).isEqualTo(1);
-        assertThat(links.get(tag).failure()).isSameAs(reason);
+        assertFailureOf(1, TransportFailure.class, reason, "rank 1 (tag " + tag + ")", "IBV_WC_");
+        assertThat(transfers.get(tag).link().failure()).isSameAs(reason);
       }
     }
   }

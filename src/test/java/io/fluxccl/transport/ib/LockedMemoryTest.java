@@ -5,8 +5,10 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import org.junit.jupiter.api.Test;
+import java.util.OptionalLong;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 class LockedMemoryTest {
   private static final String ALL_BUT_LOCKING = "000001ffffffbfff";
@@ -24,22 +26,17 @@ class LockedMemoryTest {
     Files.writeString(process.resolve("status"), "Name:\tjava\nCapEff:\t" + capabilities + "\n");
   }
 
-  @Test
-  void shouldReturnTheSoftLimit() throws Exception {
-    write("8388608", ALL_BUT_LOCKING);
-    assertThat(LockedMemory.limit(process)).hasValue(8L << 20);
-  }
-
-  @Test
-  void shouldReturnNoLimitIfTheProcessMayIgnoreIt() throws Exception {
-    write("8388608", ALL);
-    assertThat(LockedMemory.limit(process)).isEmpty();
-  }
-
-  @Test
-  void shouldReturnNoLimitIfNoneIsSet() throws Exception {
-    write("unlimited", ALL_BUT_LOCKING);
-    assertThat(LockedMemory.limit(process)).isEmpty();
+  @ParameterizedTest
+  @CsvSource({
+    "8388608, " + ALL_BUT_LOCKING + ", 8388608",
+    "8388608, " + ALL + ",",
+    "unlimited, " + ALL_BUT_LOCKING + ","
+  })
+  void shouldReturnTheSoftLimitUnlessNoneHolds(String soft, String capabilities, Long limit)
+      throws Exception {
+    write(soft, capabilities);
+    OptionalLong found = LockedMemory.limit(process);
+    assertThat(found).isEqualTo(limit == null ? OptionalLong.empty() : OptionalLong.of(limit));
     assertThat(LockedMemory.limit(process.resolve("none"))).isEmpty();
   }
 }

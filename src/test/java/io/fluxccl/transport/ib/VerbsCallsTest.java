@@ -7,16 +7,12 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
-import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.Contents;
-import io.fluxccl.transport.RegisteredMemory;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -47,7 +43,7 @@ class VerbsCallsTest {
             RdmaDevices.find(Path.of(args[0]), VerbsLibrary.deviceNames(), chosen).get(0);
         boolean onGpus = args[2].equals("gpus");
         try (IbRanks ranks = onGpus ? onGpus(device) : new IbRanks(device)) {
-          exchange(ranks);
+          ranks.exchange(SIZE);
         }
         System.out.println("right over " + device.label());
       }
@@ -64,40 +60,16 @@ class VerbsCallsTest {
     private static IbRanks onGpus(RdmaDevices.Device device) {
       return new IbRanks(VerbsLibrary.get(), device, 1 << 20, CudaDevice::open);
     }
-
-    private static void exchange(IbRanks ranks) throws Exception {
-      List<Connection> ends = ranks.connect(0);
-      for (int rank = 0; rank < 2; rank++) {
-        RegisteredMemory source = ranks.filled(rank, SIZE, rank);
-        RegisteredMemory target = ranks.memory(1 - rank, SIZE + 8);
-        RegisteredMemory remote = ranks.seenByPeer(target);
-        ends.get(rank).write(remote, 8, source, 0, SIZE);
-        ends.get(rank).updateAndSync(remote, 0, new AtomicLong(), 7);
-        ranks.await(ends.get(rank).flush(IbRanks.LIMIT));
-        Contents.assertSame(target, 8, source, 0, SIZE);
-        assertThat(Contents.getLong(target, 0)).isEqualTo(7);
-      }
-      Connection toItself = ranks.connect(0, 0, 1).get(0);
-      ranks.await(toItself.flush(IbRanks.LIMIT));
-    }
   }
 
   /** The kernel's files of the shim's devices: two ports each, the GIDs that the shim has. */
   private void describeDevices() throws IOException {
     for (String name : List.of("fake0", "fake1")) {
+      String layer = name.equals("fake1") ? "Ethernet" : "InfiniBand";
       for (int number = 1; number <= 2; number++) {
-        Path port = root.resolve("sys/class/infiniband/" + name + "/ports/" + number);
-        Files.createDirectories(port.resolve("gids"));
-        Files.createDirectories(port.resolve("gid_attrs/types"));
-        Files.writeString(port.resolve("state"), "4: ACTIVE\n");
-        Files.writeString(
-            port.resolve("link_layer"), name.equals("fake1") ? "Ethernet\n" : "InfiniBand\n");
-        for (int index = 0; index < 3; index++) {
-          String gid = "fe80:0000:0000:0000:0000:0000:%04x:%04x\n".formatted(number, index + 1);
-          Files.writeString(port.resolve("gids/" + index), gid);
-          String type = index == 0 ? "IB/RoCE v1\n" : "RoCE v2\n";
-          Files.writeString(port.resolve("gid_attrs/types/" + index), type);
-        }
+        String gid = "fe80:0000:0000:0000:0000:0000:%04x:".formatted(number);
+        String[] gids = {gid + "0001 v1", gid + "0002", gid + "0003"};
+        RdmaDevicesTest.add(root, name, number, "4: ACTIVE", layer, gids);
       }
     }
   }
@@ -163,7 +135,7 @@ class VerbsCallsTest {
     assertThat(calls)
         .anyMatch(
             call ->
-                call.matches("reg_dmabuf_mr offset=[0-9]+ length=100000 size=2097152 access=3"));
+                call.matches("reg_dmabuf_mr offset=[0-9]+ length=100008 size=2097152 access=3"));
     assertThat(count(calls, "reg_dmabuf_mr")).isEqualTo(4);
     // By their addresses only the words for greetings and signals.
     assertThat(calls.stream().filter(call -> call.startsWith("reg_mr")))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.mapped;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -46,23 +47,22 @@ class MappedWireTest {
 
   @Property
   void shouldRefuseZeros(@ForAll @IntRange(max = 400) int length) {
-    assertThatThrownBy(() -> decode(new byte[length]))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("rank 3");
-    assertThatThrownBy(() -> MappedEndpoint.End.decode(Transport.SHM, new byte[length], RANK))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("rank 3");
+    assertFails(TransportFailure.class, () -> decode(new byte[length]), "rank 3");
+    assertFails(
+        TransportFailure.class,
+        () -> MappedEndpoint.End.decode(Transport.SHM, new byte[length], RANK),
+        "rank 3");
   }
 
   @Test
   void shouldRefuseTheEndOfAnotherRankOrTransport() {
     byte[] wire = new MappedEndpoint.End(Transport.SHM, 1, 2, 3, 4, "").encode();
-    assertThatThrownBy(() -> MappedEndpoint.End.decode(Transport.SHM, wire, 2))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("rank=1");
-    assertThatThrownBy(() -> MappedEndpoint.End.decode(Transport.CUDA_IPC, wire, 1))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("transport=");
+    assertFails(
+        TransportFailure.class, () -> MappedEndpoint.End.decode(Transport.SHM, wire, 2), "rank=1");
+    assertFails(
+        TransportFailure.class,
+        () -> MappedEndpoint.End.decode(Transport.CUDA_IPC, wire, 1),
+        "transport=");
   }
 
   @Test
@@ -72,9 +72,8 @@ class MappedWireTest {
     for (long[] range : new long[][] {{4096, 1}, {0, 0}, {0, -1}, {1, Long.MAX_VALUE}, {1, 4096}}) {
       MappedMemoryDescriptor place =
           new MappedMemoryDescriptor(Transport.SHM, new byte[8], range[0]);
-      assertThatThrownBy(() -> place.checkWithin(4096, origin(range[1])))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("rank 3");
+      assertFails(
+          TransportFailure.class, () -> place.checkWithin(4096, origin(range[1])), "rank 3");
     }
     new MappedMemoryDescriptor(Transport.SHM, new byte[8], 1).checkWithin(4096, origin(4095));
   }
@@ -82,16 +81,16 @@ class MappedWireTest {
   @Test
   void shouldNameTheOwnerOfAMalformedName() {
     MappedMemoryDescriptor place = new MappedMemoryDescriptor(Transport.SHM, new byte[8], 0);
-    assertThatThrownBy(
-            () ->
-                place.nameBy(
-                    bytes -> {
-                      throw new InvalidUsage("no name");
-                    },
-                    origin(1)))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("rank 3")
-        .hasMessageContaining("no name");
+    assertFails(
+        TransportFailure.class,
+        () ->
+            place.nameBy(
+                bytes -> {
+                  throw new InvalidUsage("no name");
+                },
+                origin(1)),
+        "rank 3",
+        "no name");
   }
 
   @Property

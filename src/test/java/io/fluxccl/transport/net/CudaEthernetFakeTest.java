@@ -3,31 +3,47 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.FakeCuda;
-import java.nio.file.Path;
+import io.fluxccl.testing.TestNet;
 import org.junit.jupiter.api.Nested;
+import org.junit.jupiter.params.ParameterizedClass;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** A GPU each, of the fake driver. */
 @FakeCuda
 class CudaEthernetFakeTest {
-  @Nested
-  class Connections extends NetConnectionContract {
-    @Override
-    NetRanks open(Path folder) {
-      return NetRanks.ethernetOnGpus(0, 1);
+  /** Memory of ETHERNET, memory that a plugin says it reaches, and memory that it does not. */
+  enum OnGpus {
+    ETHERNET(folder -> NetRanks.ethernetOnGpus(0, 1)),
+    PLUGIN_REACHES(folder -> NetRanks.onGpus(TestNet.library(folder, 11, "POINTERS=3"))),
+    PLUGIN_STAGED(folder -> NetRanks.onGpus(TestNet.library(folder, 9)));
+
+    private final Network.Opener opener;
+
+    OnGpus(Network.Opener opener) {
+      this.opener = opener;
     }
   }
 
   @Nested
-  class Failures extends EthernetFailureContract {
+  @ParameterizedClass
+  @EnumSource
+  class Connections extends NetConnectionContract {
+    Connections(OnGpus network) {
+      super(network.opener);
+    }
+  }
+
+  @Nested
+  class Failures extends NetFailureContract {
     Failures() {
-      super(() -> NetRanks.ethernetOnGpus(0, 1));
+      super(OnGpus.ETHERNET.opener);
     }
   }
 
   @Nested
   class Transfers extends EthernetStagedTransferContract {
     Transfers() {
-      super(policy -> NetRanks.ethernet(policy, CudaDevice.open(0), CudaDevice.open(1)));
+      super(() -> CudaDevice.open(0), () -> CudaDevice.open(1));
     }
   }
 

@@ -3,7 +3,6 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.RequiresGpus;
-import java.nio.file.Path;
 import org.junit.jupiter.api.Nested;
 
 /** Both ranks on one GPU. */
@@ -11,23 +10,22 @@ import org.junit.jupiter.api.Nested;
 class CudaEthernetTest {
   @Nested
   class Connections extends NetConnectionContract {
-    @Override
-    NetRanks open(Path folder) {
-      return NetRanks.ethernetOnGpus(0, 0);
+    Connections() {
+      super(folder -> NetRanks.ethernetOnGpus(0, 0));
     }
   }
 
   @Nested
-  class Failures extends EthernetFailureContract {
+  class Failures extends NetFailureContract {
     Failures() {
-      super(() -> NetRanks.ethernetOnGpus(0, 0));
+      super(folder -> NetRanks.ethernetOnGpus(0, 0));
     }
   }
 
   @Nested
   class Transfers extends EthernetStagedTransferContract {
     Transfers() {
-      super(policy -> NetRanks.ethernet(policy, CudaDevice.open(0), CudaDevice.open(0)));
+      super(() -> CudaDevice.open(0), () -> CudaDevice.open(0));
     }
   }
 

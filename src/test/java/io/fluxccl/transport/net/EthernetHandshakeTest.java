@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
+import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.transport.ConnectedRanks.LIMIT;
+import static io.fluxccl.transport.ConnectedRanks.deadline;
+import static io.fluxccl.transport.ConnectedRanks.failureOf;
+import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -10,7 +16,6 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.tcp.PortRange;
-import io.fluxccl.transport.CancelledHandOut;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -24,7 +29,6 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -34,126 +38,104 @@ import org.opentest4j.TestAbortedException;
 @Timeout(60)
 class EthernetHandshakeTest {
   private NetRanks ranks;
+  private Endpoint a;
+  private Endpoint b;
 
   @BeforeEach
   void open() {
     ranks = NetRanks.ethernet(false);
+    a = ranks.endpoint(0, 1, 7);
+    b = ranks.endpoint(1, 0, 7);
   }
 
   @AfterEach
-  void close() throws Exception {
+  void close() {
     ranks.close();
   }
 
+  private static Deadline soon() {
+    return Deadline.after(Duration.ofMillis(200));
+  }
+
   @Test
-  void shouldTimeOutNamingPeerWhenItDoesNotConnectBack() throws Exception {
-    Endpoint a = ranks.endpoint(0, 1, 7);
-    Endpoint b = ranks.endpoint(1, 0, 7);
-    CompletableFuture<Connection> half =
-        a.connect(b.wire(), Deadline.after(Duration.ofMillis(200)));
-    assertThatThrownBy(() -> NetRanks.get(half))
-        .hasCauseInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining("rank 1")
-        .hasMessageContaining("tag 7");
-    CompletableFuture<Connection> late = b.connect(a.wire(), Deadline.after(NetRanks.LIMIT));
-    assertThatThrownBy(() -> NetRanks.get(late)).hasCauseInstanceOf(TransportFailure.class);
-    Awaitility.await()
-        .until(
-            () ->
-                ranks.context(0).openConnections() == 0 && ranks.context(1).openConnections() == 0);
+  void shouldTimeOutNamingPeerWhenItDoesNotConnectBack() {
+    assertFailure(
+        io.fluxccl.Timeout.class, failureOf(a.connect(b.wire(), soon())), "rank 1", "tag 7");
+    assertThat(failureOf(b.connect(a.wire(), deadline()))).isInstanceOf(TransportFailure.class);
+    ranks.awaitOpen(0, 0);
+    ranks.awaitOpen(1, 0);
   }
 
   @Test
   void shouldTimeOutIfTheListenerNeverAnswers() throws Exception {
     try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
-      Endpoint a = ranks.endpoint(0, 1, 0);
-      byte[] wire = wireAt(mute.getLocalPort());
-      CompletableFuture<Connection> connected =
-          a.connect(wire, Deadline.after(Duration.ofMillis(200)));
-      assertThatThrownBy(() -> NetRanks.get(connected))
-          .hasCauseInstanceOf(io.fluxccl.Timeout.class);
+      assertThat(failureOf(a.connect(wireAt(mute.getLocalPort()), soon())))
+          .isInstanceOf(io.fluxccl.Timeout.class);
     }
   }
 
   @Test
   void shouldFailAndNameThePeerIfItsPortIsClosed() throws Exception {
-    int nobody;
+    int closed;
     try (ServerSocket socket = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
-      nobody = socket.getLocalPort();
+      closed = socket.getLocalPort();
     }
-    Endpoint a = ranks.endpoint(0, 1, 0);
-    CompletableFuture<Connection> connected =
-        a.connect(wireAt(nobody), Deadline.after(NetRanks.LIMIT));
-    assertThatThrownBy(() -> NetRanks.get(connected))
-        .hasCauseInstanceOf(TransportFailure.class)
-        .hasMessageContaining("is its process alive");
+    assertNotAlive(a.connect(wireAt(closed), deadline()));
   }
 
   @Test
-  void shouldFailWhenPeersEndIsGone() throws Exception {
-    Endpoint a = ranks.endpoint(0, 1, 0);
-    Endpoint b = ranks.endpoint(1, 0, 0);
+  void shouldFailWhenPeersEndIsGone() {
     b.close();
-    Awaitility.await().until(() -> ranks.context(1).openConnections() == 0);
-    CompletableFuture<Connection> connected = a.connect(b.wire(), Deadline.after(NetRanks.LIMIT));
-    assertThatThrownBy(() -> NetRanks.get(connected))
-        .hasCauseInstanceOf(TransportFailure.class)
-        .hasMessageContaining("is its process alive");
+    ranks.awaitOpen(1, 0);
+    assertNotAlive(a.connect(b.wire(), deadline()));
+  }
+
+  private static void assertNotAlive(CompletableFuture<Connection> connected) {
+    assertFailure(TransportFailure.class, failureOf(connected), "is its process alive");
   }
 
   @Test
   void shouldRefuseMalformedWiresAndSecondConnects() {
-    Endpoint a = ranks.endpoint(0, 1, 0);
-    CompletableFuture<Connection> connected =
-        a.connect(new byte[] {1, 2, 3}, Deadline.after(NetRanks.LIMIT));
-    assertThatThrownBy(() -> NetRanks.get(connected)).hasCauseInstanceOf(TransportFailure.class);
-    assertThatThrownBy(() -> NetRanks.get(a.connect(a.wire(), Deadline.after(NetRanks.LIMIT))))
-        .hasCauseInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> ranks.context(0).open(new byte[24], new MemoryOrigin(1, 1, 1, 1, 8)))
+    assertThat(failureOf(a.connect(new byte[] {1, 2, 3}, deadline())))
         .isInstanceOf(TransportFailure.class);
+    assertThat(failureOf(a.connect(a.wire(), deadline()))).isInstanceOf(InvalidUsage.class);
+    assertFails(
+        TransportFailure.class,
+        () -> ranks.context(0).open(new byte[24], new MemoryOrigin(1, 1, 1, 1, 8)));
   }
 
   @Test
-  void shouldGiveUpWhenConnectIsCancelledOrEndIsClosed() throws Exception {
-    Endpoint a = ranks.endpoint(0, 1, 0);
-    Endpoint b = ranks.endpoint(1, 0, 0);
-    a.connect(b.wire(), Deadline.after(NetRanks.LIMIT)).cancel(true);
-    Endpoint c = ranks.endpoint(0, 1, 1);
-    Endpoint d = ranks.endpoint(1, 0, 1);
-    CompletableFuture<Connection> abandoned = c.connect(d.wire(), Deadline.after(NetRanks.LIMIT));
-    c.close();
-    assertThatThrownBy(() -> NetRanks.get(abandoned)).hasCauseInstanceOf(Aborted.class);
-    Awaitility.await().until(() -> ranks.context(0).openConnections() == 0);
+  void shouldAbandonAConnectThatIsCancelledOrWhoseEndIsClosed() {
+    ranks.endpoint(0, 1, 1).connect(ranks.endpoint(1, 0, 1).wire(), deadline()).cancel(true);
+    CompletableFuture<Connection> abandoned = a.connect(b.wire(), deadline());
+    a.close();
+    assertThat(failureOf(abandoned)).isInstanceOf(Aborted.class);
+    ranks.awaitOpen(0, 0);
+  }
+
+  private static NetContext open(InetAddress address, PortRange ports) {
+    return EthernetTransport.open(
+        new TransportEnvironment(0, 2, 1, 0, HostDevice.create(), address),
+        ports,
+        null,
+        Optional.empty());
   }
 
   @Test
-  void shouldCloseAConnectionThatIsCancelledWhileItIsHandedOut() throws Exception {
-    CancelledHandOut.assertClosed(ranks, () -> ranks.context(0).openConnections() == 0);
-  }
-
-  @Test
-  void shouldHonourThePortRange() throws Exception {
-    try (ServerSocket taken = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+  void shouldListenInThePortRangeOnly() throws Exception {
+    InetAddress loopback = InetAddress.getLoopbackAddress();
+    try (ServerSocket taken = new ServerSocket(0, 5, loopback)) {
       int port = taken.getLocalPort();
-      assertThatThrownBy(
-              () ->
-                  EthernetTransport.open(
-                      NetRanks.environment(0, HostDevice.create()),
-                      new PortRange(port, port),
-                      null,
-                      Optional.empty()))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("FLUXCCL_PORT_RANGE");
+      assertFails(
+          TransportFailure.class,
+          () -> open(loopback, new PortRange(port, port)),
+          "FLUXCCL_PORT_RANGE");
       if (port + 20 <= 65535) {
-        NetContext context =
-            EthernetTransport.open(
-                NetRanks.environment(0, HostDevice.create()),
-                new PortRange(port, port + 20),
-                null,
-                Optional.empty());
+        NetContext context = open(loopback, new PortRange(port, port + 20));
         for (int tag = 0; tag < 30; tag++) {
           Endpoint end = context.createEndpoint(1, tag, EndpointConfig.of(Transport.ETHERNET));
-          assertThat(portOf(end, 0)).isBetween(port + 1, port + 20);
+          byte[] handle = EndpointWire.decode(end.wire(), 0).handles()[0];
+          assertThat(littleEndian(handle).getInt(8)).isBetween(port + 1, port + 20);
         }
         context.close();
       }
@@ -166,35 +148,26 @@ class EthernetHandshakeTest {
 
   @Test
   void shouldConnectOverIpv6() throws Exception {
-    InetAddress loopback = InetAddress.getByName("::1");
-    TransportEnvironment environment =
-        new TransportEnvironment(0, 1, 1, 0, HostDevice.create(), loopback);
     NetContext context;
     try {
-      context = EthernetTransport.open(environment, PortRange.ANY, null, Optional.empty());
+      context = open(InetAddress.getByName("::1"), PortRange.ANY);
     } catch (TransportFailure e) {
       throw new TestAbortedException("this host has no IPv6", e);
     }
-    try {
+    try (context) {
       Endpoint end = context.createEndpoint(0, 0, EndpointConfig.of(Transport.ETHERNET));
-      NetRanks.get(
-          NetRanks.get(end.connect(end.wire(), Deadline.after(NetRanks.LIMIT)))
-              .flush(NetRanks.LIMIT));
-    } finally {
-      context.close();
+      get(get(end.connect(end.wire(), deadline())).flush(LIMIT));
     }
   }
 
   /** The wire of rank 1's end, as if it listened at that port. */
   private byte[] wireAt(int port) {
-    EndpointWire wire = EndpointWire.decode(ranks.endpoint(1, 0, 0).wire(), 1);
-    ByteBuffer.wrap(wire.handles()[0]).order(ByteOrder.LITTLE_ENDIAN).putInt(8, port);
+    EndpointWire wire = EndpointWire.decode(b.wire(), 1);
+    littleEndian(wire.handles()[0]).putInt(8, port);
     return wire.encode();
   }
 
-  private static int portOf(Endpoint end, int rank) {
-    return ByteBuffer.wrap(EndpointWire.decode(end.wire(), rank).handles()[0])
-        .order(ByteOrder.LITTLE_ENDIAN)
-        .getInt(8);
+  private static ByteBuffer littleEndian(byte[] handle) {
+    return ByteBuffer.wrap(handle).order(ByteOrder.LITTLE_ENDIAN);
   }
 }

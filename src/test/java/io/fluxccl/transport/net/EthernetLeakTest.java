@@ -3,10 +3,8 @@ package io.fluxccl.transport.net;
 
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.ResourceLeaks;
-import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transfer;
 import java.time.Duration;
-import java.util.List;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -25,13 +23,11 @@ class EthernetLeakTest {
   private static void rounds(boolean staged, int count) throws Exception {
     for (int round = 0; round < count; round++) {
       try (NetRanks ranks = NetRanks.ethernet(staged)) {
-        List<Connection> ends = ranks.connect(0);
-        RegisteredMemory source = ranks.memory(0, 64 << 10);
-        ends.get(0).write(ranks.seenByPeer(ranks.memory(1, 64 << 10)), 0, source, 0, 64 << 10);
-        NetRanks.get(ends.get(0).flush(NetRanks.LIMIT));
+        Transfer transfer = ranks.transfer(0, 64 << 10);
+        transfer.check();
         ranks.endpoint(0, 1, 1);
         if (round % 3 == 0) {
-          ends.get(0).close();
+          transfer.link().close();
         }
       }
     }

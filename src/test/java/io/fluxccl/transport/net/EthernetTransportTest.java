@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
+import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.transport.ConnectedRanks.environment;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
@@ -26,18 +27,20 @@ class EthernetTransportTest {
             .orElseThrow();
     assertThat(provider.unavailableBecause(Transport.ETHERNET)).isEmpty();
     TransportContext context =
-        provider.open(Transport.ETHERNET, NetRanks.environment(0, HostDevice.create()));
+        provider.open(Transport.ETHERNET, environment(0, HostDevice.create()));
     assertThat(context.transport()).isEqualTo(Transport.ETHERNET);
-    assertThatThrownBy(() -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(
+        InvalidUsage.class,
+        () -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)));
     context.close();
     context.close();
-    assertThatThrownBy(() -> context.createEndpoint(1, 0, EndpointConfig.of(Transport.ETHERNET)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("closed");
-    assertThatThrownBy(
-            () -> provider.open(Transport.SHM, NetRanks.environment(0, HostDevice.create())))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(
+        InvalidUsage.class,
+        () -> context.createEndpoint(1, 0, EndpointConfig.of(Transport.ETHERNET)),
+        "closed");
+    assertFails(
+        InvalidUsage.class,
+        () -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
   }
 
   @Test
@@ -47,9 +50,7 @@ class EthernetTransportTest {
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "always");
       assertThat(isStaged(device)).isTrue();
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "never");
-      assertThatThrownBy(() -> isStaged(device))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("auto or always");
+      assertFails(InvalidUsage.class, () -> isStaged(device), "auto or always");
     } finally {
       System.clearProperty(EthernetTransport.STAGING_PROPERTY);
     }
@@ -57,8 +58,7 @@ class EthernetTransportTest {
 
   private static boolean isStaged(HostDevice device) {
     try (NetContext context =
-            (NetContext)
-                new EthernetTransport().open(Transport.ETHERNET, NetRanks.environment(0, device));
+            (NetContext) new EthernetTransport().open(Transport.ETHERNET, environment(0, device));
         DeviceBuffer buffer = device.allocate(8);
         MemoryHandle memory = context.register(buffer)) {
       return ((NetMemoryHandle) memory).isStaged();

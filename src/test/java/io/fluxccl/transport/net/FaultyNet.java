@@ -14,12 +14,14 @@ import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.tcp.TcpNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpOptions;
+import io.fluxccl.transport.Overlay;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 import java.util.function.LongConsumer;
+import java.util.function.Supplier;
 
 /** The TCP network with configurable faults: its ends can refuse or delay operations. */
 final class FaultyNet implements NetPlugin {
@@ -27,6 +29,12 @@ final class FaultyNet implements NetPlugin {
 
   /** Sending ends refuse to register memory of this size. */
   volatile long refusedSize;
+
+  /** Receiving ends refuse to register memory of this size. */
+  volatile long refusedReceivingSize;
+
+  /** The error that a refused registration throws, or null for a TransportFailure. */
+  volatile Error error;
 
   /** Deregistering memory of this size fails. */
   volatile long stuckSize;
@@ -37,11 +45,17 @@ final class FaultyNet implements NetPlugin {
   /** Sends of this size never complete. */
   volatile long unfinishedSize;
 
-  /** Called with the size of each send before it, or null. */
-  volatile LongConsumer beforeSend;
+  /** Called with the size of each send before it. */
+  volatile LongConsumer beforeSend = size -> {};
 
-  /** Run by a listener before it returns an accepted connection, or null. */
-  volatile Runnable beforeAccepted;
+  /** Run by a listener before it returns an accepted connection. */
+  volatile Runnable beforeAccepted = () -> {};
+
+  /** Closing a sending end throws an exception that a network must not throw. */
+  volatile boolean closesBadly;
+
+  /** Whether the network was closed. */
+  volatile boolean closed;
 
   private final AtomicInteger openEnds = new AtomicInteger();
   private final Map<Long, Integer> registrations = new ConcurrentHashMap<>();
@@ -56,17 +70,23 @@ final class FaultyNet implements NetPlugin {
     return registrations.getOrDefault(size, 0);
   }
 
-  /** Receiving ends refuse to register memory of this size. */
-  volatile long refusedReceivingSize;
+  private static void refuse(boolean refused, String what) {
+    if (refused) {
+      throw new TransportFailure(FluxCclException.NO_RANK, what);
+    }
+  }
 
-  /** The error that a refused registration throws, or null for a TransportFailure. */
-  volatile Error error;
+  private record Send(NetRequest request, BooleanSupplier held) implements NetRequest {
+    @Override
+    public boolean test() {
+      return !held.getAsBoolean() && request.test();
+    }
 
-  /** Whether the network was closed. */
-  volatile boolean closed;
-
-  /** Closing a sending end throws an exception that a network must not throw. */
-  volatile boolean closesBadly;
+    @Override
+    public long size(int index) {
+      return request.size(index);
+    }
+  }
 
   private final class Memory implements NetMemory {
     private final NetMemory registered;
@@ -88,169 +108,76 @@ final class FaultyNet implements NetPlugin {
     }
   }
 
+  private static NetMemory registered(NetMemory memory) {
+    return ((Memory) memory).registered;
+  }
+
   private static NetMemory[] registered(NetMemory[] memories) {
-    return Arrays.stream(memories)
-        .map(memory -> ((Memory) memory).registered)
-        .toArray(NetMemory[]::new);
+    return Arrays.stream(memories).map(FaultyNet::registered).toArray(NetMemory[]::new);
   }
 
-  private record Send(NetRequest request, BooleanSupplier held) implements NetRequest {
-    @Override
-    public boolean test() {
-      return !held.getAsBoolean() && request.test();
-    }
-
-    @Override
-    public long size(int index) {
-      return request.size(index);
-    }
-  }
-
-  private static void refuse(boolean refused, String what) {
-    if (refused) {
-      throw new TransportFailure(FluxCclException.NO_RANK, what);
-    }
-  }
-
-  private void refuseToRegister(boolean refused) {
+  private NetMemory register(boolean refused, Supplier<NetMemory> registering, long size) {
     if (refused && error != null) {
       throw error;
     }
     refuse(refused, "the memory can't be registered");
+    return new Memory(registering.get(), size);
   }
 
-  private final class Sender implements NetSendComm {
-    private final NetSendComm comm;
+  private NetSendComm faulty(NetSendComm comm) {
+    openEnds.incrementAndGet();
+    Object faults =
+        new Object() {
+          NetMemory register(long address, long size, PointerType type) {
+            return FaultyNet.this.register(
+                size == refusedSize, () -> comm.register(address, size, type), size);
+          }
 
-    Sender(NetSendComm comm) {
-      this.comm = comm;
-      openEnds.incrementAndGet();
-    }
+          NetRequest isend(long address, long size, int tag, NetMemory memory) {
+            beforeSend.accept(size);
+            NetRequest request = comm.isend(address, size, tag, registered(memory));
+            return request == null ? null : new Send(request, () -> size == unfinishedSize);
+          }
 
-    @Override
-    public int device() {
-      return comm.device();
-    }
-
-    @Override
-    public String peer() {
-      return comm.peer();
-    }
-
-    @Override
-    public NetMemory register(long address, long size, PointerType type) {
-      refuseToRegister(size == refusedSize);
-      return new Memory(comm.register(address, size, type), size);
-    }
-
-    @Override
-    public NetMemory registerDmaBuf(
-        long address, long size, PointerType type, long offset, int fileDescriptor) {
-      return comm.registerDmaBuf(address, size, type, offset, fileDescriptor);
-    }
-
-    @Override
-    public NetRequest isend(long address, long size, int tag, NetMemory memory) {
-      LongConsumer before = beforeSend;
-      if (before != null) {
-        before.accept(size);
-      }
-      NetRequest request = comm.isend(address, size, tag, ((Memory) memory).registered);
-      return request == null ? null : new Send(request, () -> size == unfinishedSize);
-    }
-
-    @Override
-    public void close() {
-      comm.close();
-      openEnds.decrementAndGet();
-      if (closesBadly) {
-        throw new IllegalStateException("the sending end can't be closed");
-      }
-    }
+          void close() {
+            comm.close();
+            openEnds.decrementAndGet();
+            if (closesBadly) {
+              throw new IllegalStateException("the sending end can't be closed");
+            }
+          }
+        };
+    return Overlay.of(NetSendComm.class, faults, comm);
   }
 
-  private final class Receiver implements NetRecvComm {
-    private final NetRecvComm comm;
+  private NetRecvComm faulty(NetRecvComm comm) {
+    openEnds.incrementAndGet();
+    Object faults =
+        new Object() {
+          NetMemory register(long address, long size, PointerType type) {
+            return FaultyNet.this.register(
+                size == refusedReceivingSize, () -> comm.register(address, size, type), size);
+          }
 
-    Receiver(NetRecvComm comm) {
-      this.comm = comm;
-      openEnds.incrementAndGet();
-    }
+          NetRequest irecv(long address, long size, int tag, NetMemory memory) {
+            return comm.irecv(address, size, tag, registered(memory));
+          }
 
-    @Override
-    public int device() {
-      return comm.device();
-    }
+          NetRequest irecv(
+              int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] memories) {
+            return comm.irecv(n, addresses, sizes, tags, registered(memories));
+          }
 
-    @Override
-    public String peer() {
-      return comm.peer();
-    }
+          NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
+            return comm.iflush(n, addresses, sizes, registered(memories));
+          }
 
-    @Override
-    public NetMemory register(long address, long size, PointerType type) {
-      refuseToRegister(size == refusedReceivingSize);
-      return new Memory(comm.register(address, size, type), size);
-    }
-
-    @Override
-    public NetMemory registerDmaBuf(
-        long address, long size, PointerType type, long offset, int fileDescriptor) {
-      return comm.registerDmaBuf(address, size, type, offset, fileDescriptor);
-    }
-
-    @Override
-    public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
-      return comm.irecv(address, size, tag, ((Memory) memory).registered);
-    }
-
-    @Override
-    public NetRequest irecv(
-        int n, long[] addresses, long[] sizes, int[] tags, NetMemory[] memories) {
-      return comm.irecv(n, addresses, sizes, tags, registered(memories));
-    }
-
-    @Override
-    public NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
-      return comm.iflush(n, addresses, sizes, registered(memories));
-    }
-
-    @Override
-    public void close() {
-      comm.close();
-      openEnds.decrementAndGet();
-    }
-  }
-
-  private final class Listener implements NetListenComm {
-    private final NetListenComm comm;
-
-    Listener(NetListenComm comm) {
-      this.comm = comm;
-    }
-
-    @Override
-    public byte[] handle() {
-      return comm.handle();
-    }
-
-    @Override
-    public NetRecvComm accept() {
-      NetRecvComm accepted = comm.accept();
-      if (accepted == null) {
-        return null;
-      }
-      Runnable before = beforeAccepted;
-      if (before != null) {
-        before.run();
-      }
-      return new Receiver(accepted);
-    }
-
-    @Override
-    public void close() {
-      comm.close();
-    }
+          void close() {
+            comm.close();
+            openEnds.decrementAndGet();
+          }
+        };
+    return Overlay.of(NetRecvComm.class, faults, comm);
   }
 
   @Override
@@ -270,13 +197,25 @@ final class FaultyNet implements NetPlugin {
 
   @Override
   public NetListenComm listen(int device) {
-    return new Listener(plugin.listen(device));
+    NetListenComm listener = plugin.listen(device);
+    Object faults =
+        new Object() {
+          NetRecvComm accept() {
+            NetRecvComm accepted = listener.accept();
+            if (accepted == null) {
+              return null;
+            }
+            beforeAccepted.run();
+            return faulty(accepted);
+          }
+        };
+    return Overlay.of(NetListenComm.class, faults, listener);
   }
 
   @Override
   public NetSendComm connect(int device, NetHandle handle) {
     NetSendComm comm = plugin.connect(device, handle);
-    return comm == null ? null : new Sender(comm);
+    return comm == null ? null : faulty(comm);
   }
 
   @Override

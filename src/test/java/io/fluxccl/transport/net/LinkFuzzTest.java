@@ -14,6 +14,7 @@ import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.transport.Overlay;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.security.SecureRandom;
@@ -50,10 +51,7 @@ class LinkFuzzTest {
     for (int i = 0; i < MESSAGES && input.remainingBytes() > 0; i++) {
       link.messages.add(message(input));
     }
-    Links links = new Links(0);
-    links.receivers[0] = link;
-    Inbound inbound =
-        new Inbound(links, CAPACITY, input.consumeBoolean(), Shared.TABLE, null, new Silent());
+    Inbound inbound = inbound(link, input.consumeBoolean());
     try {
       while (inbound.progress() > 0) {
         assertThat(inbound.received()).isLessThanOrEqualTo(inbound.arrived());
@@ -77,10 +75,13 @@ class LinkFuzzTest {
         .putLong(ControlMessage.MEMORY, Shared.MEMORY.id());
     Scripted link = new Scripted();
     link.messages.add(new Sent(head, new byte[0]));
+    assertThatThrownBy(inbound(link, false)::progress).isInstanceOf(ProtocolViolation.class);
+  }
+
+  private static Inbound inbound(Scripted link, boolean checksums) {
     Links links = new Links(0);
-    links.receivers[0] = link;
-    Inbound inbound = new Inbound(links, CAPACITY, false, Shared.TABLE, null, new Silent());
-    assertThatThrownBy(inbound::progress).isInstanceOf(ProtocolViolation.class);
+    links.receivers[0] = Overlay.of(NetRecvComm.class, link, null);
+    return new Inbound(links, CAPACITY, checksums, Shared.TABLE, null, new Silent());
   }
 
   private static byte byteAt(long address) {
@@ -118,13 +119,12 @@ class LinkFuzzTest {
   }
 
   /** Delivers messages in order to the receives that are posted, as the TCP network does. */
-  private static final class Scripted implements NetRecvComm {
+  private static final class Scripted {
     final Queue<Sent> messages = new ArrayDeque<>();
     private long posted;
     private long delivered;
 
-    @Override
-    public NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
+    NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
       long number = posted++;
       return new NetRequest() {
         private long size = -1;
@@ -163,45 +163,8 @@ class LinkFuzzTest {
       HostMemory.copy(address, BufferUtil.address(source), bytes.length);
     }
 
-    @Override
-    public NetRequest irecv(long address, long size, int tag, NetMemory memory) {
-      throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public NetRequest irecv(int n, long[] at, long[] sizes, int[] tags, NetMemory[] memories) {
-      throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public NetRequest iflush(int n, long[] addresses, long[] sizes, NetMemory[] memories) {
-      throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public int device() {
-      return 0;
-    }
-
-    @Override
-    public String peer() {
-      return "a fuzzer";
-    }
-
-    @Override
-    public NetMemory register(long address, long size, PointerType type) {
+    NetMemory register(long address, long size, PointerType type) {
       return () -> {};
-    }
-
-    @Override
-    public NetMemory registerDmaBuf(
-        long address, long size, PointerType type, long offset, int fileDescriptor) {
-      throw new UnsupportedOperationException();
-    }
-
-    @Override
-    public void close() {
-      // It has nothing open.
     }
   }
 

@@ -1,39 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.transport.net.NetRanks.LIMIT;
-import static io.fluxccl.transport.net.NetRanks.get;
+import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.transport.ConnectedRanks.LIMIT;
+import static io.fluxccl.transport.ConnectedRanks.deadline;
+import static io.fluxccl.transport.ConnectedRanks.failureOf;
+import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostDevice;
-import io.fluxccl.netplugin.tcp.TcpNetPlugin;
-import io.fluxccl.netplugin.tcp.TcpOptions;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testing.TcpForwarder;
-import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
-import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Transfer;
 import java.io.IOException;
-import java.net.InetAddress;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -76,8 +72,8 @@ class LinkLossTest {
   private void connect() throws Exception {
     Endpoint a = ranks.context(0).createEndpoint(1, 0, config);
     Endpoint b = ranks.context(1).createEndpoint(0, 0, config);
-    CompletableFuture<Connection> toB = a.connect(forwarded(b, 1), Deadline.after(LIMIT));
-    CompletableFuture<Connection> toA = b.connect(forwarded(a, 0), Deadline.after(LIMIT));
+    CompletableFuture<Connection> toB = a.connect(forwarded(b, 1), deadline());
+    CompletableFuture<Connection> toA = b.connect(forwarded(a, 0), deadline());
     link = (NetConnection) get(toB);
     back = (NetConnection) get(toA);
   }
@@ -93,6 +89,13 @@ class LinkLossTest {
 
   private void reset() {
     forwarders.forEach(TcpForwarder::reset);
+  }
+
+  /** Cuts the path, and waits until the connection has lost its link. */
+  private void lose() {
+    cut();
+    reset();
+    awaitResumed(link, 1);
   }
 
   private void cut() {
@@ -113,28 +116,26 @@ class LinkLossTest {
 
   /** Writes in both directions, and does something meanwhile; then all must be there. */
   private void checkWrites(Runnable meanwhile) throws Exception {
-    RegisteredMemory there = ranks.memory(1, SIZE + 8);
-    RegisteredMemory here = ranks.memory(0, SIZE + 8);
-    RegisteredMemory source = ranks.filled(0, SIZE, random.nextInt());
-    RegisteredMemory other = ranks.filled(1, SIZE, random.nextInt());
+    List<Connection> ends = List.of(link, back);
+    Transfer there = ranks.transfer(ends, 0, SIZE + 8);
+    Transfer here = ranks.transfer(ends, 1, SIZE);
+    Contents.fill(there.source(), random.nextInt());
     AtomicLong counter = new AtomicLong();
-    RegisteredMemory remote = ranks.seenByPeer(there);
-    RegisteredMemory remoteBack = ranks.seenByPeer(here);
     for (int at = 0, n = 1; at < SIZE; at += n) {
       n = Math.min(SIZE - at, random.nextInt(20) == 0 ? 900_000 : 1 + random.nextInt(9_000));
-      link.write(remote, at, source, at, n);
-      link.updateAndSync(remote, SIZE, counter, at + n);
+      there.write(at, at, n).signal(SIZE, counter, at + n);
     }
-    back.write(remoteBack, 0, other, 0, SIZE);
+    here.write();
     CompletableFuture<Void> flush = link.flush(LIMIT.multipliedBy(3));
     CompletableFuture<Void> flushBack = back.flush(LIMIT.multipliedBy(3));
     meanwhile.run();
     get(flush);
     get(flushBack);
-    assertThat(Contents.getLong(there, SIZE)).isEqualTo(SIZE);
-    assertThat(Contents.get(there, 0, SIZE)).isEqualTo(Contents.get(source, 0, SIZE));
-    assertThat(Contents.get(here, 0, SIZE)).isEqualTo(Contents.get(other, 0, SIZE));
-    List.of(there, here, source, other).forEach(RegisteredMemory::close);
+    assertThat(Contents.getLong(there.target(), SIZE)).isEqualTo(SIZE);
+    there.assertWritten(0, 0, SIZE);
+    here.assertWritten();
+    there.closeMemory();
+    here.closeMemory();
   }
 
   /** Resets all sockets when some more bytes have passed. */
@@ -148,30 +149,11 @@ class LinkLossTest {
     reset();
   }
 
-  private enum Network {
-    ETHERNET(() -> NetRanks.ethernet(false)),
-    ETHERNET_STAGED(() -> NetRanks.ethernet(true)),
-    ETHERNET_TLS(NetRanks::ethernetOverTls),
-    NET(() -> net(Optional.empty())),
-    NET_TLS(() -> net(Optional.of(Tls.selfSigned())));
-
-    private final Supplier<NetRanks> ranks;
-
-    Network(Supplier<NetRanks> ranks) {
-      this.ranks = ranks;
-    }
-
-    private static NetRanks net(Optional<Tls> tls) {
-      TcpOptions several = TcpOptions.DEFAULT.withStreams(3, 2).withTls(tls);
-      return new NetRanks(TcpNetPlugin.at(InetAddress.getLoopbackAddress(), several));
-    }
-  }
-
   @ParameterizedTest
-  @EnumSource
+  @EnumSource(names = "PLUGIN.*", mode = EnumSource.Mode.MATCH_NONE)
   void shouldResumeIfItsSocketsAreResetAtAnyTime(Network network) throws Exception {
     ranks.close();
-    use(network.ranks.get());
+    use(network.open(null));
     connect();
     for (int round = 0; round < Rounds.of(5, 50); round++) {
       checkWrites(this::resetSoon);
@@ -248,14 +230,12 @@ class LinkLossTest {
   void shouldTimeOutFlushesWhileThePathIsCutAndThenContinue() throws Exception {
     connect();
     checkWrites();
-    cut();
-    reset();
-    awaitResumed(link, 1);
-    CompletableFuture<Void> flush = link.flush(Duration.ofMillis(300));
-    assertThatThrownBy(() -> get(flush))
-        .hasCauseInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining("connection of rank 0 to rank 1")
-        .hasMessageContaining("the link is down: ");
+    lose();
+    assertFailure(
+        io.fluxccl.Timeout.class,
+        failureOf(link.flush(Duration.ofMillis(300))),
+        "connection of rank 0 to rank 1",
+        "the link is down: ");
     assertThat(link.interruption().rank()).isEqualTo(1);
     assertThat(link.failure()).isNull();
     restore(true);
@@ -274,27 +254,22 @@ class LinkLossTest {
   }
 
   private static void assertLost(FluxCclException failure, int rank, int peer) {
-    assertThat(failure)
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("connection of rank " + rank + " to rank " + peer)
-        .hasMessageContaining("no other link within 500 ms");
-    assertThat(failure.rank()).isEqualTo(peer);
+    assertFailureOf(
+        peer,
+        TransportFailure.class,
+        failure,
+        "connection of rank " + rank + " to rank " + peer,
+        "no other link within 500 ms");
   }
 
   @Test
   void shouldFailAtOnceWhenThePeerIsGoneWhileItResumes() throws Exception {
     connect();
-    cut();
-    reset();
-    awaitResumed(link, 1);
+    lose();
     ranks.sever(1);
     forwarders.forEach(TcpForwarder::close);
     FluxCclException failure = get(link.failed());
-    assertThat(failure)
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("can't resume")
-        .hasMessageContaining("is its process alive");
-    assertThat(failure.rank()).isEqualTo(1);
+    assertFailureOf(1, TransportFailure.class, failure, "can't resume", "is its process alive");
   }
 
   @Test
@@ -309,16 +284,12 @@ class LinkLossTest {
   @Test
   void shouldCloseWhileItResumes() throws Exception {
     connect();
-    cut();
-    reset();
-    awaitResumed(link, 1);
+    lose();
     link.close();
     back.close();
     assertThat(get(link.failed())).isInstanceOf(Aborted.class);
-    for (int rank = 0; rank < 2; rank++) {
-      NetContext context = ranks.context(rank);
-      await().atMost(LIMIT).until(() -> context.openConnections() == 0);
-    }
+    ranks.awaitOpen(0, 0);
+    ranks.awaitOpen(1, 0);
   }
 
   @Test
@@ -326,7 +297,7 @@ class LinkLossTest {
   void shouldTakeNoPeerForLostThatIsOnlyHeldUp() throws Exception {
     ranks.close();
     WatchedDevice device = new WatchedDevice(HostDevice.create());
-    use(NetRanks.ethernet(buffer -> true, HostDevice.create(), device));
+    use(NetRanks.staged(HostDevice.create(), device));
     connect();
     // Copies to rank 1's memory wait, so its end reads nothing more.
     device.hold();
@@ -338,22 +309,13 @@ class LinkLossTest {
     assertThat(link.resumptions()).isZero();
   }
 
-  @Test
-  void shouldResendAfterTheNetworkCorruptedData() throws Exception {
-    config = config.withChecksums(true);
-    connect();
-    for (int round = 0; round < 5; round++) {
-      long before = link.resumptions();
-      forwarders.get(0).swapWords(1);
-      checkWrites();
-      assertThat(link.resumptions()).isGreaterThan(before);
-    }
-  }
-
-  @Test
-  void shouldResendAfterTlsDetectedCorruptedData() throws Exception {
+  /** Checksums detect it without TLS. */
+  @ParameterizedTest
+  @EnumSource(names = {"ETHERNET", "ETHERNET_TLS"})
+  void shouldResendAfterTheNetworkCorruptedData(Network network) throws Exception {
     ranks.close();
-    use(NetRanks.ethernetOverTls());
+    use(network.open(null));
+    config = config.withChecksums(network == Network.ETHERNET);
     connect();
     for (int round = 0; round < 5; round++) {
       long before = link.resumptions();
@@ -367,16 +329,11 @@ class LinkLossTest {
   void shouldFailNamingBothRanksWhenAMessageIsFalsifiedAgainAndAgain() throws Exception {
     config = config.withChecksums(true);
     connect();
-    RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, SIZE));
-    RegisteredMemory source = ranks.filled(0, SIZE, 5);
     forwarders.get(0).swapWords(1000);
-    link.write(remote, 0, source, 0, SIZE);
+    ranks.transfer(List.of(link, back), 0, SIZE).write();
     FluxCclException failure = get(back.failed());
-    assertThat(failure)
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("connection of rank 1 to rank 0")
-        .hasMessageContaining("wrong checksum");
-    assertThat(failure.rank()).isZero();
+    assertFailureOf(
+        0, TransportFailure.class, failure, "connection of rank 1 to rank 0", "wrong checksum");
     assertThat(get(link.failed())).isInstanceOf(TransportFailure.class);
   }
 }

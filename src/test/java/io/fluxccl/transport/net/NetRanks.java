@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import io.fluxccl.Deadline;
+import static org.assertj.core.api.Assertions.assertThat;
+
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
@@ -12,25 +13,21 @@ import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.ConnectedRanks;
-import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
-import io.fluxccl.transport.MemoryHandle;
-import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
-import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.plugin.NetChoice;
 import io.fluxccl.transport.plugin.NetTransport;
-import java.net.InetAddress;
-import java.time.Duration;
-import java.util.ArrayList;
+import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
@@ -38,21 +35,20 @@ import java.util.function.Predicate;
 import org.awaitility.Awaitility;
 
 /** Two ranks of one JVM over a network plugin, and what a communicator would do. */
-public final class NetRanks implements ConnectedRanks {
-  static final Duration LIMIT = Duration.ofSeconds(60);
-
-  final List<NetContext> contexts = new ArrayList<>();
-  final List<Device> devices;
+public final class NetRanks extends ConnectedRanks {
+  private final List<NetContext> contexts;
   private final Device host = HostDevice.create();
+
+  /** Buffers that are not staged though the device is the host. */
+  private Set<DeviceBuffer> direct = Set.of();
+
   private boolean checksums;
-  private final List<DeviceBuffer> buffers = new CopyOnWriteArrayList<>();
 
   /** Closes the devices when it is closed. */
-  private NetRanks(List<Device> devices, Function<TransportEnvironment, NetContext> opener) {
-    this.devices = devices;
-    for (int rank = 0; rank < 2; rank++) {
-      contexts.add(opener.apply(environment(rank, devices.get(rank))));
-    }
+  private NetRanks(
+      Device device0, Device device1, Function<TransportEnvironment, NetContext> opener) {
+    super(environments(device0, device1));
+    contexts = environments(device0, device1).stream().map(opener).toList();
   }
 
   NetRanks(NetChoice choice) {
@@ -61,7 +57,7 @@ public final class NetRanks implements ConnectedRanks {
 
   /** Closes the devices when it is closed. */
   NetRanks(NetChoice choice, Device device0, Device device1) {
-    this(List.of(device0, device1), environment -> NetTransport.open(choice, environment));
+    this(device0, device1, environment -> NetTransport.open(choice, environment));
   }
 
   /** On the host over the first device of a plugin, which it closes when it is closed. */
@@ -76,7 +72,8 @@ public final class NetRanks implements ConnectedRanks {
 
   private NetRanks(NetPlugin plugin, int rails, AtomicInteger users) {
     this(
-        List.of(HostDevice.create(), HostDevice.create()),
+        HostDevice.create(),
+        HostDevice.create(),
         environment -> open(environment, plugin, rails, () -> closeAfterLast(users, plugin)));
   }
 
@@ -99,18 +96,22 @@ public final class NetRanks implements ConnectedRanks {
         : new NetRanks(choice);
   }
 
+  /** Two ranks over the first device of a plugin's library, on GPUs 0 and 1. */
+  static NetRanks onGpus(Path library) {
+    return new NetRanks(
+        new NetChoice(null, library.toString(), null, false),
+        CudaDevice.open(0),
+        CudaDevice.open(1));
+  }
+
   /** Two ranks over ETHERNET, on the host; its memory staged or not. */
   public static NetRanks ethernet(boolean staged) {
-    return ethernet(staged ? buffer -> true : null);
+    return ethernet(staged ? buffer -> true : null, HostDevice.create(), HostDevice.create());
   }
 
   /** Two ranks over ETHERNET, on the host, with TLS. */
   static NetRanks ethernetOverTls() {
     return ethernet(null, HostDevice.create(), HostDevice.create(), Optional.of(Tls.selfSigned()));
-  }
-
-  static NetRanks ethernet(Predicate<DeviceBuffer> alsoStaged) {
-    return ethernet(alsoStaged, HostDevice.create(), HostDevice.create());
   }
 
   /** Closes the devices when it is closed. */
@@ -121,8 +122,17 @@ public final class NetRanks implements ConnectedRanks {
   private static NetRanks ethernet(
       Predicate<DeviceBuffer> alsoStaged, Device device0, Device device1, Optional<Tls> tls) {
     return new NetRanks(
-        List.of(device0, device1),
+        device0,
+        device1,
         environment -> EthernetTransport.open(environment, PortRange.ANY, alsoStaged, tls));
+  }
+
+  /** Stages all memory but that of {@link #direct}; closes the devices when it is closed. */
+  static NetRanks staged(Device device0, Device device1) {
+    Set<DeviceBuffer> direct = ConcurrentHashMap.newKeySet();
+    NetRanks ranks = ethernet(buffer -> !direct.contains(buffer), device0, device1);
+    ranks.direct = direct;
+    return ranks;
   }
 
   /** Two ranks over ETHERNET, on GPUs 0 and 1, or both on the only one. */
@@ -135,34 +145,65 @@ public final class NetRanks implements ConnectedRanks {
     return ethernet(null, CudaDevice.open(gpu0), CudaDevice.open(gpu1));
   }
 
-  static TransportEnvironment environment(int rank, Device device) {
-    return new TransportEnvironment(rank, 2, 1, rank, device, InetAddress.getLoopbackAddress());
-  }
-
   /** Gives the messages of connections made from now on checksums, or none. */
   public NetRanks withChecksums(boolean on) {
     checksums = on;
     return this;
   }
 
-  Transport transport() {
-    return contexts.get(0).transport();
+  @Override
+  protected EndpointConfig config() {
+    return super.config().withChecksums(checksums);
   }
 
   /** Ends a rank's connections without a word, as the death of its process would. */
   void sever(int rank) {
     NetAgent agent = context(rank).agent();
-    agent.execute(
-        () -> {
-          for (NetConnection connection : agent.connections()) {
-            connection.breakOff();
-          }
-        });
+    agent.execute(() -> Arrays.stream(agent.connections()).forEach(NetConnection::breakOff));
   }
 
-  @Override
-  public Duration limit() {
-    return LIMIT;
+  /** Waits until a rank has this number of open connections. */
+  void awaitOpen(int rank, int connections) {
+    Awaitility.await().atMost(LIMIT).until(() -> context(rank).openConnections() == connections);
+  }
+
+  /** Blocks a rank's agent until the latch is counted down. */
+  CountDownLatch block(int rank) throws InterruptedException {
+    CountDownLatch blocked = new CountDownLatch(1);
+    CountDownLatch release = new CountDownLatch(1);
+    context(rank)
+        .agent()
+        .execute(
+            () -> {
+              blocked.countDown();
+              awaitOrFail(release);
+            });
+    awaitOrFail(blocked);
+    return release;
+  }
+
+  static void awaitOrFail(CountDownLatch latch) {
+    try {
+      assertThat(latch.await(LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** Returns the result of a task on a rank's agent, after all that it was asked to do before. */
+  <T> T onAgent(int rank, Callable<T> task) throws Exception {
+    CompletableFuture<T> result = new CompletableFuture<>();
+    context(rank)
+        .agent()
+        .execute(
+            () -> {
+              try {
+                result.complete(task.call());
+              } catch (Exception e) {
+                result.completeExceptionally(e);
+              }
+            });
+    return get(result);
   }
 
   @Override
@@ -170,64 +211,12 @@ public final class NetRanks implements ConnectedRanks {
     return contexts.get(rank);
   }
 
-  @Override
-  public List<Connection> connect(int a, int b, int tag) throws Exception {
-    Endpoint endA = endpoint(a, b, tag);
-    Endpoint endB = endpoint(b, a, tag);
-    CompletableFuture<Connection> toB = endA.connect(endB.wire(), Deadline.after(LIMIT));
-    CompletableFuture<Connection> toA = endB.connect(endA.wire(), Deadline.after(LIMIT));
-    return List.of(get(toB), get(toA));
-  }
-
-  @Override
-  public Endpoint endpoint(int rank, int remoteRank, int tag) {
-    EndpointConfig config = EndpointConfig.of(transport()).withChecksums(checksums);
-    return context(rank).createEndpoint(remoteRank, tag, config);
-  }
-
-  static <T> T get(CompletableFuture<T> future) throws Exception {
-    return future.get(LIMIT.toMillis(), TimeUnit.MILLISECONDS);
-  }
-
-  DeviceBuffer allocate(int rank, long size) {
-    DeviceBuffer buffer = devices.get(rank).allocate(size);
-    buffers.add(buffer);
-    return buffer;
-  }
-
-  /** Memory that is on the host whatever the rank's device is. */
-  DeviceBuffer allocateOnHost(int rank, long size) {
-    if (devices.get(rank).kind() == DeviceKind.HOST) {
-      return allocate(rank, size);
-    }
-    DeviceBuffer buffer = host.allocate(size);
-    buffers.add(buffer);
-    return buffer;
-  }
-
-  @Override
-  public RegisteredMemory memory(int rank, long size) {
-    return register(rank, allocate(rank, size));
-  }
-
-  RegisteredMemory register(int rank, DeviceBuffer buffer) {
-    MemoryHandle handle = context(rank).register(buffer);
-    return RegisteredMemory.local(
-        new MemoryOrigin(rank, 1, rank, buffer.address(), buffer.size()),
-        buffer,
-        Map.of(transport(), handle));
-  }
-
-  @Override
-  public RegisteredMemory seenByPeer(RegisteredMemory owned) {
-    return seenByPeer(owned, owned.handle(transport()).wire(), owned.size());
-  }
-
-  RegisteredMemory seenByPeer(RegisteredMemory owned, byte[] wire, long size) {
-    MemoryOrigin origin = new MemoryOrigin(owned.rank(), 1, owned.rank(), 1, size);
-    MemoryHandle opened = context(1 - owned.rank()).open(wire, origin);
-    return RegisteredMemory.remote(
-        origin, TransportFlags.of(transport()), Map.of(transport(), opened));
+  /** Registers memory that is on the host and not staged, whatever the rank's device is. */
+  RegisteredMemory direct(int rank, long size) {
+    boolean onHost = device(rank).kind() == DeviceKind.HOST;
+    DeviceBuffer buffer = onHost ? allocate(rank, size) : kept(host.allocate(size));
+    direct.add(buffer);
+    return register(rank, buffer);
   }
 
   @Override
@@ -236,8 +225,7 @@ public final class NetRanks implements ConnectedRanks {
     Awaitility.await()
         .atMost(LIMIT)
         .until(() -> contexts.stream().allMatch(context -> context.agent().isTerminated()));
-    buffers.forEach(DeviceBuffer::close);
-    devices.forEach(Device::close);
+    super.close();
     host.close();
   }
 }

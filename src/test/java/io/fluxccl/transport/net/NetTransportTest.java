@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.transport.net.NetRanks.LIMIT;
-import static io.fluxccl.transport.net.NetRanks.get;
+import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.transport.ConnectedRanks.LIMIT;
+import static io.fluxccl.transport.ConnectedRanks.deadline;
+import static io.fluxccl.transport.ConnectedRanks.environment;
+import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
@@ -18,8 +20,7 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import io.fluxccl.testing.TestNet;
 import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.Contents;
-import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportProvider;
@@ -28,6 +29,7 @@ import io.fluxccl.transport.plugin.NetTransport;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ServiceLoader;
+import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
@@ -63,10 +65,15 @@ class NetTransportTest {
     System.clearProperty(RenamedNetProvider.LIBRARY_PROPERTY);
   }
 
+  /** Sets the properties that are not null. */
   private static void ask(String network, String plugin, String devices) {
     set(NetTransport.NETWORK_PROPERTY, network);
     set(NetTransport.LIBRARY_PROPERTY, plugin);
     set(NetTransport.DEVICES_PROPERTY, devices);
+  }
+
+  private String refusal() {
+    return provider.unavailableBecause(Transport.NET).orElseThrow();
   }
 
   private static void set(String property, String value) {
@@ -84,31 +91,26 @@ class NetTransportTest {
             "testnet ("
                 + library
                 + ", v11): test0 (10 Gb/s, HOST memory), test1 (10 Gb/s, HOST memory)");
-    TransportContext context =
-        provider.open(Transport.NET, NetRanks.environment(0, HostDevice.create()));
+    TransportContext context = provider.open(Transport.NET, environment(0, HostDevice.create()));
     assertThat(context.transport()).isEqualTo(Transport.NET);
     context.close();
     context.close();
-    assertThatThrownBy(
-            () -> provider.open(Transport.SHM, NetRanks.environment(0, HostDevice.create())))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(
+        InvalidUsage.class,
+        () -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
   }
 
   @Test
   void shouldListTheSearchedNetworksIfNoneMatches() {
     ask("atlantis", null, null);
-    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
-        .contains("no network atlantis")
-        .contains("libnccl-net.so: ");
+    assertThat(refusal()).contains("no network atlantis").contains("libnccl-net.so: ");
     ask("atlantis", library, null);
-    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
-        .contains("testnet (" + library + ", v11) has another name");
+    assertThat(refusal()).contains("testnet (" + library + ", v11) has another name");
     ask("renamed", "none", null);
-    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
-        .contains("renamed: only a test wants it");
-    assertThatThrownBy(
-            () -> provider.open(Transport.NET, NetRanks.environment(0, HostDevice.create())))
-        .isInstanceOf(TransportFailure.class);
+    assertThat(refusal()).contains("renamed: only a test wants it");
+    assertFails(
+        TransportFailure.class,
+        () -> provider.open(Transport.NET, environment(0, HostDevice.create())));
   }
 
   @Test
@@ -118,7 +120,7 @@ class NetTransportTest {
     // The plugin is recognized under any file name, by its content.
     Path copy = Files.copy(own, folder.resolve("libnccl-net.so"));
     ask(null, copy.toString(), null);
-    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
+    assertThat(refusal())
         .contains(copy + ": is FluxCCL's own plugin for NCCL")
         .contains("NCCL_NET_PLUGIN=none");
     // As for NCCL in the same environment.
@@ -137,12 +139,7 @@ class NetTransportTest {
     try (NetRanks ranks = new NetRanks(NetChoice.fromEnvironment())) {
       assertThat(ranks.context(0).plugin().name()).isEqualTo("renamed");
       assertThat(ranks.context(0).devices()).containsExactly(1);
-      Connection link = ranks.connect(0).get(0);
-      RegisteredMemory source = ranks.filled(0, 100_000, 3);
-      RegisteredMemory target = ranks.memory(1, 100_000);
-      link.write(ranks.seenByPeer(target), 0, source, 0, 100_000);
-      get(link.flush(LIMIT));
-      assertThat(Contents.get(target, 0, 100_000)).isEqualTo(Contents.get(source, 0, 100_000));
+      ranks.transfer(0, 100_000).check();
     }
   }
 
@@ -150,10 +147,10 @@ class NetTransportTest {
   void shouldConnectRanksWithDifferentNumbersOfRails() throws Exception {
     try (NetRanks one = new NetRanks(new NetChoice(null, library, "1,0", false));
         NetRanks other = new NetRanks(new NetChoice(null, library, "0", false))) {
-      var a = one.endpoint(0, 1, 0);
-      var b = other.endpoint(1, 0, 0);
-      var toB = a.connect(b.wire(), io.fluxccl.Deadline.after(LIMIT));
-      var toA = b.connect(a.wire(), io.fluxccl.Deadline.after(LIMIT));
+      Endpoint a = one.endpoint(0, 1, 0);
+      Endpoint b = other.endpoint(1, 0, 0);
+      CompletableFuture<Connection> toB = a.connect(b.wire(), deadline());
+      CompletableFuture<Connection> toA = b.connect(a.wire(), deadline());
       get(get(toB).flush(LIMIT));
       get(get(toA).flush(LIMIT));
     }
@@ -162,9 +159,7 @@ class NetTransportTest {
   @Test
   void shouldRefuseADeviceThatIsNotThere() {
     ask(null, library, "0,test7");
-    assertThat(provider.unavailableBecause(Transport.NET).orElseThrow())
-        .contains("no device \"test7\"")
-        .contains("[test0, test1]");
+    assertThat(refusal()).contains("no device \"test7\"").contains("[test0, test1]");
   }
 
   @Test
@@ -175,9 +170,7 @@ class NetTransportTest {
     when(buffer.device()).thenReturn(gpu);
     when(buffer.size()).thenReturn(8L);
     try (NetRanks ranks = new NetRanks(new NetChoice(null, library, null, false))) {
-      assertThatThrownBy(() -> ranks.context(0).register(buffer))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("CUDA");
+      assertFails(InvalidUsage.class, () -> ranks.context(0).register(buffer), "CUDA");
     }
   }
 }

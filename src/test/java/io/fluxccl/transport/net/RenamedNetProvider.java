@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import io.fluxccl.netplugin.NetHandle;
-import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
-import io.fluxccl.netplugin.NetProperties;
-import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
+import io.fluxccl.transport.Overlay;
 import java.util.Optional;
 
 /** A network "of Java", found by the ServiceLoader: the test plugin by another name. */
@@ -37,36 +34,12 @@ public final class RenamedNetProvider implements NetPluginProvider {
   @Override
   public NetPlugin open() {
     NetPlugin plugin = NativeNetPlugin.open(System.getProperty(LIBRARY_PROPERTY));
-    return new NetPlugin() {
-      @Override
-      public String name() {
-        return RenamedNetProvider.this.name();
-      }
-
-      @Override
-      public int devices() {
-        return plugin.devices();
-      }
-
-      @Override
-      public NetProperties properties(int device) {
-        return plugin.properties(device);
-      }
-
-      @Override
-      public NetListenComm listen(int device) {
-        return plugin.listen(device);
-      }
-
-      @Override
-      public NetSendComm connect(int device, NetHandle handle) {
-        return plugin.connect(device, handle);
-      }
-
-      @Override
-      public void close() {
-        plugin.close();
-      }
-    };
+    Object renamed =
+        new Object() {
+          String name() {
+            return "renamed";
+          }
+        };
+    return Overlay.of(NetPlugin.class, renamed, plugin);
   }
 }

@@ -14,6 +14,7 @@ import static org.mockito.Mockito.when;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
@@ -22,6 +23,7 @@ import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.List;
 import org.agrona.concurrent.UnsafeBuffer;
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
@@ -51,19 +53,22 @@ class StagingTest {
               return buffer;
             });
     for (int i = 0; i < links.senders.length; i++) {
-      links.senders[i] = mock(NetSendComm.class);
-      when(links.senders[i].register(anyLong(), anyLong(), any()))
-          .thenReturn(mock(NetMemory.class));
-      links.receivers[i] = mock(NetRecvComm.class);
-      when(links.receivers[i].register(anyLong(), anyLong(), any()))
-          .thenReturn(mock(NetMemory.class));
+      links.senders[i] = registering(mock(NetSendComm.class));
+      links.receivers[i] = registering(mock(NetRecvComm.class));
     }
     staging = new Staging(device);
   }
 
-  private void assertAllClosed(int count) {
+  private static <C extends NetComm> C registering(C comm) {
+    when(comm.register(anyLong(), anyLong(), any())).thenReturn(mock(NetMemory.class));
+    return comm;
+  }
+
+  private void assertRefused(ThrowingCallable call, int count) {
+    assertThatThrownBy(call).isInstanceOf(OutOfMemoryError.class);
     assertThat(pinned).hasSize(count);
     pinned.forEach(buffer -> verify(buffer).close());
+    pinned.clear();
   }
 
   private void outbound() {
@@ -83,28 +88,21 @@ class StagingTest {
   @Test
   void shouldFreeSlotsIfTheirWordsCannotBePinned() {
     pinnedAtMost = 1;
-    assertThatThrownBy(() -> staging.sending(links.senders[1], CAPACITY))
-        .isInstanceOf(OutOfMemoryError.class);
-    assertAllClosed(1);
+    assertRefused(() -> staging.sending(links.senders[1], CAPACITY), 1);
   }
 
   @Test
   void shouldFreeSlotsThatCannotBeRegistered() {
     when(links.senders[1].register(anyLong(), anyLong(), any()))
         .thenThrow(new OutOfMemoryError("of a test"));
-    assertThatThrownBy(() -> staging.sending(links.senders[1], CAPACITY))
-        .isInstanceOf(OutOfMemoryError.class);
-    assertAllClosed(2);
+    assertRefused(() -> staging.sending(links.senders[1], CAPACITY), 2);
   }
 
   @Test
   void shouldFreeEarlierRailsWhenTheNextCannotBeMade() {
     pinnedAtMost = 3;
-    assertThatThrownBy(this::outbound).isInstanceOf(OutOfMemoryError.class);
-    assertAllClosed(3);
-    pinned.clear();
-    assertThatThrownBy(this::inbound).isInstanceOf(OutOfMemoryError.class);
-    assertAllClosed(3);
+    assertRefused(this::outbound, 3);
+    assertRefused(this::inbound, 3);
   }
 
   @Test
@@ -112,12 +110,9 @@ class StagingTest {
     when(links.senders[1].register(anyLong(), anyLong(), any()))
         .thenReturn(mock(NetMemory.class))
         .thenThrow(new OutOfMemoryError("of a test"));
-    assertThatThrownBy(this::outbound).isInstanceOf(OutOfMemoryError.class);
-    assertAllClosed(4);
-    pinned.clear();
+    assertRefused(this::outbound, 4);
     when(links.receivers[0].register(anyLong(), anyLong(), any()))
         .thenThrow(new OutOfMemoryError("of a test"));
-    assertThatThrownBy(this::inbound).isInstanceOf(OutOfMemoryError.class);
-    assertAllClosed(4);
+    assertRefused(this::inbound, 4);
   }
 }

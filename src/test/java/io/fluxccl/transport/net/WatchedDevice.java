@@ -9,11 +9,14 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.Kernel;
-import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
@@ -129,7 +132,9 @@ public final class WatchedDevice implements Device {
   public synchronized DeviceStream createStream(String name) {
     WatchedStream stream = new WatchedStream(inner.createStream(name));
     streams.add(stream);
-    return stream;
+    return (DeviceStream)
+        Proxy.newProxyInstance(
+            DeviceStream.class.getClassLoader(), new Class<?>[] {DeviceStream.class}, stream);
   }
 
   @Override
@@ -210,116 +215,90 @@ public final class WatchedDevice implements Device {
     }
   }
 
-  private final class WatchedStream implements DeviceStream {
+  /** Holds up, refuses or forwards the calls of a stream. */
+  private final class WatchedStream implements InvocationHandler {
     private final DeviceStream stream;
 
     WatchedStream(DeviceStream stream) {
       this.stream = stream;
     }
 
-    private DeviceStream enqueue(Runnable work) {
+    @Override
+    public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+      if (method.isDefault()) {
+        return InvocationHandler.invokeDefault(proxy, method, arguments);
+      }
       synchronized (WatchedDevice.this) {
-        if (refusal != null) {
-          throw refusal;
+        switch (method.getName()) {
+          case "device":
+            return WatchedDevice.this;
+          case "completion":
+            return completion();
+          case "close":
+            close();
+            return null;
+          default:
+            enqueue(() -> call(method, arguments));
+            return proxy;
         }
-        if (bug != null) {
-          throw bug;
-        }
-        if (death != null) {
-          return this;
-        }
-        if (holding) {
-          held.add(work);
-        } else {
-          work.run();
-        }
-        return this;
       }
     }
 
-    @Override
-    public Device device() {
-      return WatchedDevice.this;
-    }
-
-    @Override
-    public DeviceStream launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
-      return enqueue(() -> stream.launch(kernel, gridDim, blockDim, args));
-    }
-
-    @Override
-    public DeviceStream copy(
-        DeviceBuffer target, long targetOffset, DeviceBuffer source, long offset, long size) {
-      return enqueue(() -> stream.copy(unwrap(target), targetOffset, unwrap(source), offset, size));
-    }
-
-    @Override
-    public DeviceStream copy(
-        PinnedBuffer target, int targetOffset, DeviceBuffer source, long offset, int size) {
-      WatchedPinned pinned = (WatchedPinned) target;
-      return enqueue(() -> stream.copy(pinned.use(), targetOffset, unwrap(source), offset, size));
-    }
-
-    @Override
-    public DeviceStream copy(
-        DeviceBuffer target, long targetOffset, PinnedBuffer source, int offset, int size) {
-      WatchedPinned pinned = (WatchedPinned) source;
-      return enqueue(() -> stream.copy(unwrap(target), targetOffset, pinned.use(), offset, size));
-    }
-
-    @Override
-    public DeviceStream writeValue(DeviceBuffer target, long offset, long value) {
-      return enqueue(() -> stream.writeValue(unwrap(target), offset, value));
-    }
-
-    @Override
-    public DeviceStream writeValue(PinnedBuffer target, int index, long value) {
-      WatchedPinned pinned = (WatchedPinned) target;
-      return enqueue(() -> stream.writeValue(pinned.use(), index, value));
-    }
-
-    @Override
-    public DeviceStream waitFor(DeviceStream other) {
-      throw new UnsupportedOperationException("waitFor");
-    }
-
-    @Override
-    public DeviceStream branch(String name) {
-      throw new UnsupportedOperationException("branch");
-    }
-
-    @Override
-    public DeviceStream launch(DeviceGraph graph) {
-      throw new UnsupportedOperationException("graphs");
-    }
-
-    @Override
-    public CompletableFuture<Void> completion() {
-      synchronized (WatchedDevice.this) {
-        if (death != null) {
-          return CompletableFuture.failedFuture(death);
-        }
-        if (!holding) {
-          return stream.completion();
-        }
-        CompletableFuture<Void> done = new CompletableFuture<>();
-        held.add(() -> stream.completion().thenAccept(v -> done.complete(null)));
-        return done;
+    private void enqueue(Runnable work) {
+      if (refusal != null) {
+        throw refusal;
       }
+      if (bug != null) {
+        throw bug;
+      }
+      if (death != null) {
+        return;
+      }
+      if (holding) {
+        held.add(work);
+      } else {
+        work.run();
+      }
+    }
+
+    private void call(Method method, Object[] arguments) {
+      try {
+        method.invoke(stream, Arrays.stream(arguments).map(this::unwrapped).toArray());
+      } catch (InvocationTargetException e) {
+        throw e.getCause() instanceof RuntimeException cause ? cause : new IllegalStateException(e);
+      } catch (IllegalAccessException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+
+    private Object unwrapped(Object argument) {
+      if (argument instanceof WatchedPinned pinned) {
+        return pinned.use();
+      }
+      return argument instanceof DeviceBuffer buffer ? unwrap(buffer) : argument;
+    }
+
+    private CompletableFuture<Void> completion() {
+      if (death != null) {
+        return CompletableFuture.failedFuture(death);
+      }
+      if (!holding) {
+        return stream.completion();
+      }
+      CompletableFuture<Void> done = new CompletableFuture<>();
+      held.add(() -> stream.completion().thenAccept(v -> done.complete(null)));
+      return done;
     }
 
     /** As a GPU's stream: what was enqueued runs to its end. */
-    @Override
-    public void close() {
-      synchronized (WatchedDevice.this) {
-        streams.remove(this);
-        if (held.isEmpty()) {
-          stream.close();
-        } else {
-          held.add(stream::close);
-        }
-        checkClosing("a stream");
+    private void close() {
+      streams.remove(this);
+      if (held.isEmpty()) {
+        stream.close();
+      } else {
+        held.add(stream::close);
       }
+      checkClosing("a stream");
     }
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.shm;
 
+import static io.fluxccl.testing.Failures.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.TransportFailure;
@@ -107,9 +107,7 @@ class ShmTransportProcessTest {
       connection.write(there, 8, source, 8, SIZE - 8);
       assertThat(HostMemory.getLong(there.address() + SIZE - 8)).isEqualTo(4711);
       there.close();
-      assertThatThrownBy(() -> context.open(wire, sent.origin()))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("rank 1");
+      assertFails(TransportFailure.class, () -> context.open(wire, sent.origin()), "rank 1");
     }
   }
 }
