@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 
 /** Asserts the types, ranks and texts of failures. */
@@ -15,6 +16,11 @@ public final class Failures {
   public static void assertFails(
       Class<? extends Throwable> type, ThrowingCallable call, String... texts) {
     assertFailure(type, catchThrowable(call), texts);
+  }
+
+  /** Asserts that a call is refused as a wrong use, by a message that has all these texts. */
+  public static void assertUsage(ThrowingCallable call, String... texts) {
+    assertFails(InvalidUsage.class, call, texts);
   }
 
   /** Asserts that this is an exception of this type, whose message has all these texts. */

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.tls;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.settings.Settings;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -27,18 +26,15 @@ class TlsTest {
 
   @Test
   void shouldNameTheVariableThatIsWrong() throws Exception {
-    assertFails(
-        InvalidUsage.class, () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "yes"))), "FLUXCCL_TLS=yes");
-    assertFails(
-        InvalidUsage.class, () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))), "FLUXCCL_TLS=1");
-    assertFails(
-        InvalidUsage.class,
+    assertUsage(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "yes"))), "FLUXCCL_TLS=yes");
+    assertUsage(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))), "FLUXCCL_TLS=1");
+    assertUsage(
         () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x"))),
         "FLUXCCL_TLS_CERTIFICATE");
     Path none = folder.resolve("none");
-    assertFails(InvalidUsage.class, () -> Tls.of(none, none, none), none.toString());
+    assertUsage(() -> Tls.of(none, none, none), none.toString());
     Path empty = Files.createFile(folder.resolve("empty"));
-    assertFails(InvalidUsage.class, () -> Tls.of(empty, empty, empty), "PRIVATE KEY");
+    assertUsage(() -> Tls.of(empty, empty, empty), "PRIVATE KEY");
   }
 
   @Test
@@ -47,8 +43,7 @@ class TlsTest {
     assertThat(made.of("ec", "EC").fingerprint())
         .hasSize(Tls.FINGERPRINT_LENGTH)
         .isNotEqualTo(made.of("rsa", "RSA").fingerprint());
-    assertFails(
-        InvalidUsage.class,
+    assertUsage(
         () -> Tls.of(folder.resolve("ec.crt"), folder.resolve("rsa.key"), made.authority()));
   }
 }

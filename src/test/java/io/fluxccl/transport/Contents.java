@@ -55,36 +55,6 @@ public final class Contents {
     assertThat(get(target, targetOffset, size)).isEqualTo(get(source, offset, size));
   }
 
-  /** The largest part that is filled or compared at once. */
-  private static final int PART = 1 << 20;
-
-  /** Fills it with words that depend on their place. */
-  public static void fillWords(RegisteredMemory memory, long factor) {
-    ByteBuffer part = words(PART / 8);
-    for (long at = 0; at < memory.size(); at += PART) {
-      part.clear();
-      for (int i = 0; i < PART && at + i + 8 <= memory.size(); i += 8) {
-        part.putLong((at + i) * factor);
-      }
-      memory.buffer().upload(at, part.flip());
-    }
-  }
-
-  /** The offset of the first word that {@link #fillWords} would have made another, or -1. */
-  public static long firstDifference(RegisteredMemory memory, long size, long factor) {
-    ByteBuffer part = words(PART / 8);
-    for (long at = 0; at < size; at += PART) {
-      part.clear().limit((int) Math.min(PART, size - at & -8L));
-      memory.buffer().download(at, part);
-      for (int i = 0; i < part.limit(); i += 8) {
-        if (part.getLong(i) != (at + i) * factor) {
-          return at + i;
-        }
-      }
-    }
-    return -1;
-  }
-
   private static ByteBuffer words(int count) {
     return ByteBuffer.allocateDirect(count * 8).order(ByteOrder.LITTLE_ENDIAN);
   }

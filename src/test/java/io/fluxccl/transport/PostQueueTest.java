@@ -14,28 +14,6 @@ class PostQueueTest {
   private final PostQueue<Object> queue = new PostQueue<>();
 
   @Test
-  void shouldReturnPostsInOrderAcrossSegments() {
-    for (int lap = 0; lap < 3; lap++) {
-      for (int i = 0; i < 5000; i++) {
-        assertThat(queue.write(null, i, null, 2L * i, i + 1)).isTrue();
-        assertThat(queue.update(null, i, -i)).isTrue();
-      }
-      for (int i = 0; i < 5000; i++) {
-        assertThat(queue.type()).isEqualTo(PostQueue.WRITE);
-        assertThat(queue.targetOffset()).isEqualTo(i);
-        assertThat(queue.sourceOffset()).isEqualTo(2L * i);
-        assertThat(queue.length()).isEqualTo(i + 1);
-        queue.pop();
-        assertThat(queue.type()).isEqualTo(PostQueue.UPDATE);
-        assertThat(queue.sourceOffset()).isEqualTo(-i);
-        queue.pop();
-      }
-      assertThat(queue.type()).isEqualTo(PostQueue.NONE);
-      assertThat(queue.isEmpty()).isTrue();
-    }
-  }
-
-  @Test
   void shouldReportFullAtTheLimitAndStillAcceptPosts() {
     for (int i = 0; i < PostQueue.LIMIT - 1; i++) {
       queue.update(null, 0, i);

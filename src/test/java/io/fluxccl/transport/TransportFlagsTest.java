@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import java.time.Duration;
 import org.junit.jupiter.api.Test;
 
@@ -27,21 +25,19 @@ class TransportFlagsTest {
         .hasSize(8)
         .contains(Transport.IB0, Transport.IB7);
     for (String wrong : new String[] {"", "IB8", "IB0,,IB1", "TCP"}) {
-      assertFails(InvalidUsage.class, () -> TransportFlags.parse(wrong), "ETHERNET");
+      assertUsage(() -> TransportFlags.parse(wrong), "ETHERNET");
     }
   }
 
   @Test
   void shouldRefuseBitsThatNameNoTransport() {
-    assertFails(InvalidUsage.class, () -> TransportFlags.ofBits(1 << Transport.values().length));
-    assertThatThrownBy(() -> TransportFlags.ofBits(-1)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> TransportFlags.ofBits(1 << Transport.values().length));
+    assertUsage(() -> TransportFlags.ofBits(-1));
   }
 
   @Test
   void shouldRefuseEndpointsWithoutATransportOrTime() {
-    assertThatThrownBy(() -> EndpointConfig.of(null)).isInstanceOf(InvalidUsage.class);
-    assertFails(
-        InvalidUsage.class,
-        () -> EndpointConfig.of(Transport.SHM).withConnectTimeout(Duration.ZERO));
+    assertUsage(() -> EndpointConfig.of(null));
+    assertUsage(() -> EndpointConfig.of(Transport.SHM).withConnectTimeout(Duration.ZERO));
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.ArgumentMatchers.any;
@@ -12,7 +12,6 @@ import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRecvComm;
@@ -74,12 +73,12 @@ class ExportedCommTest {
     for (int i = 0; i < GROUP; i++) {
       assertThat(arrays.getInt(64 + i * 4)).isEqualTo(20 + i);
     }
-    assertThatThrownBy(() -> exported.test(number, sizes)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> exported.test(number, sizes));
     // The place has another request now.
     fill(true);
     when(request.test()).thenReturn(false);
     assertThat(exported.irecv(GROUP, data, sizes, true, tags, handles)).isNotEqualTo(number);
-    assertThatThrownBy(() -> exported.test(number, sizes)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> exported.test(number, sizes));
   }
 
   @Test
@@ -119,12 +118,11 @@ class ExportedCommTest {
 
   @Test
   void shouldRefuseGroupsThatAreTooLongAndWrongEnds() {
-    assertFails(
-        InvalidUsage.class, () -> exported.irecv(GROUP + 1, data, sizes, true, tags, handles));
-    assertFails(InvalidUsage.class, () -> exported.irecv(0, data, sizes, true, tags, handles));
-    assertThatThrownBy(() -> exported.isend(0, 0, 0, 0)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> exported.irecv(GROUP + 1, data, sizes, true, tags, handles));
+    assertUsage(() -> exported.irecv(0, data, sizes, true, tags, handles));
+    assertUsage(() -> exported.isend(0, 0, 0, 0));
     ExportedComm sending = new ExportedComm(send, 1);
-    assertFails(InvalidUsage.class, () -> sending.irecv(1, data, sizes, true, tags, handles));
+    assertUsage(() -> sending.irecv(1, data, sizes, true, tags, handles));
   }
 
   @Test
@@ -134,8 +132,8 @@ class ExportedCommTest {
     assertThat(second).isNotEqualTo(first);
     exported.remove(first);
     verify(memory).close();
-    assertThatThrownBy(() -> exported.remove(first)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> exported.remove(99)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> exported.remove(first));
+    assertUsage(() -> exported.remove(99));
     assertThat(exported.add(mock(NetMemory.class))).isEqualTo(first);
   }
 }

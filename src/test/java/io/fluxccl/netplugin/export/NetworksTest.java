@@ -2,13 +2,13 @@
 package io.fluxccl.netplugin.export;
 
 import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.never;
 import static org.mockito.Mockito.verify;
 import static org.mockito.Mockito.when;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetPluginProvider;
@@ -54,11 +54,7 @@ class NetworksTest {
 
   @Test
   void shouldListAvailableNetworksIfTheWantedOneIsMissing() {
-    assertFails(
-        InvalidUsage.class,
-        () -> Networks.open("other", List.of(low, high)),
-        "FLUXCCL_NET=other",
-        "high, low");
+    assertUsage(() -> Networks.open("other", List.of(low, high)), "FLUXCCL_NET=other", "high, low");
   }
 
   @Test

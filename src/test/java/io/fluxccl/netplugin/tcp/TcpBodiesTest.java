@@ -2,12 +2,11 @@
 package io.fluxccl.netplugin.tcp;
 
 import static io.fluxccl.netplugin.MessageLink.await;
-import static io.fluxccl.testing.Failures.assertFails;
 import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetPlugin;
@@ -97,8 +96,7 @@ class TcpBodiesTest extends TcpFixture {
   void shouldRefuseAHeadThatIsNotRegistered() {
     MessageLink link = link(OPTIONS, 64);
     long address = MessageLink.address(link.source);
-    assertFails(
-        InvalidUsage.class,
+    assertUsage(
         () -> link.send.isend(address + 60, HEAD, link.sourceMemory, address, 8, false),
         "not within the registered");
   }

@@ -2,8 +2,8 @@
 package io.fluxccl.netplugin.tcp;
 
 import static io.fluxccl.netplugin.tcp.TcpFixture.OPTIONS;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.InvalidUsage;
@@ -109,7 +109,7 @@ class TcpLateConnectionTest {
       network.close();
       try {
         NetListenComm listener = listening.get(60, TimeUnit.SECONDS);
-        assertThatThrownBy(listener::accept).isInstanceOf(InvalidUsage.class);
+        assertUsage(listener::accept);
       } catch (ExecutionException e) {
         assertThat(e).hasCauseInstanceOf(InvalidUsage.class);
       }

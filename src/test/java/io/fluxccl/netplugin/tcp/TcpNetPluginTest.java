@@ -6,8 +6,8 @@ import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.netplugin.MessageLink.failureOf;
 import static io.fluxccl.testing.Failures.assertFails;
 import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.InvalidUsage;
@@ -56,7 +56,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
       receives.add(link.irecv(i, 1));
     }
-    assertFails(InvalidUsage.class, () -> link.irecv(0, 1), "32 requests are in flight");
+    assertUsage(() -> link.irecv(0, 1), "32 requests are in flight");
     for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
       link.source.put(i, (byte) (i + 1));
       await(link.isend(i, 1));
@@ -76,7 +76,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     link.isend(0, 128);
     assertFailure(InvalidUsage.class, failureOf(receive), "128 bytes", "64 bytes");
     assertFailure(RemoteFailure.class, failureOfSends(link), "INVALID_USAGE", "128 bytes");
-    assertThatThrownBy(() -> link.irecv(0, 64)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> link.irecv(0, 64));
   }
 
   /** Sends until the sender notices that its peer has failed. */
@@ -168,7 +168,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     for (int i = 0; i < 4 << 20; i += 64) {
       assertThat(link.target.get(i)).isEqualTo((byte) 1);
     }
-    assertFails(InvalidUsage.class, () -> link.irecv(0, 1), "closed");
+    assertUsage(() -> link.irecv(0, 1), "closed");
   }
 
   @Test
@@ -180,7 +180,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     ThrowingCallable connect = () -> await(() -> network.connect(0, handle));
     assertFails(RemoteFailure.class, connect, "connect to 127.0.0.1:");
     NetHandle wrong = new NetHandle(new byte[] {1, 2, 3});
-    assertFails(InvalidUsage.class, () -> network.connect(0, wrong), "handle");
+    assertUsage(() -> network.connect(0, wrong), "handle");
   }
 
   @Test
@@ -224,7 +224,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     assertThat(properties.speedMbps()).isPositive();
     assertThat(properties.pointers()).isEqualTo(Set.of(PointerType.HOST));
     assertThat(properties.maxRecvs()).isEqualTo(8);
-    assertThatThrownBy(() -> network.properties(1)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> network.properties(1));
     TcpOptions none = OPTIONS.withInterfaces("=nothere7");
     assertFails(TransportFailure.class, () -> new TcpNetPlugin(none), "nothere7", "lo");
   }

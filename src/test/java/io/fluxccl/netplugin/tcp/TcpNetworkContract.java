@@ -6,10 +6,9 @@ import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.netplugin.MessageLink.failureOf;
 import static io.fluxccl.testing.Failures.assertFails;
 import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
@@ -137,19 +136,19 @@ abstract class TcpNetworkContract extends TcpFixture {
     NetRequest receive = link.irecv(0, 64);
     to.close();
     assertFailure(TransportFailure.class, failureOf(receive), "closed");
-    assertThatThrownBy(() -> to.listen(0)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> to.listen(0));
   }
 
   @Test
   void shouldRefuseMemoryThatIsNotRegisteredHere() {
     MessageLink link = link(options, 64);
     long address = MessageLink.address(link.source);
-    assertFails(InvalidUsage.class, () -> link.isend(0, 65), "65 bytes");
-    assertFails(InvalidUsage.class, () -> link.send.isend(address, 1, 0, link.targetMemory));
-    assertThatThrownBy(() -> link.isend(0, -1)).isInstanceOf(InvalidUsage.class);
-    assertFails(InvalidUsage.class, () -> link.send.register(address, 64, PointerType.CUDA));
+    assertUsage(() -> link.isend(0, 65), "65 bytes");
+    assertUsage(() -> link.send.isend(address, 1, 0, link.targetMemory));
+    assertUsage(() -> link.isend(0, -1));
+    assertUsage(() -> link.send.register(address, 64, PointerType.CUDA));
     link.sourceMemory.close();
-    assertThatThrownBy(() -> link.isend(0, 1)).isInstanceOf(InvalidUsage.class);
+    assertUsage(() -> link.isend(0, 1));
   }
 
   @Test

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.settings.Settings;
 import java.nio.file.Path;
@@ -59,16 +58,13 @@ class TcpOptionsTest {
     "FLUXCCL_NET_TIMEOUT, soon"
   })
   void shouldNameTheVariableThatIsWrong(String name, String value) {
-    assertFails(InvalidUsage.class, () -> read(Map.of(name, value)), name + "=" + value);
+    assertUsage(() -> read(Map.of(name, value)), name + "=" + value);
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"0", "33", "-1"})
   void shouldRefuseAnImpossibleNumberOfStreams(String streams) {
-    assertFails(
-        InvalidUsage.class,
-        () -> read(Map.of("FLUXCCL_NET_STREAMS", streams)),
-        "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
+    assertUsage(() -> read(Map.of("FLUXCCL_NET_STREAMS", streams)), "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
   }
 
   @ParameterizedTest

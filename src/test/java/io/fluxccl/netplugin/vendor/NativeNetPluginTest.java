@@ -4,8 +4,8 @@ package io.fluxccl.netplugin.vendor;
 import static io.fluxccl.netplugin.MessageLink.address;
 import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
 import ch.qos.logback.classic.Level;
@@ -14,7 +14,6 @@ import ch.qos.logback.classic.spi.ILoggingEvent;
 import ch.qos.logback.core.read.ListAppender;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.MessageLink;
@@ -378,8 +377,8 @@ class NativeNetPluginTest {
     MessageLink link = connect(plugin, 0);
     plugin.close();
     plugin.close();
-    assertThatThrownBy(() -> link.isend(0, 1)).isInstanceOf(InvalidUsage.class);
-    assertFails(InvalidUsage.class, () -> plugin.listen(0), "closed");
+    assertUsage(() -> link.isend(0, 1));
+    assertUsage(() -> plugin.listen(0), "closed");
     link.sourceMemory.close();
     link.close();
   }
@@ -387,8 +386,7 @@ class NativeNetPluginTest {
   @Test
   void shouldRefuseAHandleThatIsNotItsOwn() throws Exception {
     NativeNetPlugin plugin = open(7);
-    assertFails(
-        InvalidUsage.class,
+    assertUsage(
         () -> plugin.connect(0, new NetHandle(new byte[] {1, 2, 3})),
         "connect failed with invalid usage");
   }

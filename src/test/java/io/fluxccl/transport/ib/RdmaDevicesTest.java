@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.InvalidUsage;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -122,16 +121,15 @@ class RdmaDevicesTest {
   void shouldRefuseMissingDevicesPortsAndAddresses() throws IOException {
     List<String> listed = List.of("a0", "a1");
     add("a0", 1, "4: ACTIVE", "Ethernet", IPV4);
-    assertFails(InvalidUsage.class, () -> labels(listed, "a3"), "a3", "[a0, a1]");
+    assertUsage(() -> labels(listed, "a3"), "a3", "[a0, a1]");
     for (String wrong : List.of("a0:3", "a0:x", "a0:")) {
-      assertFails(InvalidUsage.class, () -> labels(listed, wrong), "the ports of a0 are [1]");
+      assertUsage(() -> labels(listed, wrong), "the ports of a0 are [1]");
     }
-    assertFails(
-        InvalidUsage.class,
+    assertUsage(
         () -> labels(listed, "a0=10.9.9.2"),
         "a0 has no address 10.9.9.2, only [10.9.9.1 (RoCE v2)]");
     for (String wrong : List.of("a0=10.0.0", "a0=10.0.0.256", "a0=host")) {
-      assertFails(InvalidUsage.class, () -> labels(listed, wrong), "a.b.c.d");
+      assertUsage(() -> labels(listed, wrong), "a.b.c.d");
     }
   }
 }

@@ -3,12 +3,12 @@ package io.fluxccl.transport.net;
 
 import static io.fluxccl.testing.Failures.assertFails;
 import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
@@ -130,19 +130,10 @@ class EthernetHandshakeTest {
           TransportFailure.class,
           () -> open(loopback, new PortRange(port, port)),
           "FLUXCCL_PORT_RANGE");
-      if (port + 20 <= 65535) {
-        NetContext context = open(loopback, new PortRange(port, port + 20));
-        for (int tag = 0; tag < 30; tag++) {
-          Endpoint end = context.createEndpoint(1, tag, EndpointConfig.of(Transport.ETHERNET));
-          byte[] handle = EndpointWire.decode(end.wire(), 0).handles()[0];
-          assertThat(littleEndian(handle).getInt(8)).isBetween(port + 1, port + 20);
-        }
-        context.close();
-      }
     }
     assertThat(PortRange.parse(" 10-20 ")).isEqualTo(new PortRange(10, 20));
     for (String wrong : new String[] {"x", "1", "5-4", "0-5", "1-70000", "1-2-3"}) {
-      assertThatThrownBy(() -> PortRange.parse(wrong)).isInstanceOf(InvalidUsage.class);
+      assertUsage(() -> PortRange.parse(wrong));
     }
   }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static io.fluxccl.transport.ConnectedRanks.environment;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.transport.EndpointConfig;
@@ -29,18 +28,12 @@ class EthernetTransportTest {
     TransportContext context =
         provider.open(Transport.ETHERNET, environment(0, HostDevice.create()));
     assertThat(context.transport()).isEqualTo(Transport.ETHERNET);
-    assertFails(
-        InvalidUsage.class,
-        () -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)));
+    assertUsage(() -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)));
     context.close();
     context.close();
-    assertFails(
-        InvalidUsage.class,
-        () -> context.createEndpoint(1, 0, EndpointConfig.of(Transport.ETHERNET)),
-        "closed");
-    assertFails(
-        InvalidUsage.class,
-        () -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
+    assertUsage(
+        () -> context.createEndpoint(1, 0, EndpointConfig.of(Transport.ETHERNET)), "closed");
+    assertUsage(() -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
   }
 
   @Test
@@ -50,7 +43,7 @@ class EthernetTransportTest {
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "always");
       assertThat(isStaged(device)).isTrue();
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "never");
-      assertFails(InvalidUsage.class, () -> isStaged(device), "auto or always");
+      assertUsage(() -> isStaged(device), "auto or always");
     } finally {
       System.clearProperty(EthernetTransport.STAGING_PROPERTY);
     }

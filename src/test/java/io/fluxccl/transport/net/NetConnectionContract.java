@@ -5,7 +5,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.testing.Rounds;
-import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.ConnectionContract;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.Transfer;
@@ -99,14 +98,5 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
 
   private long agentOf(int rank) throws Exception {
     return ranks.onAgent(rank, () -> Thread.currentThread().getId());
-  }
-
-  @Test
-  void shouldHaveNoOpenConnectionsAfterClose() throws Exception {
-    for (int round = 0; round < 3; round++) {
-      ranks.connect(round).forEach(Connection::close);
-    }
-    ranks.awaitOpen(0, 0);
-    ranks.awaitOpen(1, 0);
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.transport.net;
 
 import static io.fluxccl.testing.Failures.assertFails;
 import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -13,7 +14,6 @@ import static org.mockito.ArgumentMatchers.anyLong;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.netplugin.NetComm;
@@ -84,7 +84,7 @@ class NetMemoryTest {
   }
 
   private void assertClosed(Connection link) {
-    assertFails(InvalidUsage.class, () -> link.write(remote, 0, memory, 0, 8), "closed");
+    assertUsage(() -> link.write(remote, 0, memory, 0, 8), "closed");
   }
 
   private void writeFrom(Connection link) throws Exception {

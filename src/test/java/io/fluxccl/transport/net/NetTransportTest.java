@@ -2,6 +2,7 @@
 package io.fluxccl.transport.net;
 
 import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.environment;
@@ -11,7 +12,6 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -95,9 +95,7 @@ class NetTransportTest {
     assertThat(context.transport()).isEqualTo(Transport.NET);
     context.close();
     context.close();
-    assertFails(
-        InvalidUsage.class,
-        () -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
+    assertUsage(() -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
   }
 
   @Test
@@ -170,7 +168,7 @@ class NetTransportTest {
     when(buffer.device()).thenReturn(gpu);
     when(buffer.size()).thenReturn(8L);
     try (NetRanks ranks = new NetRanks(new NetChoice(null, library, null, false))) {
-      assertFails(InvalidUsage.class, () -> ranks.context(0).register(buffer), "CUDA");
+      assertUsage(() -> ranks.context(0).register(buffer), "CUDA");
     }
   }
 }

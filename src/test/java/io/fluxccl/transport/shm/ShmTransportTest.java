@@ -4,6 +4,7 @@ package io.fluxccl.transport.shm;
 import static io.fluxccl.testing.Failures.assertFails;
 import static io.fluxccl.testing.Failures.assertFailure;
 import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.testing.Failures.assertUsage;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
