@@ -7,6 +7,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Optional;
 
 /** Replaces some methods of an interface's implementation. */
 public final class Overlay implements InvocationHandler {
@@ -40,8 +41,38 @@ public final class Overlay implements InvocationHandler {
     return type.cast(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, handler));
   }
 
+  /** Returns the inner object of an overlay; another object as it is. */
+  public static Object unwrapped(Object object) {
+    return of(object).map(overlay -> overlay.inner).orElse(object);
+  }
+
+  /** Returns the overrides of an overlay of this type. */
+  public static <T> Optional<T> overrides(Class<T> type, Object object) {
+    return of(object).map(overlay -> overlay.overrides).filter(type::isInstance).map(type::cast);
+  }
+
+  private static Optional<Overlay> of(Object object) {
+    return object != null
+            && Proxy.isProxyClass(object.getClass())
+            && Proxy.getInvocationHandler(object) instanceof Overlay overlay
+        ? Optional.of(overlay)
+        : Optional.empty();
+  }
+
+  /** Answers the methods of {@code Object} for a proxy that equals only itself. */
+  public static Object identity(Object proxy, Method method, Object[] arguments) {
+    return switch (method.getName()) {
+      case "equals" -> proxy == arguments[0];
+      case "hashCode" -> System.identityHashCode(proxy);
+      default -> "a proxy of a test";
+    };
+  }
+
   @Override
   public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+    if (method.getDeclaringClass() == Object.class) {
+      return identity(proxy, method, arguments);
+    }
     Method override = replaced.get(method);
     if (override == null && method.isDefault()) {
       return InvocationHandler.invokeDefault(proxy, method, arguments);

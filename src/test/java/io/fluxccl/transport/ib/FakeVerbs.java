@@ -18,6 +18,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.agrona.collections.Int2ObjectHashMap;
+import org.agrona.collections.IntArrayQueue;
+import org.agrona.collections.LongArrayQueue;
 
 /**
  * Verbs over this process's memory, for machines without an RDMA device: writes take effect at
@@ -106,9 +108,27 @@ public final class FakeVerbs implements Verbs {
     }
   }
 
+  /** One key, which its owner and its peers use. */
+  private record Key(FakePort port, int localKey, int remoteKey) implements VerbsMemory {
+    @Override
+    public void close() {
+      if (port.remove(localKey)) {
+        throw new TransportFailure(TransportFailure.NO_RANK, "memory can't be deregistered");
+      }
+    }
+  }
+
   private final class FakePort implements VerbsPort {
     // Guarded by itself.
     private final Int2ObjectHashMap<Region> regions = new Int2ObjectHashMap<>();
+
+    /** Returns whether that is reported as a failure. */
+    boolean remove(int key) {
+      synchronized (regions) {
+        regions.remove(key);
+      }
+      return refusing;
+    }
 
     boolean allows(int key, long address, int length) {
       synchronized (regions) {
@@ -153,27 +173,7 @@ public final class FakeVerbs implements Verbs {
       synchronized (regions) {
         regions.put(key, new Region(address, length));
       }
-      return new VerbsMemory() {
-        @Override
-        public int localKey() {
-          return key;
-        }
-
-        @Override
-        public int remoteKey() {
-          return key;
-        }
-
-        @Override
-        public void close() {
-          synchronized (regions) {
-            regions.remove(key);
-          }
-          if (refusing) {
-            throw new TransportFailure(TransportFailure.NO_RANK, "memory can't be deregistered");
-          }
-        }
-      };
+      return new Key(this, key, key);
     }
 
     @Override
@@ -196,8 +196,10 @@ public final class FakeVerbs implements Verbs {
   private final class FakeLink implements VerbsLink {
     private final FakePort port;
     private final int number = numbers.incrementAndGet();
-    private final long[] ids;
-    private final int[] statuses;
+    private final int size;
+    // Completions that were not taken.
+    private final LongArrayQueue ids = new LongArrayQueue();
+    private final IntArrayQueue statuses = new IntArrayQueue();
     private final long[] takenIds;
     private final int[] takenStatuses;
     private final AtomicBoolean used = new AtomicBoolean();
@@ -205,10 +207,6 @@ public final class FakeVerbs implements Verbs {
     private volatile VerbsPath path;
     private FakeLink peer;
     private volatile boolean closed;
-
-    // Completions that were not taken: a ring.
-    private int first;
-    private int count;
 
     /** Requests since the last completion that was taken, which are in the send queue. */
     private long posted;
@@ -218,9 +216,7 @@ public final class FakeVerbs implements Verbs {
 
     FakeLink(FakePort port, RdmaOptions options) {
       this.port = port;
-      int size = options.sendQueueSize();
-      ids = new long[size];
-      statuses = new int[size];
+      size = options.sendQueueSize();
       takenIds = new long[options.pollBatch()];
       takenStatuses = new int[takenIds.length];
     }
@@ -267,7 +263,7 @@ public final class FakeVerbs implements Verbs {
         throws IOException {
       enter();
       try {
-        if (posted - retired == ids.length) {
+        if (posted - retired == size) {
           throw new IOException("ibv_post_send: Cannot allocate memory (errno 12)");
         }
         Error error = postError.getAndSet(null);
@@ -299,9 +295,8 @@ public final class FakeVerbs implements Verbs {
     private void completed(long id, int flags, int status) {
       failed |= status != 0;
       if (status != 0 || (flags & SIGNALED) != 0) {
-        int place = (first + count++) % ids.length;
-        ids[place] = id;
-        statuses[place] = status;
+        ids.addLong(id);
+        statuses.addInt(status);
       }
     }
 
@@ -345,14 +340,12 @@ public final class FakeVerbs implements Verbs {
       enter();
       try {
         send();
-        int taken = Math.min(count, takenIds.length);
+        int taken = Math.min(ids.size(), takenIds.length);
         for (int i = 0; i < taken; i++) {
-          takenIds[i] = ids[first];
-          takenStatuses[i] = statuses[first];
-          retired = ids[first] + 1;
-          first = (first + 1) % ids.length;
+          takenIds[i] = ids.pollLong();
+          takenStatuses[i] = statuses.pollInt();
+          retired = takenIds[i] + 1;
         }
-        count -= taken;
         return taken;
       } finally {
         used.set(false);

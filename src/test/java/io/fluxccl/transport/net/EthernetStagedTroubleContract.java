@@ -159,8 +159,8 @@ abstract class EthernetStagedTroubleContract {
       buffers[rank] = new WatchedBuffer(ranks.allocate(rank, size));
     }
     List<Connection> ends = ranks.connect(0);
-    RegisteredMemory target = ranks.register(1, buffers[1]);
-    RegisteredMemory source = ranks.register(0, buffers[0]);
+    RegisteredMemory target = ranks.register(1, buffers[1].buffer());
+    RegisteredMemory source = ranks.register(0, buffers[0].buffer());
     return new Transfer(ends.get(0), ends.get(1), source, target, ranks.seenByPeer(target));
   }
 

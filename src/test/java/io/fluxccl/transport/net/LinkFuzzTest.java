@@ -3,6 +3,8 @@ package io.fluxccl.transport.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.mockito.Mockito.mock;
+import static org.mockito.Mockito.withSettings;
 
 import com.code_intelligence.jazzer.api.FuzzedDataProvider;
 import com.code_intelligence.jazzer.junit.FuzzTest;
@@ -81,7 +83,7 @@ class LinkFuzzTest {
   private static Inbound inbound(Scripted link, boolean checksums) {
     Links links = new Links(0);
     links.receivers[0] = Overlay.of(NetRecvComm.class, link, null);
-    return new Inbound(links, CAPACITY, checksums, Shared.TABLE, null, new Silent());
+    return new Inbound(links, CAPACITY, checksums, Shared.TABLE, null, Shared.EVENTS);
   }
 
   private static byte byteAt(long address) {
@@ -168,35 +170,13 @@ class LinkFuzzTest {
     }
   }
 
-  private static final class Silent implements Inbound.Events {
-    @Override
-    public void flushRequested(long ticket) {}
-
-    @Override
-    public void acknowledged(long ticket) {}
-
-    @Override
-    public void confirmed(long count) {}
-
-    @Override
-    public void confirmationAsked() {}
-
-    @Override
-    public void errorReported(String text) {}
-
-    @Override
-    public void peerLeaves() {}
-
-    @Override
-    public void finalMessageReceived() {}
-  }
-
   /** Opened with the first input. */
   private static final class Shared {
     static final HostDevice HOST = HostDevice.create();
     static final DeviceBuffer WHOLE = HOST.allocate(2 * GUARD + SIZE);
     static final NetRanks RANKS = NetRanks.ethernet(false);
     static final MemoryTable TABLE = new MemoryTable(RANKS.context(0), new SecureRandom());
+    static final Inbound.Events EVENTS = mock(Inbound.Events.class, withSettings().stubOnly());
     static final OwnedMemory MEMORY =
         TABLE.add(WHOLE.slice(GUARD, SIZE), NetMemoryHandle.Place.HOST);
   }

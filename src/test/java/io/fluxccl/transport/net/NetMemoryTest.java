@@ -48,7 +48,7 @@ class NetMemoryTest {
   private final NetRanks ranks = new NetRanks(net, RAILS);
   private final WatchedBuffer buffer =
       new WatchedBuffer(ranks.allocate(0, SIZE), this::noteRelease);
-  private final RegisteredMemory memory = ranks.register(0, buffer);
+  private final RegisteredMemory memory = ranks.register(0, buffer.buffer());
 
   /** Of another size, so that its own registrations don't count. */
   private final RegisteredMemory target = ranks.memory(1, 2 * SIZE);
@@ -191,7 +191,7 @@ class NetMemoryTest {
   @ValueSource(ints = {SIZE, 3 << 20})
   void shouldReleaseMemoryThatCannotBeRegisteredForAWrite(int size) throws Exception {
     WatchedBuffer refused = new WatchedBuffer(ranks.allocate(0, size));
-    RegisteredMemory source = ranks.register(0, refused);
+    RegisteredMemory source = ranks.register(0, refused.buffer());
     Connection link = ranks.connect(0).get(0);
     net.refusedSize = size;
     link.write(ranks.seenByPeer(ranks.memory(1, size + 8)), 0, source, 0, size);

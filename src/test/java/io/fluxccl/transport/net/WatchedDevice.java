@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.transport.WatchedBuffer.unwrap;
-
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -10,6 +8,7 @@ import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
+import io.fluxccl.transport.Overlay;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
@@ -20,7 +19,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
-import org.agrona.concurrent.AtomicBuffer;
 
 /**
  * A device that counts its open resources and whose streams can be paused, refuse work, or fail as
@@ -125,7 +123,8 @@ public final class WatchedDevice implements Device {
   @Override
   public synchronized PinnedBuffer allocatePinned(int size) {
     openPinned++;
-    return new WatchedPinned(inner.allocatePinned(size));
+    PinnedBuffer memory = inner.allocatePinned(size);
+    return Overlay.of(PinnedBuffer.class, new WatchedPinned(memory), memory);
   }
 
   @Override
@@ -157,7 +156,8 @@ public final class WatchedDevice implements Device {
     inner.close();
   }
 
-  private final class WatchedPinned implements PinnedBuffer {
+  /** Replaces methods of pinned memory. */
+  private final class WatchedPinned {
     private final PinnedBuffer memory;
     private boolean closed;
     private boolean gone;
@@ -173,30 +173,13 @@ public final class WatchedDevice implements Device {
       return memory;
     }
 
-    @Override
-    public AtomicBuffer buffer() {
-      return memory.buffer();
-    }
-
-    @Override
-    public long deviceAddress() {
-      return memory.deviceAddress();
-    }
-
-    @Override
-    public int size() {
-      return memory.size();
-    }
-
-    @Override
-    public boolean isClosed() {
+    boolean isClosed() {
       synchronized (WatchedDevice.this) {
         return closed;
       }
     }
 
-    @Override
-    public void close() {
+    void close() {
       synchronized (WatchedDevice.this) {
         if (!closed) {
           closed = true;
@@ -215,6 +198,12 @@ public final class WatchedDevice implements Device {
     }
   }
 
+  private static Object unwrapped(Object argument) {
+    return Overlay.overrides(WatchedPinned.class, argument)
+        .map(pinned -> (Object) pinned.use())
+        .orElseGet(() -> Overlay.unwrapped(argument));
+  }
+
   /** Holds up, refuses or forwards the calls of a stream. */
   private final class WatchedStream implements InvocationHandler {
     private final DeviceStream stream;
@@ -227,6 +216,9 @@ public final class WatchedDevice implements Device {
     public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
       if (method.isDefault()) {
         return InvocationHandler.invokeDefault(proxy, method, arguments);
+      }
+      if (method.getDeclaringClass() == Object.class) {
+        return Overlay.identity(proxy, method, arguments);
       }
       synchronized (WatchedDevice.this) {
         switch (method.getName()) {
@@ -263,19 +255,12 @@ public final class WatchedDevice implements Device {
 
     private void call(Method method, Object[] arguments) {
       try {
-        method.invoke(stream, Arrays.stream(arguments).map(this::unwrapped).toArray());
+        method.invoke(stream, Arrays.stream(arguments).map(WatchedDevice::unwrapped).toArray());
       } catch (InvocationTargetException e) {
         throw e.getCause() instanceof RuntimeException cause ? cause : new IllegalStateException(e);
       } catch (IllegalAccessException e) {
         throw new IllegalStateException(e);
       }
-    }
-
-    private Object unwrapped(Object argument) {
-      if (argument instanceof WatchedPinned pinned) {
-        return pinned.use();
-      }
-      return argument instanceof DeviceBuffer buffer ? unwrap(buffer) : argument;
     }
 
     private CompletableFuture<Void> completion() {
