@@ -114,6 +114,7 @@ class NcclHostTest {
             new Scenario("close", streams),
             new Scenario("close", none),
             new Scenario("rounds", none),
+            new Scenario("groups", Map.of("FLUXCCL_NET_STREAMS", "1")),
             new Scenario("groups", Map.of("FLUXCCL_NET_STREAMS", "3")),
             new Scenario("signal", none, "ok signal"),
             new Scenario("fork", none, "init in a forked child"),

@@ -26,7 +26,7 @@ class CudaEthernetFakeTest {
 
   @Nested
   @ParameterizedClass
-  @EnumSource
+  @EnumSource(OnGpus.class)
   class Connections extends NetConnectionContract {
     Connections(OnGpus network) {
       super(network.opener);

@@ -5,7 +5,9 @@ import org.junit.jupiter.params.ParameterizedClass;
 import org.junit.jupiter.params.provider.EnumSource;
 
 @ParameterizedClass
-@EnumSource(names = {"ETHERNET", "ETHERNET_STAGED"})
+@EnumSource(
+    value = Network.class,
+    names = {"ETHERNET", "ETHERNET_STAGED"})
 class EthernetFailureTest extends NetFailureContract {
   EthernetFailureTest(Network network) {
     super(network::open);
