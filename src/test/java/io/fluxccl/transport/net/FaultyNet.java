@@ -17,6 +17,7 @@ import io.fluxccl.netplugin.tcp.TcpOptions;
 import io.fluxccl.transport.Overlay;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
@@ -68,6 +69,11 @@ final class FaultyNet implements NetPlugin {
   /** Number of registrations of this size. */
   int registrations(long size) {
     return registrations.getOrDefault(size, 0);
+  }
+
+  /** The sizes of all memory that was registered. */
+  Set<Long> registeredSizes() {
+    return Set.copyOf(registrations.keySet());
   }
 
   private static void refuse(boolean refused, String what) {

@@ -35,6 +35,7 @@ import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import org.junit.jupiter.api.AfterEach;
@@ -58,7 +59,7 @@ class NetContextTest {
   }
 
   /** Connects two ends, at least the first of which must fail with this reason. */
-  private void assertNotConnected(String why) {
+  private static void assertNotConnected(NetRanks ranks, String why) {
     Endpoint a = ranks.endpoint(0, 1, 9);
     Endpoint b = ranks.endpoint(1, 0, 9);
     Deadline deadline = Deadline.after(Duration.ofSeconds(5));
@@ -73,7 +74,7 @@ class NetContextTest {
     Connection living = ranks.connect(0).get(0);
     net.error = new OutOfMemoryError("Cannot reserve 256 bytes of direct buffer memory");
     net.refusedSize = (long) net.maxRequests() * Long.BYTES;
-    assertNotConnected("Cannot reserve 256 bytes");
+    assertNotConnected(ranks, "Cannot reserve 256 bytes");
     get(living.flush(LIMIT));
     net.refusedSize = 0;
     get(ranks.connect(1).get(0).flush(LIMIT));
@@ -82,7 +83,31 @@ class NetContextTest {
   @Test
   void shouldReportTheCauseIfTheReceivingEndCannotRegister() {
     net.refusedReceivingSize = (long) net.maxRequests() * ControlMessage.MAX_BYTES;
-    assertNotConnected("the memory can't be registered");
+    assertNotConnected(ranks, "the memory can't be registered");
+  }
+
+  @Test
+  void shouldFreePinnedMemoryIfAnEndCannotBeMade() throws Exception {
+    WatchedDevice device = new WatchedDevice(HostDevice.create());
+    try (NetRanks staged = NetRanks.stagedOverTwoRails(net, device, HostDevice.create())) {
+      staged.connect(0).forEach(Connection::close);
+      int pinnedPerEnd = 8;
+      Set<Long> sizes = net.registeredSizes();
+      for (int pinned = 0; pinned < pinnedPerEnd; pinned++) {
+        await().until(() -> device.openPinned() == 0);
+        device.pinAtMost(pinned);
+        assertNotConnected(staged, "of a test");
+      }
+      device.pinAtMost(pinnedPerEnd);
+      for (long size : sizes) {
+        await().until(() -> device.openPinned() == 0);
+        net.refusedSize = size;
+        net.refusedReceivingSize = size;
+        // The first end may notice that the second has failed, before it fails itself.
+        assertNotConnected(staged, "was not connected");
+      }
+      await().until(() -> device.openPinned() == 0);
+    }
   }
 
   @Test

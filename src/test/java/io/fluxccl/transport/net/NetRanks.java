@@ -77,6 +77,16 @@ public final class NetRanks extends ConnectedRanks {
         environment -> open(environment, plugin, rails, () -> closeAfterLast(users, plugin)));
   }
 
+  /** Over two rails of a plugin, which stays open; stages all memory. */
+  static NetRanks stagedOverTwoRails(NetPlugin plugin, Device device0, Device device1) {
+    return new NetRanks(
+        device0,
+        device1,
+        environment ->
+            new NetContext(
+                Transport.NET, environment, plugin, () -> {}, new int[2], buffer -> true));
+  }
+
   private static void closeAfterLast(AtomicInteger users, NetPlugin plugin) {
     if (users.decrementAndGet() == 0) {
       plugin.close();

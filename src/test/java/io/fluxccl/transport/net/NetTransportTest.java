@@ -101,7 +101,7 @@ class NetTransportTest {
   @Test
   void shouldListTheSearchedNetworksIfNoneMatches() {
     ask("atlantis", null, null);
-    assertThat(refusal()).contains("no network atlantis").contains("libnccl-net.so: ");
+    assertThat(refusal()).contains("no network atlantis", "libnccl-net.so: ");
     ask("atlantis", library, null);
     assertThat(refusal()).contains("testnet (" + library + ", v11) has another name");
     ask("renamed", "none", null);
@@ -119,8 +119,7 @@ class NetTransportTest {
     Path copy = Files.copy(own, folder.resolve("libnccl-net.so"));
     ask(null, copy.toString(), null);
     assertThat(refusal())
-        .contains(copy + ": is FluxCCL's own plugin for NCCL")
-        .contains("NCCL_NET_PLUGIN=none");
+        .contains(copy + ": is FluxCCL's own plugin for NCCL", "NCCL_NET_PLUGIN=none");
     // As for NCCL in the same environment.
     ask("fluxccl", copy.toString(), null);
     assertThat(provider.unavailableBecause(Transport.NET)).isEmpty();
@@ -157,7 +156,7 @@ class NetTransportTest {
   @Test
   void shouldRefuseADeviceThatIsNotThere() {
     ask(null, library, "0,test7");
-    assertThat(refusal()).contains("no device \"test7\"").contains("[test0, test1]");
+    assertThat(refusal()).contains("no device \"test7\"", "[test0, test1]");
   }
 
   @Test

@@ -35,6 +35,7 @@ public final class WatchedDevice implements Device {
   private Error bug;
   private boolean closingBadly;
   private DeviceFailure death;
+  private int pinnedAtMost = Integer.MAX_VALUE;
   private int openPinned;
   private int misuses;
 
@@ -82,6 +83,11 @@ public final class WatchedDevice implements Device {
     death = failure;
   }
 
+  /** Makes later allocations fail while this number of pinned buffers is open. */
+  synchronized void pinAtMost(int count) {
+    pinnedAtMost = count;
+  }
+
   /** Pinned buffers that are open, or closed with work in flight. */
   synchronized int openPinned() {
     return openPinned;
@@ -122,6 +128,9 @@ public final class WatchedDevice implements Device {
 
   @Override
   public synchronized PinnedBuffer allocatePinned(int size) {
+    if (openPinned >= pinnedAtMost) {
+      throw new OutOfMemoryError("of a test");
+    }
     openPinned++;
     PinnedBuffer memory = inner.allocatePinned(size);
     return Overlay.of(PinnedBuffer.class, new WatchedPinned(memory), memory);
