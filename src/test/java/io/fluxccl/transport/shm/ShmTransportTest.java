@@ -39,10 +39,14 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
+@Tag("jdk")
 class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
   private static final long HOST = 11;
   private static final long PROCESS = 100;
@@ -170,15 +174,18 @@ class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
     assertUsage(() -> ranks.context(0).createEndpoint(1, 0, EndpointConfig.of(Transport.NET)));
   }
 
-  @Test
-  void shouldRefuseMemoryThatItsOwnerHasClosed() {
-    DeviceBuffer buffer = ranks.allocate(1, 1 << 20);
-    RegisteredMemory memory = ranks.register(1, buffer);
-    buffer.close();
-    ranks.seenByPeer(memory).close(); // the registration keeps it
-    byte[] wire = ranks.wire(memory);
-    memory.close();
-    assertFails(TransportFailure.class, () -> ranks.seenByPeer(memory, wire, 1 << 20), "rank 1");
+  @ParameterizedTest
+  @ValueSource(longs = {PROCESS, OTHER_PROCESS})
+  void shouldRefuseMemoryThatItsOwnerHasClosed(long process) {
+    try (ShmRanks apart = new ShmRanks(HOST, process)) {
+      DeviceBuffer buffer = apart.allocate(1, 1 << 20);
+      RegisteredMemory memory = apart.register(1, buffer);
+      buffer.close();
+      apart.seenByPeer(memory).close(); // the registration keeps it
+      byte[] wire = apart.wire(memory);
+      memory.close();
+      assertFails(TransportFailure.class, () -> apart.seenByPeer(memory, wire, 1 << 20), "rank 1");
+    }
   }
 
   @Test
