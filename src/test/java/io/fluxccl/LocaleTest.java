@@ -10,14 +10,12 @@ import com.tngtech.archunit.core.domain.JavaAccess;
 import com.tngtech.archunit.core.domain.JavaClass;
 import com.tngtech.archunit.core.importer.ClassFileImporter;
 import com.tngtech.archunit.core.importer.ImportOption;
-import io.fluxccl.bootstrap.RankEnvironment;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -110,20 +108,5 @@ class LocaleTest {
     assertThat(Aborted.of(1, "step %d", 12)).hasMessage("step 12");
     assertThat(RemoteFailure.of(1, "rank %d", 12)).hasMessage("rank 12");
     assertThat(TransportFailure.of(1, "%,d bytes", 1200)).hasMessage("1,200 bytes");
-  }
-
-  @Test
-  void shouldDeriveAnAddressWithAsciiDigitsInEachLocale() {
-    Map<String, String> slurm =
-        Map.of(
-            "SLURM_JOB_ID", "1",
-            "SLURM_STEP_ID", "0",
-            "SLURM_STEP_NUM_TASKS", "2",
-            "SLURM_PROCID", "0",
-            "SLURM_STEP_NUM_NODES", "2",
-            "SLURM_STEP_NODELIST", "n[009-010]");
-    Locale.setDefault(ARABIC);
-    assertThat(RankEnvironment.from(slurm).address())
-        .hasValueSatisfying(address -> assertThat(address).matches("n009:[0-9]+"));
   }
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static java.util.concurrent.TimeUnit.SECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
@@ -21,10 +23,8 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.function.Function;
 import java.util.stream.Collectors;
-import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout.ThreadMode;
@@ -74,14 +74,19 @@ abstract class BootstrapContract {
     return future.orTimeout(50, SECONDS).join();
   }
 
-  static FluxCclException failureOf(CompletableFuture<?> future) {
-    try {
-      Object value = future.copy().orTimeout(50, SECONDS).join();
-      throw new AssertionError("succeeded with " + value);
-    } catch (CompletionException e) {
-      assertThat(e.getCause()).isInstanceOf(FluxCclException.class);
-      return (FluxCclException) e.getCause();
-    }
+  /** Returns why a rank's job has failed. */
+  static FluxCclException reasonOf(Bootstrap rank) {
+    return await(rank.failure().copy());
+  }
+
+  /** Asserts that a failure is the loss of this rank. */
+  static void assertLost(FluxCclException reason, int rank) {
+    assertThat(reason).isInstanceOf(RemoteFailure.class);
+    assertThat(reason.rank()).isEqualTo(rank);
+  }
+
+  private static CompletableFuture<List<byte[]>> gather(Bootstrap rank, String text) {
+    return rank.allGather(bytes(text), soon());
   }
 
   private static byte[] bytes(String text) {
@@ -91,14 +96,11 @@ abstract class BootstrapContract {
   @Test
   void shouldGatherMessagesOfDifferentLengthsByRank() {
     List<? extends Bootstrap> ranks = group(5);
-    for (int round = 0; round < 3; round++) {
-      String mark = "x" + round;
-      List<List<byte[]>> all =
-          await(onAll(ranks, each -> each.allGather(bytes(mark.repeat(each.rank())), soon())));
-      for (List<byte[]> one : all) {
-        assertThat(one).hasSize(5);
+    for (String mark : List.of("x0", "x1", "x2")) {
+      for (List<byte[]> all : await(onAll(ranks, each -> gather(each, mark.repeat(each.rank()))))) {
+        assertThat(all).hasSize(5);
         for (int rank = 0; rank < 5; rank++) {
-          assertThat(one.get(rank)).isEqualTo(bytes(mark.repeat(rank)));
+          assertThat(all.get(rank)).isEqualTo(bytes(mark.repeat(rank)));
         }
       }
     }
@@ -107,49 +109,36 @@ abstract class BootstrapContract {
   @Test
   void shouldKeepConcurrentGathersApart() {
     List<? extends Bootstrap> ranks = group(3);
-    List<CompletableFuture<List<byte[]>>> first =
-        onAll(ranks, each -> each.allGather(bytes("a" + each.rank()), soon()));
-    List<CompletableFuture<List<byte[]>>> second =
-        onAll(ranks, each -> each.allGather(bytes("b" + each.rank()), soon()));
-    await(second).forEach(all -> assertThat(all.get(2)).isEqualTo(bytes("b2")));
-    await(first).forEach(all -> assertThat(all.get(1)).isEqualTo(bytes("a1")));
+    List<CompletableFuture<List<byte[]>>> first = onAll(ranks, each -> gather(each, "a"));
+    List<CompletableFuture<List<byte[]>>> second = onAll(ranks, each -> gather(each, "b"));
+    await(second).forEach(all -> assertThat(all.get(2)).isEqualTo(bytes("b")));
+    await(first).forEach(all -> assertThat(all.get(1)).isEqualTo(bytes("a")));
   }
 
   @Test
   void shouldExchangeByTagIfRanksStartInDifferentOrders() {
     List<? extends Bootstrap> ranks = group(3);
-    List<CompletableFuture<List<byte[]>>> ones = new ArrayList<>();
-    List<CompletableFuture<List<byte[]>>> twos = new ArrayList<>();
+    List<List<CompletableFuture<List<byte[]>>>> byTag =
+        List.of(new ArrayList<>(), new ArrayList<>());
     for (Bootstrap each : ranks) {
-      byte[] own = bytes("" + each.rank());
-      if (each.rank() == 1) {
-        twos.add(each.exchange(2, bytes("two" + each.rank()), soon()));
-        ones.add(each.exchange(1, own, soon()));
-      } else {
-        ones.add(each.exchange(1, own, soon()));
-        twos.add(each.exchange(2, bytes("two" + each.rank()), soon()));
+      for (int tag : each.rank() == 1 ? new int[] {1, 0} : new int[] {0, 1}) {
+        byTag.get(tag).add(each.exchange(tag, bytes(tag + "of" + each.rank()), soon()));
       }
     }
-    await(ones).forEach(all -> assertThat(all).containsExactly(bytes("0"), bytes("1"), bytes("2")));
-    await(twos)
-        .forEach(
-            all -> assertThat(all).containsExactly(bytes("two0"), bytes("two1"), bytes("two2")));
-    List<CompletableFuture<List<byte[]>>> again =
-        onAll(ranks, each -> each.exchange(1, bytes("again" + each.rank()), soon()));
-    await(again).forEach(all -> assertThat(all.get(2)).isEqualTo(bytes("again2")));
+    for (int tag = 0; tag < 2; tag++) {
+      for (List<byte[]> all : await(byTag.get(tag))) {
+        assertThat(all).containsExactly(bytes(tag + "of0"), bytes(tag + "of1"), bytes(tag + "of2"));
+      }
+    }
+    await(onAll(ranks, each -> each.exchange(1, bytes("again" + each.rank()), soon())))
+        .forEach(all -> assertThat(all.get(2)).isEqualTo(bytes("again2")));
   }
 
   @Test
   void shouldNameTheRankThatTakesNoPartInAnExchange() {
     List<? extends Bootstrap> ranks = group(3);
-    List<CompletableFuture<List<byte[]>>> waiting =
-        onAll(ranks.subList(0, 2), each -> each.exchange(4, bytes("x"), in(1000)));
-    for (CompletableFuture<?> each : waiting) {
-      assertThat(failureOf(each))
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("exchange(tag=4)")
-          .hasMessageContaining("rank 2");
-    }
+    onAll(ranks.subList(0, 2), each -> each.exchange(4, bytes("x"), in(1000)))
+        .forEach(each -> assertFails(each, Timeout.class, "exchange(tag=4)", "rank 2"));
     await(onAll(ranks, each -> each.exchange(5, bytes("y"), soon())));
   }
 
@@ -158,15 +147,11 @@ abstract class BootstrapContract {
     List<? extends Bootstrap> ranks = group(5);
     List<Bootstrap> here = List.of(ranks.get(0), ranks.get(2), ranks.get(4));
     for (CompletableFuture<?> each : onAll(here, rank -> rank.barrier(in(1000)))) {
-      FluxCclException late = failureOf(each);
-      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("ranks [1, 3]");
-      assertThat(late.rank()).isEqualTo(1);
+      assertThat(assertFails(each, Timeout.class, "ranks [1, 3]").rank()).isEqualTo(1);
     }
     // The leader has timed out; its notice arrived before the late ranks called.
-    FluxCclException told = failureOf(ranks.get(1).barrier(soon()));
-    assertThat(told).isInstanceOf(Timeout.class).hasMessageContaining("ranks [1, 3]");
-    FluxCclException leaderless = failureOf(ranks.get(2).barrier(in(200)));
-    assertThat(leaderless).isInstanceOf(Timeout.class).hasMessageContaining("rank 0");
+    assertFails(ranks.get(1).barrier(soon()), Timeout.class, "ranks [1, 3]");
+    assertFails(ranks.get(2).barrier(in(200)), Timeout.class, "rank 0");
   }
 
   @Test
@@ -186,18 +171,28 @@ abstract class BootstrapContract {
     return block;
   }
 
+  private static void send(
+      List<? extends Bootstrap> ranks, int from, int to, int tag, String text) {
+    await(ranks.get(from).send(to, tag, bytes(text), soon()));
+  }
+
+  private static void assertReceives(
+      List<? extends Bootstrap> ranks, int to, int from, int tag, String text) {
+    assertThat(await(ranks.get(to).recv(from, tag, soon()))).isEqualTo(bytes(text));
+  }
+
   @Test
   void shouldMatchTagsWhenMessagesAreReceivedOutOfOrder() {
     List<? extends Bootstrap> ranks = group(2);
     for (int tag : new int[] {7, -1, Integer.MAX_VALUE}) {
-      await(ranks.get(0).send(1, tag, bytes("first " + tag), soon()));
-      await(ranks.get(0).send(1, tag, bytes("second " + tag), soon()));
+      send(ranks, 0, 1, tag, "first " + tag);
+      send(ranks, 0, 1, tag, "second " + tag);
     }
     for (int tag : new int[] {Integer.MAX_VALUE, 7, -1}) {
-      assertThat(await(ranks.get(1).recv(0, tag, soon()))).isEqualTo(bytes("first " + tag));
+      assertReceives(ranks, 1, 0, tag, "first " + tag);
     }
     for (int tag : new int[] {-1, Integer.MAX_VALUE, 7}) {
-      assertThat(await(ranks.get(1).recv(0, tag, soon()))).isEqualTo(bytes("second " + tag));
+      assertReceives(ranks, 1, 0, tag, "second " + tag);
     }
   }
 
@@ -216,28 +211,25 @@ abstract class BootstrapContract {
   void shouldSendToItselfAndSendEmptyMessages() {
     List<? extends Bootstrap> ranks = group(2);
     CompletableFuture<byte[]> received = ranks.get(0).recv(0, 1, soon());
-    await(ranks.get(0).send(0, 1, bytes("me"), soon()));
+    send(ranks, 0, 0, 1, "me");
     assertThat(await(received)).isEqualTo(bytes("me"));
-    await(ranks.get(0).send(1, 1, new byte[0], soon()));
-    assertThat(await(ranks.get(1).recv(0, 1, soon()))).isEmpty();
+    send(ranks, 0, 1, 1, "");
+    assertReceives(ranks, 1, 0, 1, "");
   }
 
   @Test
   void shouldCarryMessagesUpToTheLimitAndRefuseLongerOnes() {
     List<? extends Bootstrap> ranks = group(2);
+    Bootstrap first = ranks.get(0);
     byte[] longest = new byte[LIMIT];
     longest[LIMIT - 1] = 42;
-    ranks.get(0).send(1, 1, longest, soon());
+    first.send(1, 1, longest, soon());
     assertThat(await(ranks.get(1).recv(0, 1, soon()))).isEqualTo(longest);
     byte[] longer = new byte[LIMIT + 1];
-    assertThat(failureOf(ranks.get(0).send(1, 1, longer, soon())))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("limit");
-    assertThat(failureOf(ranks.get(0).allGather(longer, soon()))).isInstanceOf(InvalidUsage.class);
-    assertThat(failureOf(ranks.get(0).send(2, 1, longest, soon())))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("rank=2");
-    assertThatThrownBy(() -> ranks.get(0).hostHash(2)).isInstanceOf(InvalidUsage.class);
+    assertFails(first.send(1, 1, longer, soon()), InvalidUsage.class, "limit");
+    assertFails(first.allGather(longer, soon()), InvalidUsage.class);
+    assertFails(first.send(2, 1, longest, soon()), InvalidUsage.class, "rank=2");
+    assertRefused(() -> first.hostHash(2));
   }
 
   @Test
@@ -245,31 +237,27 @@ abstract class BootstrapContract {
     List<? extends Bootstrap> ranks = group(2);
     Bootstrap refused = ranks.get(0);
     Bootstrap other = ranks.get(1);
-    List<CompletableFuture<?>> refusals =
-        List.of(
+    List.of(
             refused.allGather(new byte[LIMIT + 1], soon()),
             refused.allGather(null, soon()),
             refused.broadcast(0, null, soon()),
-            refused.broadcast(2, null, soon()));
-    refusals.forEach(refusal -> assertThat(failureOf(refusal)).isInstanceOf(InvalidUsage.class));
-    List<CompletableFuture<?>> inVain =
-        List.of(
+            refused.broadcast(2, null, soon()))
+        .forEach(refusal -> assertFails(refusal, InvalidUsage.class));
+    List.of(
             other.allGather(bytes("a"), in(100)),
             other.allGather(bytes("b"), in(100)),
             other.broadcast(0, null, in(100)),
-            other.broadcast(0, null, in(100)));
-    inVain.forEach(waiting -> assertThat(failureOf(waiting)).isInstanceOf(Timeout.class));
-
+            other.broadcast(0, null, in(100)))
+        .forEach(waiting -> assertFails(waiting, Timeout.class));
     CompletableFuture<Void> early = refused.barrier(soon());
     // Messages sent after the gathers arrive after them.
-    await(other.send(0, 9, new byte[1], soon()));
-    await(refused.recv(1, 9, soon()));
+    send(ranks, 1, 0, 9, "x");
+    assertReceives(ranks, 0, 1, 9, "x");
     assertThat(early).isNotDone();
     await(other.barrier(soon()));
     await(early);
-    List<CompletableFuture<List<byte[]>>> all =
-        onAll(ranks, each -> each.allGather(bytes("" + each.rank()), soon()));
-    await(all).forEach(each -> assertThat(each).containsExactly(bytes("0"), bytes("1")));
+    await(onAll(ranks, each -> gather(each, "" + each.rank())))
+        .forEach(each -> assertThat(each).containsExactly(bytes("0"), bytes("1")));
   }
 
   @Test
@@ -278,8 +266,8 @@ abstract class BootstrapContract {
     List<CompletableFuture<Void>> early = onAll(ranks.subList(0, 3), each -> each.barrier(soon()));
     // Messages that rank 3 sends before it enters arrive before any other rank passes.
     for (int rank = 0; rank < 3; rank++) {
-      await(ranks.get(3).send(rank, 9, new byte[1], soon()));
-      await(ranks.get(rank).recv(3, 9, soon()));
+      send(ranks, 3, rank, 9, "x");
+      assertReceives(ranks, rank, 3, 9, "x");
     }
     assertThat(early).noneMatch(CompletableFuture::isDone);
     await(ranks.get(3).barrier(soon()));
@@ -297,9 +285,8 @@ abstract class BootstrapContract {
       await(first);
     }
     await(ranks.get(2).groupBarrier(List.of(2), soon()));
-    assertThat(failureOf(ranks.get(0).groupBarrier(some, soon()))).isInstanceOf(InvalidUsage.class);
-    assertThat(failureOf(ranks.get(0).groupBarrier(List.of(0, 0), soon())))
-        .isInstanceOf(InvalidUsage.class);
+    assertFails(ranks.get(0).groupBarrier(some, soon()), InvalidUsage.class);
+    assertFails(ranks.get(0).groupBarrier(List.of(0, 0), soon()), InvalidUsage.class);
   }
 
   @Test
@@ -318,8 +305,7 @@ abstract class BootstrapContract {
 
   @Test
   void shouldReportRanksOfOneHostAndProcess() {
-    List<? extends Bootstrap> ranks = group(3);
-    for (Bootstrap each : ranks) {
+    for (Bootstrap each : group(3)) {
       assertThat(each.nRanksPerNode()).isEqualTo(3);
       assertThat(each.localRank()).isEqualTo(each.rank());
       assertThat(each.hostHash(0)).isEqualTo(each.hostHash(2));
@@ -331,7 +317,7 @@ abstract class BootstrapContract {
   @Test
   void shouldCompleteOperationsOfASingleRank() {
     Bootstrap alone = group(1).get(0);
-    assertThat(await(alone.allGather(bytes("a"), soon()))).containsExactly(bytes("a"));
+    assertThat(await(gather(alone, "a"))).containsExactly(bytes("a"));
     await(alone.barrier(soon()));
     assertThat(await(alone.broadcast(0, bytes("b"), soon()))).isEqualTo(bytes("b"));
   }
@@ -346,16 +332,13 @@ abstract class BootstrapContract {
             ranks.get(0).barrier(in(500)),
             ranks.get(1).barrier(in(500)));
     for (CompletableFuture<?> each : waiting) {
-      FluxCclException late = failureOf(each);
-      assertThat(late).isInstanceOf(Timeout.class);
-      assertThat(late.rank()).isEqualTo(2);
-      assertThat(late).hasMessageContaining("rank 2").hasMessageContaining("500 ms");
+      assertThat(assertFails(each, Timeout.class, "rank 2", "500 ms").rank()).isEqualTo(2);
     }
     assertThat(Duration.ofNanos(System.nanoTime() - start))
         .isGreaterThanOrEqualTo(Duration.ofMillis(490));
     // Other operations still work, and the timed-out receive has taken no message.
     ranks.get(2).send(0, 5, bytes("late"), soon());
-    assertThat(await(ranks.get(0).recv(2, 5, soon()))).isEqualTo(bytes("late"));
+    assertReceives(ranks, 0, 2, 5, "late");
     await(ranks.get(2).barrier(in(100)).exceptionally(late -> null));
     await(onAll(ranks, each -> each.barrier(soon())));
   }
@@ -374,9 +357,9 @@ abstract class BootstrapContract {
   void shouldCompleteAGatherOnOtherRanksIfOneCancels() {
     List<? extends Bootstrap> ranks = group(4);
     List<CompletableFuture<List<byte[]>>> all =
-        onAll(ranks.subList(0, 3), each -> each.allGather(bytes("" + each.rank()), soon()));
+        onAll(ranks.subList(0, 3), each -> gather(each, "x"));
     all.get(1).cancel(true);
-    assertThat(await(ranks.get(3).allGather(bytes("3"), soon()))).hasSize(4);
+    assertThat(await(gather(ranks.get(3), "y"))).hasSize(4);
     assertThat(await(all.get(0))).hasSize(4);
     await(onAll(ranks, each -> each.barrier(soon())));
   }
@@ -389,19 +372,14 @@ abstract class BootstrapContract {
       waiting.add(ranks.get(rank).recv(2, 1, soon()));
       waiting.add(ranks.get(rank).barrier(soon()));
     }
-    await(ranks.get(0).send(1, 8, bytes("still here"), soon()));
+    send(ranks, 0, 1, 8, "still here");
     await(kill(ranks.get(2)));
-    for (CompletableFuture<?> each : waiting) {
-      assertThat(failureOf(each)).isInstanceOf(RemoteFailure.class);
-      assertThat(failureOf(each).rank()).isEqualTo(2);
-    }
+    waiting.forEach(each -> assertLost(failureOf(each), 2));
     for (int rank : new int[] {0, 1, 3}) {
-      FluxCclException reason = await(ranks.get(rank).failure().copy());
-      assertThat(reason).isInstanceOf(RemoteFailure.class);
-      assertThat(reason.rank()).isEqualTo(2);
+      assertLost(reasonOf(ranks.get(rank)), 2);
       // New operations with any peer fail at once.
       assertThat(failureOf(ranks.get(rank).send(rank, 0, new byte[0], soon())).rank()).isEqualTo(2);
-      assertThat(failureOf(ranks.get(rank).allGather(new byte[0], soon())).rank()).isEqualTo(2);
+      assertThat(failureOf(gather(ranks.get(rank), "")).rank()).isEqualTo(2);
     }
   }
 
@@ -409,11 +387,7 @@ abstract class BootstrapContract {
   void shouldNameTheRootWhenItDies() {
     List<? extends Bootstrap> ranks = group(3);
     await(kill(ranks.get(0)));
-    for (int rank : new int[] {1, 2}) {
-      FluxCclException reason = await(ranks.get(rank).failure().copy());
-      assertThat(reason).isInstanceOf(RemoteFailure.class);
-      assertThat(reason.rank()).isEqualTo(0);
-    }
+    ranks.subList(1, 3).forEach(each -> assertLost(reasonOf(each), 0));
   }
 
   @Test
@@ -427,9 +401,8 @@ abstract class BootstrapContract {
     List<Integer> rest = List.of(1, 3, 5);
     await(onAll(rest.stream().map(ranks::get).toList(), each -> each.groupBarrier(rest, soon())));
     await(kill(ranks.get(3)));
-    for (int rank : new int[] {1, 5}) {
-      assertThat(await(ranks.get(rank).failure().copy()).rank()).isEqualTo(3);
-    }
+    assertThat(reasonOf(ranks.get(1)).rank()).isEqualTo(3);
+    assertThat(reasonOf(ranks.get(5)).rank()).isEqualTo(3);
   }
 
   @Test
@@ -439,19 +412,19 @@ abstract class BootstrapContract {
     ranks.get(1).abort(new Timeout(2, "allReduce waited for rank 2"));
     ranks.get(1).abort(new Aborted(1, "too late"));
     for (Bootstrap each : ranks) {
-      FluxCclException reason = await(each.failure().copy());
+      FluxCclException reason = reasonOf(each);
       assertThat(reason.code()).isEqualTo(ErrorCode.TIMEOUT);
       assertThat(reason.rank()).isEqualTo(2);
       assertThat(reason).hasMessageEndingWith("allReduce waited for rank 2");
     }
-    assertThat(failureOf(waiting)).isInstanceOf(Timeout.class);
+    assertFails(waiting, Timeout.class);
   }
 
   @Test
   void shouldShortenTheReasonOfAnAbortWhenItIsVeryLong() {
     List<? extends Bootstrap> ranks = group(2);
     ranks.get(0).abort(new DeviceFailure(700, "X", "ü".repeat(1 << 20)));
-    FluxCclException reason = await(ranks.get(1).failure().copy());
+    FluxCclException reason = reasonOf(ranks.get(1));
     assertThat(reason.code()).isEqualTo(ErrorCode.DEVICE_FAILURE);
     assertThat(reason.getMessage().length()).isBetween(1000, 5000);
   }
@@ -478,9 +451,9 @@ abstract class BootstrapContract {
     await(ranks.get(2).closeAsync());
     await(sent);
     assertThat(await(first)).isEqualTo(bytes("1"));
-    assertThat(await(ranks.get(0).recv(2, 2, soon()))).isEqualTo(bytes("2"));
+    assertReceives(ranks, 0, 2, 2, "2");
     assertThat(await(ranks.get(1).recv(2, 2, soon()))).hasSize(LIMIT);
-    assertThat(failureOf(never)).isInstanceOf(RemoteFailure.class);
+    assertFails(never, RemoteFailure.class);
     assertThat(failureOf(ranks.get(0).recv(2, 3, soon())).rank()).isEqualTo(2);
     assertThat(failureOf(ranks.get(1).send(2, 3, new byte[0], soon())).rank()).isEqualTo(2);
     assertThat(ranks.get(0).failure()).isNotDone();
@@ -493,25 +466,20 @@ abstract class BootstrapContract {
     List<CompletableFuture<Void>> waiting =
         onAll(ranks.subList(0, 4), each -> each.barrier(soon()));
     await(ranks.get(4).closeAsync());
-    for (CompletableFuture<Void> each : waiting) {
-      FluxCclException reason = failureOf(each);
-      assertThat(reason).isInstanceOf(RemoteFailure.class);
-      assertThat(reason.rank()).isEqualTo(4);
-    }
+    waiting.forEach(each -> assertLost(failureOf(each), 4));
     assertThat(ranks.get(0).failure()).isNotDone();
   }
 
   @Test
   void shouldEndEverythingWithAbortedWhenItIsClosed() {
     List<? extends Bootstrap> ranks = group(2);
-    CompletableFuture<byte[]> waiting = ranks.get(0).recv(1, 1, soon());
-    CompletableFuture<Void> barrier = ranks.get(0).barrier(soon());
-    ranks.get(0).close();
-    ranks.get(0).close();
-    assertThat(failureOf(waiting)).isInstanceOf(Aborted.class);
-    assertThat(failureOf(barrier)).isInstanceOf(Aborted.class);
-    assertThat(failureOf(ranks.get(0).barrier(soon()))).isInstanceOf(Aborted.class);
-    assertThat(await(ranks.get(0).failure().copy())).isInstanceOf(Aborted.class);
+    Bootstrap closed = ranks.get(0);
+    List<CompletableFuture<?>> waiting = List.of(closed.recv(1, 1, soon()), closed.barrier(soon()));
+    closed.close();
+    closed.close();
+    waiting.forEach(each -> assertFails(each, Aborted.class));
+    assertFails(closed.barrier(soon()), Aborted.class);
+    assertThat(reasonOf(closed)).isInstanceOf(Aborted.class);
     assertThat(ranks.get(1).failure()).isNotDone();
   }
 
@@ -529,18 +497,14 @@ abstract class BootstrapContract {
   void shouldNotReportDeparturesAsFailures() {
     for (int round = 0; round < Rounds.of(10, 50); round++) {
       List<? extends Bootstrap> ranks = makeGroup(4);
-      List<CompletableFuture<FluxCclException>> failures =
-          ranks.stream().map(Bootstrap::failure).collect(Collectors.toList());
+      List<CompletableFuture<FluxCclException>> failures = onAll(ranks, Bootstrap::failure);
       // In even rounds each rank leaves as soon as it has passed the barrier; in odd rounds all
       // ranks leave at once.
       List<CompletableFuture<Void>> passed = onAll(ranks, each -> each.barrier(soon()));
       if (round % 2 == 1) {
         await(passed);
       }
-      await(
-          IntStream.range(0, 4)
-              .mapToObj(i -> passed.get(i).thenCompose(done -> ranks.get(i).closeAsync()))
-              .collect(Collectors.toList()));
+      await(onAll(ranks, each -> passed.get(each.rank()).thenCompose(done -> each.closeAsync())));
       for (CompletableFuture<FluxCclException> each : failures) {
         assertThat(each).isDone();
         assertThat(each.getNow(null)).isInstanceOf(Aborted.class);

@@ -2,13 +2,17 @@
 package io.fluxccl.bootstrap;
 
 import static io.fluxccl.bootstrap.BootstrapContract.await;
-import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static io.fluxccl.bootstrap.TcpRanks.failureOfJoining;
+import static io.fluxccl.bootstrap.TcpRanks.knock;
+import static io.fluxccl.bootstrap.TcpRanks.loopback;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.TcpRanks.ForeignService;
+import io.fluxccl.bootstrap.TcpRanks.ForeignService.Answer;
 import io.fluxccl.tls.Certificates;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.tls.TlsStream;
@@ -17,9 +21,7 @@ import io.netty.channel.Channel;
 import io.netty.channel.ChannelInitializer;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
 import io.netty.handler.ssl.SslHandler;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.nio.ByteBuffer;
@@ -39,6 +41,8 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** The bootstrap over TLS. */
 class BootstrapTlsTest {
+  private static final Duration LIMIT = Duration.ofSeconds(8);
+
   private static final BootstrapOptions OPTIONS =
       BootstrapOptions.builder()
           .messageLimit(BootstrapContract.LIMIT)
@@ -72,14 +76,12 @@ class BootstrapTlsTest {
 
   @Test
   void shouldSendOnlyAnAlertToAClientWithoutTls() throws IOException {
-    InetSocketAddress root =
-        new InetSocketAddress(InetAddress.getLoopbackAddress(), TcpRanks.freePort());
+    InetSocketAddress root = loopback(TcpRanks.freePort());
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
     CompletableFuture<Void> first = ranks.get(0).initialize("127.0.0.1:" + root.getPort());
     try (Socket stranger = knock(root)) {
-      ByteArrayOutputStream request = new ByteArrayOutputStream();
-      request.writeBytes("GET / HTTP/1.1\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
-      stranger.getOutputStream().write(request.toByteArray());
+      byte[] request = "GET / HTTP/1.1\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
+      stranger.getOutputStream().write(request);
       // A rank without TLS recognizes the reason by this alert.
       assertThat(stranger.getInputStream().readAllBytes()).startsWith(0x15, 3, 3, 0, 2, 2, 70);
     }
@@ -89,52 +91,19 @@ class BootstrapTlsTest {
     await(onAll(ranks, TcpBootstrap::closeAsync));
   }
 
-  private static FluxCclException join(InetSocketAddress root) {
-    BootstrapOptions options = BootstrapOptions.builder().timeout(Duration.ofSeconds(8)).build();
-    int port = root.getPort();
-    try (TcpBootstrap rank = TcpBootstrap.create(1, 2, options)) {
-      return failureOf(rank.initialize("127.0.0.1:" + port));
-    }
-  }
-
-  private interface Door {
-    void open(SocketChannel rank) throws IOException;
-  }
-
-  private static FluxCclException joinAt(Door door) throws Exception {
-    try (ServerSocketChannel root = ServerSocketChannel.open()) {
-      root.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
-      Thread thread =
-          new Thread(
-              () -> {
-                while (root.isOpen()) {
-                  try (SocketChannel rank = root.accept()) {
-                    door.open(rank);
-                  } catch (IOException e) {
-                    continue; // the rank reconnects, or the test has ended
-                  }
-                }
-              });
-      thread.start();
-      FluxCclException failure = join((InetSocketAddress) root.getLocalAddress());
-      root.close();
-      thread.join();
-      return failure;
-    }
-  }
-
   @Test
   void shouldNotWaitForTheLimitIfTheRootUsesNoTls() throws Exception {
-    BootstrapFrame greeting =
-        new BootstrapFrame.Greeting(new byte[BootstrapFrameCodec.NONCE_BYTES]);
-    assertThat(
-            joinAt(
-                rank -> {
-                  rank.write(ByteBuffer.wrap(TcpRanks.encode(greeting)));
-                  rank.socket().getInputStream().readAllBytes();
-                }))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("it does not use TLS and this rank does");
+    byte[] nonce = new byte[BootstrapFrameCodec.NONCE_BYTES];
+    Answer greeting =
+        rank -> {
+          rank.getOutputStream().write(TcpRanks.encode(new BootstrapFrame.Greeting(nonce)));
+          rank.getInputStream().readAllBytes();
+        };
+    try (ForeignService root = new ForeignService(greeting)) {
+      assertThat(failureOfJoining(root.address(), LIMIT))
+          .isInstanceOf(InvalidUsage.class)
+          .hasMessageContaining("it does not use TLS and this rank does");
+    }
   }
 
   /** The root accepts only certificates of an authority; this rank has no such certificate. */
@@ -154,11 +123,12 @@ class BootstrapTlsTest {
                     channel.pipeline().addLast(new SslHandler(other.accepting()));
                   }
                 })
-            .bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
+            .bind(loopback(0))
             .sync()
             .channel();
     try {
-      assertThat(join((InetSocketAddress) root.localAddress()))
+      int port = ((InetSocketAddress) root.localAddress()).getPort();
+      assertThat(failureOfJoining("127.0.0.1:" + port, LIMIT))
           .isInstanceOf(InvalidUsage.class)
           .hasMessageContaining("FLUXCCL_TLS_AUTHORITIES");
     } finally {
@@ -169,14 +139,13 @@ class BootstrapTlsTest {
 
   @Test
   void shouldRefuseAManInTheMiddle(@TempDir Path folder) throws Exception {
-    InetSocketAddress root =
-        new InetSocketAddress(InetAddress.getLoopbackAddress(), TcpRanks.freePort());
+    InetSocketAddress root = loopback(TcpRanks.freePort());
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
     CompletableFuture<Void> first = ranks.get(0).initialize("127.0.0.1:" + root.getPort());
     knock(root).close();
     Tls other = new Certificates(folder).of("between", "EC");
     try (ServerSocketChannel between = ServerSocketChannel.open()) {
-      between.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+      between.bind(loopback(0));
       Thread relay = new Thread(() -> relay(between, other, root));
       relay.start();
       int port = ((InetSocketAddress) between.getLocalAddress()).getPort();
@@ -187,19 +156,6 @@ class BootstrapTlsTest {
     }
     assertThat(first).isNotDone();
     await(onAll(ranks, TcpBootstrap::closeAsync));
-  }
-
-  private static Socket knock(InetSocketAddress door) throws IOException {
-    while (true) {
-      Socket socket = new Socket();
-      try {
-        socket.connect(door, 10_000);
-        socket.setSoTimeout(20_000);
-        return socket;
-      } catch (IOException e) {
-        socket.close(); // the root does not listen yet
-      }
-    }
   }
 
   /** Relays all bytes of the two sides, and poses as the peer of each. */

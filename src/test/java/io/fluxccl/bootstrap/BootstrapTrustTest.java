@@ -2,14 +2,13 @@
 package io.fluxccl.bootstrap;
 
 import static io.fluxccl.bootstrap.BootstrapContract.await;
-import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.ErrorCode;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.OpenFiles;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
@@ -58,7 +57,7 @@ class BootstrapTrustTest {
 
   @BeforeEach
   void startAllButOne() {
-    root = new InetSocketAddress(InetAddress.getLoopbackAddress(), TcpRanks.freePort());
+    root = TcpRanks.loopback(TcpRanks.freePort());
     address = "127.0.0.1:" + root.getPort();
     ranks = TcpRanks.create(N, options);
     early = onAll(ranks.subList(0, N - 1), each -> each.initialize(address));
@@ -79,20 +78,10 @@ class BootstrapTrustTest {
     assertThat(ranks).noneMatch(each -> each.failure().isDone());
   }
 
-  private Socket knock(InetSocketAddress door) {
-    return Awaitility.await()
-        .pollDelay(Duration.ZERO)
-        .pollInterval(Duration.ofMillis(10))
-        .ignoreExceptions()
-        .until(
-            () -> {
-              Socket socket = new Socket();
-              sockets.add(socket);
-              socket.connect(door, 10_000);
-              socket.setSoTimeout(60_000);
-              return socket;
-            },
-            Socket::isConnected);
+  private Socket knock(InetSocketAddress door) throws IOException {
+    Socket socket = TcpRanks.knock(door);
+    sockets.add(socket);
+    return socket;
   }
 
   private static void assertCloses(Socket socket) throws IOException {
@@ -106,14 +95,14 @@ class BootstrapTrustTest {
     }
   }
 
-  private static byte[] encode(BootstrapFrame frame) {
-    return TcpRanks.encode(frame);
-  }
-
   private void say(InetSocketAddress door, byte[] bytes) throws IOException {
     Socket socket = knock(door);
     socket.getOutputStream().write(bytes);
     assertCloses(socket);
+  }
+
+  private void say(InetSocketAddress door, BootstrapFrame frame) throws IOException {
+    say(door, TcpRanks.encode(frame));
   }
 
   private void attack(InetSocketAddress door) throws IOException {
@@ -121,17 +110,17 @@ class BootstrapTrustTest {
       knock(door).close();
     }
     say(door, "GET / HTTP/1.1\r\nHost: x\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
-    say(door, ByteBuffer.allocate(8).putInt(Integer.MAX_VALUE).putInt(1).array());
-    say(door, ByteBuffer.allocate(8).putInt(-1).putInt(1).array());
-    say(door, ByteBuffer.allocate(8).putInt(0).putInt(1).array());
+    for (int length : new int[] {Integer.MAX_VALUE, -1, 0}) {
+      say(door, ByteBuffer.allocate(8).putInt(length).putInt(1).array());
+    }
     // Before the handshake, frames that report a failure or a departure are ignored.
-    say(door, encode(new Failed(ErrorCode.REMOTE_FAILURE, 1, "so they say")));
-    say(door, encode(new Goodbye()));
+    say(door, new Failed(ErrorCode.REMOTE_FAILURE, 1, "so they say"));
+    say(door, new Goodbye());
     byte[] guess = new byte[32];
-    say(door, encode(new Proof(LinkKind.ROOT, 3, N, -1, guess, guess)));
-    say(door, encode(new Proof(LinkKind.PEER, 3, N, 0, guess, guess)));
+    say(door, new Proof(LinkKind.ROOT, 3, N, -1, guess, guess));
+    say(door, new Proof(LinkKind.PEER, 3, N, 0, guess, guess));
     // A challenge of another protocol, with the length of a real one.
-    byte[] greeting = encode(new Greeting(guess));
+    byte[] greeting = TcpRanks.encode(new Greeting(guess));
     greeting[6] ^= 1;
     say(door, greeting);
   }
@@ -193,9 +182,8 @@ class BootstrapTrustTest {
         TcpBootstrap without = TcpBootstrap.create(3, N, other.secret(null).build())) {
       for (CompletableFuture<Void> stranger :
           List.of(wrong.initialize(address), without.initialize(address))) {
-        assertThat(failureOf(stranger))
-            .isInstanceOf(InvalidUsage.class)
-            .hasMessageContaining(address + ": it refuses this rank's secret");
+        String message = address + ": it refuses this rank's secret";
+        assertFails(stranger, InvalidUsage.class, message);
       }
     }
     joinLastRankAndGather();
@@ -210,9 +198,11 @@ class BootstrapTrustTest {
       String place = "127.0.0.1:" + forger.getLocalPort();
       CompletableFuture<Void> joined = other.initialize(place);
       try (Socket victim = forger.accept()) {
-        victim.getOutputStream().write(encode(new Greeting(new byte[32])));
+        victim.getOutputStream().write(TcpRanks.encode(new Greeting(new byte[32])));
         assertThat(victim.getInputStream().read()).isNotNegative();
-        victim.getOutputStream().write(encode(new Verdict(Admission.WRONG_SECRET, 0, zeros)));
+        victim
+            .getOutputStream()
+            .write(TcpRanks.encode(new Verdict(Admission.WRONG_SECRET, 0, zeros)));
         forger.close();
         assertCloses(victim);
       }
@@ -227,17 +217,14 @@ class BootstrapTrustTest {
   @Test
   void shouldRefuseAnotherNumberOfRanks() {
     try (TcpBootstrap stranger = TcpBootstrap.create(4, N + 1, options)) {
-      FluxCclException refused = failureOf(stranger.initialize(address));
-      assertThat(refused).isInstanceOf(InvalidUsage.class).hasMessageContaining("gathers 4 ranks");
+      assertFails(stranger.initialize(address), InvalidUsage.class, "gathers 4 ranks");
     }
     joinLastRankAndGather();
   }
 
   @Test
   void shouldRefuseARankThatIsThereAlready() {
-    await(
-        CompletableFuture.supplyAsync(
-            () -> Awaitility.await().until(() -> refusal(1), each -> each != null)));
+    Awaitility.await().until(() -> refusal(1) != null);
     assertThat(refusal(1)).isEqualTo(Admission.DUPLICATE_RANK);
     joinLastRankAndGather();
     assertThat(refusal(1)).isEqualTo(Admission.JOB_COMPLETE);
@@ -289,26 +276,17 @@ class BootstrapTrustTest {
     joinLastRankAndGather();
     InetAddress reachable = NetworkAddresses.reachable();
     assumeTrue(!reachable.isLoopbackAddress(), "only loopback here");
-    String open = new RootAddressText(reachable, TcpRanks.freePort()).toString();
+    String host = reachable.getHostAddress();
+    String open = (host.contains(":") ? "[" + host + "]:" : host + ":") + TcpRanks.freePort();
     for (int rank : new int[] {0, 1}) {
       try (TcpBootstrap trusting =
           TcpBootstrap.create(rank, 2, BootstrapOptions.builder().secret(null).build())) {
-        assertThat(failureOf(trusting.initialize(open)))
-            .isInstanceOf(InvalidUsage.class)
-            .hasMessageContaining("FLUXCCL_SECRET");
+        assertFails(trusting.initialize(open), InvalidUsage.class, "FLUXCCL_SECRET");
       }
     }
     BootstrapOptions insecure = BootstrapOptions.builder().secret(null).insecure(true).build();
     List<TcpBootstrap> trusting = TcpRanks.byAddress(2, insecure, open);
     await(onAll(trusting, each -> each.barrier(soon())));
     await(onAll(trusting, TcpBootstrap::closeAsync));
-  }
-
-  private record RootAddressText(InetAddress ip, int port) {
-    @Override
-    public String toString() {
-      String host = ip.getHostAddress();
-      return (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + port;
-    }
   }
 }

@@ -24,6 +24,7 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.locks.LockSupport;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -54,11 +55,10 @@ class DumpClientTest {
 
   private void form(int nRanks) throws IOException {
     address = "127.0.0.1:" + Ports.reserved();
-    List<CompletableFuture<Void>> joined = new ArrayList<>();
-    for (int rank = 0; rank < nRanks; rank++) {
-      joined.add(join(rank, nRanks));
-    }
-    joined.forEach(CompletableFuture::join);
+    IntStream.range(0, nRanks)
+        .mapToObj(rank -> join(rank, nRanks))
+        .toList()
+        .forEach(CompletableFuture::join);
   }
 
   private JobDump byAddress(JobSecret with) {
@@ -71,6 +71,22 @@ class DumpClientTest {
 
   private static List<JobFile> entries() throws IOException {
     return JobFile.all("self", process -> process == ProcessHandle.current().pid());
+  }
+
+  /** Forms a job, and returns the file that it leaves for this process. */
+  private JobFile fileOf(int nRanks) throws IOException {
+    form(nRanks);
+    await().until(() -> own().size() == 1);
+    return own().get(0);
+  }
+
+  /** Returns how the names of files of this process begin. */
+  private static String prefix() throws IOException {
+    return namespace() + "-" + ProcessHandle.current().pid();
+  }
+
+  private static String namespace() throws IOException {
+    return Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString().replaceAll("\\D", "");
   }
 
   private List<JobFile> own() throws IOException {
@@ -156,9 +172,7 @@ class DumpClientTest {
 
   @Test
   void shouldLeaveOneFileForAProcessThatOnlyThisUserCanRead() throws Exception {
-    form(3);
-    await().until(() -> own().size() == 1);
-    assertThat(own().get(0).members()).hasSize(3);
+    assertThat(fileOf(3).members()).hasSize(3);
     Path folder = JobFile.folder("self");
     assertThat(PosixFilePermissions.toString(Files.getPosixFilePermissions(folder)))
         .isEqualTo("rwx------");
@@ -175,12 +189,9 @@ class DumpClientTest {
   void shouldDeleteFilesOfProcessesThatHaveDied() throws Exception {
     Process dead = new ProcessBuilder("true").start();
     dead.waitFor();
-    form(1);
-    await().until(() -> own().size() == 1);
+    byte[] content = fileOf(1).encode();
     Path folder = JobFile.folder("self");
-    byte[] content = own().get(0).encode();
-    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
-    String number = namespace.replaceAll("\\D", "");
+    String number = namespace();
     Path stale = Files.write(folder.resolve(number + "-" + dead.pid() + "-1-1"), content);
     // Of a container that shares the folder: its process may be alive in another namespace.
     Path foreign = Files.write(folder.resolve("1" + number + "-" + dead.pid() + "-1-1"), content);
@@ -199,11 +210,9 @@ class DumpClientTest {
   /** A reader that trusts these files hangs, runs out of memory or shows another job. */
   @Test
   void shouldIgnoreInvalidJobFiles() throws Exception {
-    form(2);
-    await().until(() -> own().size() == 1);
+    JobFile one = fileOf(2);
     Path folder = JobFile.folder("self");
-    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
-    String prefix = namespace.replaceAll("\\D", "") + "-" + ProcessHandle.current().pid();
+    String prefix = prefix();
     List<Path> placed = new ArrayList<>();
     try {
       placed.add(Files.createDirectory(folder.resolve(prefix + "-2-1")));
@@ -218,10 +227,9 @@ class DumpClientTest {
       placed.add(Files.createSymbolicLink(folder.resolve(prefix + "-2-5"), entry));
       for (String odd :
           List.of(prefix.split("-")[0] + "-", prefix, prefix + "-2", prefix + "-x-1")) {
-        placed.add(Files.write(folder.resolve(odd), own().get(0).encode()));
+        placed.add(Files.write(folder.resolve(odd), one.encode()));
       }
       // Its content names another process than its file name.
-      JobFile one = own().get(0);
       JobFile lie = new JobFile(1, one.root(), one.key(), one.members());
       placed.add(Files.write(folder.resolve(prefix + "-2-6"), lie.encode()));
       assertThat(own()).hasSize(1);
@@ -234,12 +242,8 @@ class DumpClientTest {
 
   @Test
   void shouldIgnoreAJobFileOfAnotherUser() throws Exception {
-    form(1);
-    await().until(() -> own().size() == 1);
-    Path folder = JobFile.folder("self");
-    String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
-    String name = namespace.replaceAll("\\D", "") + "-" + ProcessHandle.current().pid() + "-2-7";
-    Path foreign = Files.write(folder.resolve(name), own().get(0).encode());
+    byte[] content = fileOf(1).encode();
+    Path foreign = Files.write(JobFile.folder("self").resolve(prefix() + "-2-7"), content);
     try {
       OtherUser.give(foreign);
       assertThat(own()).hasSize(1);
@@ -250,9 +254,7 @@ class DumpClientTest {
 
   @Test
   void shouldRefuseMalformedFiles() throws Exception {
-    form(2);
-    await().until(() -> own().size() == 1);
-    byte[] whole = own().get(0).encode();
+    byte[] whole = fileOf(2).encode();
     for (int length = 0; length < whole.length; length++) {
       byte[] cut = Arrays.copyOf(whole, length);
       assertThatThrownBy(() -> JobFile.decode(cut)).isInstanceOf(TransportFailure.class);
@@ -261,9 +263,7 @@ class DumpClientTest {
 
   @Test
   void shouldDeriveADumpKeyThatCannotJoin() throws Exception {
-    form(2);
-    await().until(() -> own().size() == 1);
-    SessionKey key = own().get(0).key();
+    SessionKey key = fileOf(2).key();
     SessionKey links = ranks.get(0).jobKey();
     assertThat(Stream.of(links, links.of(BootstrapFrame.LinkKind.PEER)).map(SessionKey::key))
         .noneMatch(each -> Arrays.equals(each, key.key()));

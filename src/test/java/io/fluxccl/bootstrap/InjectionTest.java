@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.bootstrap.BootstrapContract.assertLost;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
@@ -8,13 +9,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.RemoteFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.time.Duration;
@@ -23,6 +22,7 @@ import java.util.List;
 import org.agrona.CloseHelper;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -44,22 +44,17 @@ class InjectionTest {
   /** The latest bytes that the root has sent. */
   private volatile byte[] last = {};
 
-  private void join() throws IOException {
+  @BeforeEach
+  void join() throws IOException {
     path = new ServerSocket(0, 10, InetAddress.getLoopbackAddress());
     var root = ranks.get(0).initialize("127.0.0.1:" + rootPort);
     var rank = ranks.get(1).initialize("127.0.0.1:" + path.getLocalPort());
     toRank = path.accept();
-    toRoot = Awaitility.await().ignoreExceptions().until(this::connect, Socket::isConnected);
+    toRoot = TcpRanks.knock(TcpRanks.loopback(rootPort));
     forward(toRank, toRoot);
     forward(toRoot, toRank);
     await(List.of(root, rank));
     await(onAll(ranks, each -> each.barrier(soon())));
-  }
-
-  private Socket connect() throws IOException {
-    Socket socket = new Socket();
-    socket.connect(new InetSocketAddress(InetAddress.getLoopbackAddress(), rootPort));
-    return socket;
   }
 
   private void forward(Socket from, Socket to) {
@@ -108,30 +103,28 @@ class InjectionTest {
     CloseHelper.closeAll(path, toRank, toRoot);
   }
 
-  private void assertLost(int rank, int peer) {
-    FluxCclException reason = await(ranks.get(rank).failure());
-    assertThat(reason).isInstanceOf(RemoteFailure.class).hasMessageContaining("without a goodbye");
-    assertThat(reason.rank()).isEqualTo(peer);
+  private void assertBothLost() {
+    for (int rank : new int[] {0, 1}) {
+      FluxCclException reason = await(ranks.get(rank).failure());
+      assertLost(reason, 1 - rank);
+      assertThat(reason).hasMessageContaining("without a goodbye");
+    }
   }
 
   @ParameterizedTest
   @ValueSource(booleans = {true, false})
   void shouldDisconnectIfAFrameIsInjected(boolean atRoot) throws IOException {
-    join();
     Failed forged = new Failed(ErrorCode.ABORTED, 0, "the attacker says so");
     send(atRoot ? toRoot : toRank, TcpRanks.encode(forged));
-    assertLost(0, 1);
-    assertLost(1, 0);
+    assertBothLost();
   }
 
   @ParameterizedTest
   @ValueSource(booleans = {true, false})
   void shouldDisconnectIfAFrameIsReplayedOrReflected(boolean back) throws IOException {
-    join();
     last = new byte[0];
     Awaitility.await().until(() -> last.length > 0); // a heartbeat
     send(back ? toRoot : toRank, last);
-    assertLost(0, 1);
-    assertLost(1, 0);
+    assertBothLost();
   }
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.bootstrap.BootstrapContract.assertLost;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
-import static io.fluxccl.bootstrap.BootstrapContract.failureOf;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
@@ -12,8 +14,6 @@ import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.netty.channel.Channel;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -65,12 +65,10 @@ class SetupDeathTest {
             () -> rank.control == null ? "" : rank.control.late(0).getMessage(), rank.loop));
   }
 
-  private void assertLost(int victim, List<CompletableFuture<Void>> joined) {
+  private void assertAllLose(int victim, List<CompletableFuture<Void>> joined) {
     for (int rank = 0; rank < joined.size(); rank++) {
       if (rank != victim) {
-        FluxCclException reason = outcome(rank, joined.get(rank));
-        assertThat(reason).as("rank " + rank).isInstanceOf(RemoteFailure.class);
-        assertThat(reason.rank()).as("rank %s: %s", rank, reason.getMessage()).isEqualTo(victim);
+        assertLost(outcome(rank, joined.get(rank)), victim);
       }
     }
   }
@@ -91,13 +89,11 @@ class SetupDeathTest {
     create(nRanks);
     List<CompletableFuture<Void>> joined = start(nRanks - 1);
     await(TcpRanks.kill(ranks.get(victim)));
-    assertLost(victim, joined);
+    assertAllLose(victim, joined);
     if (victim != 0) {
       // The root still reports the death to ranks that join later.
       int last = nRanks - 1;
-      FluxCclException told = failureOf(ranks.get(last).initialize(address));
-      assertThat(told).isInstanceOf(RemoteFailure.class);
-      assertThat(told.rank()).isEqualTo(victim);
+      assertLost(failureOf(ranks.get(last).initialize(address)), victim);
     }
   }
 
@@ -105,12 +101,9 @@ class SetupDeathTest {
   @CsvSource({"3,0", "3,1", "3,2", "4,0", "4,3"})
   void shouldNameARankThatDiesWhenAllHaveJoined(int nRanks, int victim) {
     create(nRanks);
-    List<CompletableFuture<Void>> joined = new ArrayList<>();
-    for (TcpBootstrap each : ranks) {
-      joined.add(each.initialize(address));
-    }
+    List<CompletableFuture<Void>> joined = onAll(ranks, each -> each.initialize(address));
     joined.get(victim).thenRun(() -> TcpRanks.kill(ranks.get(victim)));
-    assertLost(victim, joined);
+    assertAllLose(victim, joined);
   }
 
   @Test
@@ -120,13 +113,9 @@ class SetupDeathTest {
     CompletableFuture<Void> greeted = new CompletableFuture<>();
     new Handshake.Connector(
             SessionKey.withoutSecret(""), LinkKind.ROOT, 2, 3, -1, new Dying(greeted))
-        .connect(
-            ranks.get(0).loop,
-            null,
-            new InetSocketAddress(InetAddress.getLoopbackAddress(), port),
-            ranks.get(0).channels());
+        .connect(ranks.get(0).loop, null, TcpRanks.loopback(port), ranks.get(0).channels());
     await(greeted);
-    assertLost(2, joined);
+    assertAllLose(2, joined);
   }
 
   /** A rank that closes its socket once it is admitted. */
@@ -168,9 +157,7 @@ class SetupDeathTest {
     }
     List<CompletableFuture<Void>> joined = start(3);
     for (CompletableFuture<Void> each : joined) {
-      FluxCclException late = failureOf(each);
-      assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("[3] did not register");
-      assertThat(late.rank()).isEqualTo(3);
+      assertThat(assertFails(each, Timeout.class, "[3] did not register").rank()).isEqualTo(3);
     }
   }
 
@@ -179,8 +166,6 @@ class SetupDeathTest {
     create(3);
     List<CompletableFuture<Void>> joined = start(2);
     await(ranks.get(0).closeAsync());
-    FluxCclException reason = failureOf(joined.get(1));
-    assertThat(reason).isInstanceOf(RemoteFailure.class).hasMessageContaining("it has left");
-    assertThat(reason.rank()).isZero();
+    assertLost(assertFails(joined.get(1), RemoteFailure.class, "it has left"), 0);
   }
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
@@ -141,14 +143,8 @@ class SubBootstrapTest extends BootstrapContract {
   void shouldNameTheRankThatDoesNotSplit() {
     List<LocalBootstrap> job = job(3);
     Split own = new Split("tensor", 0, 0, 0);
-    List<CompletableFuture<List<Optional<Bootstrap>>>> waiting =
-        onAll(job.subList(0, 2), each -> each.split(List.of(own), in(1000)));
-    for (CompletableFuture<?> each : waiting) {
-      assertThat(failureOf(each))
-          .isInstanceOf(Timeout.class)
-          .hasMessageContaining("split(tensor)")
-          .hasMessageContaining("rank 2");
-    }
+    onAll(job.subList(0, 2), each -> each.split(List.of(own), in(1000)))
+        .forEach(each -> assertFails(each, Timeout.class, "split(tensor)", "rank 2"));
   }
 
   @Test
@@ -156,11 +152,11 @@ class SubBootstrapTest extends BootstrapContract {
     List<LocalBootstrap> job = job(3);
     for (CompletableFuture<?> each :
         onAll(job, rank -> split(rank, rank.rank() == 2 ? "data" : "tensor", r -> 0, r -> 0))) {
-      assertThat(failureOf(each))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessage(
-              "rank 0 calls split(tensor), rank 2 calls split(data); give the same names and sizes"
-                  + " on all ranks");
+      assertFails(
+          each,
+          InvalidUsage.class,
+          "rank 0 calls split(tensor), rank 2 calls split(data); give the same names and sizes"
+              + " on all ranks");
     }
     assertThat(ofColor(job, rank -> 0, 0)).hasSize(3);
   }
@@ -171,12 +167,11 @@ class SubBootstrapTest extends BootstrapContract {
     for (CompletableFuture<?> each :
         onAll(
             job, rank -> rank.split(List.of(new Split("tensor", rank.rank() / 2, 0, 2)), soon()))) {
-      assertThat(failureOf(each))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("the ranks [2] chose color 1; each color must have 2 ranks");
+      String message = "the ranks [2] chose color 1; each color must have 2 ranks";
+      assertFails(each, InvalidUsage.class, message);
     }
-    assertThatThrownBy(() -> new Split("a b", 0, 0, 0)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> new Split("", 0, 0, -1)).isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> new Split("a b", 0, 0, 0));
+    assertRefused(() -> new Split("", 0, 0, -1));
   }
 
   @Test
@@ -186,10 +181,9 @@ class SubBootstrapTest extends BootstrapContract {
     List<Bootstrap> again = ofColor(job, rank -> rank / 2, 0);
     CompletableFuture<byte[]> waiting = pair.get(1).recv(0, 1, soon());
     await(pair.get(0).closeAsync());
-    assertThat(failureOf(waiting))
-        .isInstanceOf(RemoteFailure.class)
-        .hasMessage("rank 1 of 2 of sub-group chat.tensor needs rank 0, which has left");
-    assertThat(failureOf(pair.get(0).barrier(soon()))).isInstanceOf(Aborted.class);
+    String message = "rank 1 of 2 of sub-group chat.tensor needs rank 0, which has left";
+    assertFails(waiting, RemoteFailure.class, message);
+    assertFails(pair.get(0).barrier(soon()), Aborted.class);
     await(onAll(again, each -> each.barrier(soon())));
     await(onAll(job, each -> each.barrier(soon())));
   }

@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.testing.FailureAssertions;
 import io.netty.buffer.ByteBuf;
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
+import java.net.Socket;
 import java.nio.ByteBuffer;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import org.agrona.CloseHelper;
 
 /** Ranks over TCP in one JVM, for tests. */
 final class TcpRanks {
@@ -62,6 +72,80 @@ final class TcpRanks {
     body.readBytes(bytes, Frames.LENGTH_BYTES, body.readableBytes());
     body.release();
     return bytes;
+  }
+
+  static InetSocketAddress loopback(int port) {
+    return new InetSocketAddress(InetAddress.getLoopbackAddress(), port);
+  }
+
+  /** Connects to a root as soon as it listens. */
+  static Socket knock(InetSocketAddress root) throws IOException {
+    while (true) {
+      Socket socket = new Socket();
+      try {
+        socket.connect(root, 10_000);
+        socket.setSoTimeout(60_000);
+        return socket;
+      } catch (IOException e) {
+        socket.close(); // the root does not listen yet
+      }
+    }
+  }
+
+  /** Returns the failure of a rank that joins at an address within a limit. */
+  static FluxCclException failureOfJoining(String address, Duration limit) {
+    BootstrapOptions options = BootstrapOptions.builder().timeout(limit).build();
+    try (TcpBootstrap rank = TcpBootstrap.create(1, 2, options)) {
+      return FailureAssertions.failureOf(rank.initialize(address));
+    }
+  }
+
+  /** Asserts a bound; the best of four attempts counts, because the machine may be busy. */
+  static void assertTakesLessThan(Duration bound, Supplier<Duration> attempt) {
+    Duration best = attempt.get();
+    for (int i = 0; i < 3 && best.compareTo(bound) >= 0; i++) {
+      Duration next = attempt.get();
+      best = next.compareTo(best) < 0 ? next : best;
+    }
+    assertThat(best).isLessThan(bound);
+  }
+
+  /** A process of another kind, which serves each client that connects. */
+  static final class ForeignService implements AutoCloseable {
+    interface Answer {
+      void to(Socket client) throws IOException;
+    }
+
+    private final List<Socket> clients = new CopyOnWriteArrayList<>();
+    private final ServerSocket listener = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+
+    ForeignService(Answer answer) throws IOException {
+      Thread thread = new Thread(() -> serve(answer), "foreign-service");
+      thread.setDaemon(true);
+      thread.start();
+    }
+
+    private void serve(Answer answer) {
+      while (!listener.isClosed()) {
+        try {
+          Socket client = listener.accept();
+          clients.add(client);
+          answer.to(client);
+        } catch (IOException e) {
+          continue; // the client reconnects, or the test has ended
+        }
+      }
+    }
+
+    String address() {
+      return "127.0.0.1:" + listener.getLocalPort();
+    }
+
+    @Override
+    public void close() {
+      CloseHelper.closeAll(listener);
+      CloseHelper.closeAll(clients);
+    }
   }
 
   static int freePort() {

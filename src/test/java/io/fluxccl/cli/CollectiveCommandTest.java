@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.tuple;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import io.fluxccl.cli.FakeBackend.Fault;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.Tuning;
 import java.io.IOException;
@@ -39,39 +40,33 @@ class CollectiveCommandTest {
 
   private final FakeBackend backend = new FakeBackend();
 
-  private Cli perf(String... options) {
+  private Cli perf(String options) {
     return perfOf("all-reduce", options);
   }
 
-  private Cli perfOf(String collective, String... options) {
-    List<String> args = new ArrayList<>(List.of("perf", collective, "--in-process"));
-    args.addAll(List.of(options));
-    if (!args.contains("--jit-warmup")) {
-      args.addAll(List.of("--jit-warmup", "0"));
-    }
-    return Cli.run(backend, args.toArray(String[]::new));
+  private Cli perfOf(String collective, String options) {
+    String warmUp = options.contains("--jit-warmup") ? "" : " --jit-warmup 0";
+    String line = "perf " + collective + " --in-process " + options + warmUp;
+    return Cli.run(backend, line.split(" "));
+  }
+
+  private static String root(Collective collective) {
+    return " --root " + (collective.hasRoot() ? 2 : 0);
   }
 
   @Test
   void shouldPrintARowForEachSizeWhenResultsAreRight() {
-    Cli run = perf("--ranks", "3", "-b", "8", "-e", "32", "-n", "2", "-w", "1");
-
-    assertThat(run.err()).isEmpty();
-    assertThat(run.code()).isZero();
+    Cli run = perf("--ranks 3 -b 8 -e 32 -n 2 -w 1").assertOk();
     assertThat(run.rows()).extracting(row -> row.get(0)).containsExactly("8", "16", "32");
-    assertThat(run.rows())
-        .allSatisfy(
-            row -> {
-              assertThat(row).hasSize(13);
-              assertThat(row.subList(2, 5)).containsExactly("float", "sum", "-1");
-              assertThat(row.get(OUT_OF_PLACE_WRONG)).isEqualTo("0");
-              assertThat(row.get(IN_PLACE_WRONG)).isEqualTo("0");
-            });
+    for (List<String> row : run.rows()) {
+      assertThat(row).hasSize(13);
+      assertThat(row.subList(2, 5)).containsExactly("float", "sum", "-1");
+      assertThat(row.get(OUT_OF_PLACE_WRONG)).isEqualTo("0");
+      assertThat(row.get(IN_PLACE_WRONG)).isEqualTo("0");
+    }
     assertThat(run.out())
         .contains("# nRanks 3 minBytes 8 maxBytes 32 step: 2(factor)")
-        .contains("Rank  2 Pid")
-        .contains("# Out of bounds values : 0 OK")
-        .contains("# Avg bus bandwidth    : ");
+        .contains("Rank  2 Pid", "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : ");
     assertThat(backend.openRanks()).isZero();
   }
 
@@ -79,8 +74,7 @@ class CollectiveCommandTest {
   @ValueSource(ints = {0, 1})
   void shouldStateThatRanksShareProcessorsIfThereAreMoreRanks(int more) {
     int processors = Runtime.getRuntime().availableProcessors();
-    Cli run = perf("--ranks", "" + (processors + more), "-b", "8", "-e", "8", "-n", "1");
-
+    Cli run = perf("--ranks " + (processors + more) + " -b 8 -e 8 -n 1");
     assertThat(run.out().contains("ranks share " + processors + " processors")).isEqualTo(more > 0);
   }
 
@@ -90,26 +84,8 @@ class CollectiveCommandTest {
       mode = EnumSource.Mode.EXCLUDE,
       names = {"FUSED_ALL_REDUCE", "DISPATCH", "COMBINE"})
   void shouldFindEveryCollectiveRightWhenItIs(Collective collective) {
-    Cli run =
-        perfOf(
-            collective.label(),
-            "--ranks",
-            "3",
-            "-b",
-            "96",
-            "-e",
-            "384",
-            "-n",
-            "1",
-            "-w",
-            "0",
-            "-d",
-            "half,int64,f8e5m2",
-            "--root",
-            collective.hasRoot() ? "2" : "0");
-
-    assertThat(run.err()).isEmpty();
-    assertThat(run.code()).isZero();
+    String options = "--ranks 3 -b 96 -e 384 -n 1 -w 0 -d half,int64,f8e5m2";
+    Cli run = perfOf(collective.label(), options + root(collective)).assertOk();
     assertThat(run.rows())
         .hasSize(collective == Collective.BARRIER ? 1 : 9)
         .allSatisfy(row -> assertThat(row.get(OUT_OF_PLACE_WRONG)).isEqualTo("0"));
@@ -121,95 +97,92 @@ class CollectiveCommandTest {
       mode = EnumSource.Mode.EXCLUDE,
       names = {"BARRIER", "FUSED_ALL_REDUCE", "DISPATCH", "COMBINE"})
   void shouldFindOneWrongElementOfAnyCollective(Collective collective) {
-    backend.corrupting(2, 1);
-
-    Cli run =
-        perfOf(
-            collective.label(),
-            "--ranks",
-            "3",
-            "--counts",
-            "4",
-            "-n",
-            "1",
-            "--root",
-            collective.hasRoot() ? "2" : "0");
-
+    backend.setFault(Fault.CORRUPTS, 2, 1);
+    Cli run = perfOf(collective.label(), "--ranks 3 --counts 4 -n 1" + root(collective));
     assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
     assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("1");
   }
 
   @ParameterizedTest
-  @EnumSource(
-      value = Collective.class,
-      names = {"REDUCE", "GATHER"})
-  void shouldDetectWritesToARankWithoutOutput(Collective collective) {
-    backend.overrunning();
-
-    Cli run = perfOf(collective.label(), "--ranks", "2", "--counts", "4", "-n", "1");
-
+  @CsvSource({
+    "all-reduce,     2, the guards of both ranks",
     // The root's guard, and the first element of the other rank's output.
-    assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("2");
+    "reduce,         2, a rank without output",
+    "gather,         2, a rank without output"
+  })
+  void shouldFindWritesPastTheEnd(String collective, String wrong, String what) {
+    backend.setFault(Fault.OVERRUNS, 0);
+    Cli run = perfOf(collective, "--ranks 2 --counts 4 -n 1");
+    assertThat(run.code()).as(what).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).as(what).isEqualTo(wrong);
+    if (collective.equals("all-reduce")) {
+      assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo(wrong);
+    }
+  }
+
+  /** Of 3 ranks with 4 elements each, in place. */
+  @ParameterizedTest
+  @CsvSource({
+    "gather,         1, 3, the part of another rank where the output of the root would lie",
+    "gather,         1, 8, the part of another rank where the output of the root would lie",
+    "gather,         1, 5, the own input",
+    "scatter,        1, 0, the part of another rank where the input of the root would lie",
+    "scatter,        1, 8, the part of another rank where the input of the root would lie",
+    "scatter,        0, 8, the input beside the output",
+    "reduce-scatter, 1, 3, the input beside the output",
+    "reduce-scatter, 1, 8, the input beside the output",
+    "reduce,         1, 2, the own input"
+  })
+  void shouldFailIfMemoryOutsideTheOutputIsWrittenInPlace(
+      String collective, int rank, int element, String what) {
+    backend.setFault(Fault.SCRIBBLES, rank, element);
+    Cli run = perfOf(collective, "--ranks 3 --counts 4 -n 1 --placement in");
+    assertThat(run.code()).as(what).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).as(what).isEqualTo("1");
   }
 
   @Test
-  void shouldCountSizesAndBandwidthsAsNcclTestsDo() throws IOException {
-    Path file = folder.resolve("rows.json");
+  void shouldCountWrongElementsOfAllRanksAndFailWhenAReductionIsWrong() {
+    backend.setFault(Fault.CORRUPTS, 1, 0, 2, 7);
+    Cli run = perf("--ranks 2 --counts 8 -n 1 -d half,double");
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(run.rows()).extracting(row -> row.get(OUT_OF_PLACE_WRONG)).containsExactly("3", "3");
+    assertThat(run.rows()).extracting(row -> row.get(IN_PLACE_WRONG)).containsExactly("3", "3");
+    assertThat(run.out()).contains("# Out of bounds values : 12 FAILED");
+  }
 
-    perfOf("all-gather", "--ranks", "4", "-b", "64", "-e", "64", "-n", "1", "--json", "" + file);
-
-    Map<String, Object> row = parse(file).get(0);
-    assertThat(row).containsEntry("bytes", 64L).containsEntry("count", 4L);
-    double algorithm = (double) row.get("algbw_gbs");
-    assertThat((double) row.get("busbw_gbs")).isEqualTo(algorithm * 0.75);
+  @Test
+  void shouldPrintNotAvailableIfChecksAreOff() {
+    backend.setFault(Fault.CORRUPTS, 0, 0);
+    Cli run = perf("--ranks 2 --counts 8 -n 1 --check 0").assertOk();
+    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("N/A");
   }
 
   @Test
   void shouldMeasureOnlyThePlacementThatWasAskedFor() {
-    Cli run = perf("--ranks", "2", "--counts", "4", "-n", "1", "--placement", "in");
-
+    Cli run = perf("--ranks 2 --counts 4 -n 1 --placement in");
     assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("N/A");
     assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("0");
   }
 
   @Test
   void shouldPrintAndWriteThePeersTimesAndTheRatioWhenCompared() throws IOException {
-    backend.comparing();
-    Path file = folder.resolve("rows.json");
-
-    Cli run = perf("--ranks", "2", "--counts", "4", "-n", "1", "--json", file.toString());
-
+    backend.compare();
+    Cli run = perf("--ranks 2 --counts 4 -n 1 --json " + json());
     assertThat(run.out()).contains("# peer: Idle 1.0");
     assertThat(run.rows().get(0)).hasSize(15);
-    Map<String, Object> row = parse(file).get(0);
+    Map<String, Object> row = parse(json()).get(0);
     double ratio = (double) row.get("time_us") / (double) row.get("peer_time_us");
     assertThat((double) row.get("ratio")).isEqualTo(ratio).isPositive();
   }
 
   @Test
   void shouldDrawBothSidesOverSize() throws Exception {
-    backend.comparing();
-    Path rows = folder.resolve("rows.json");
+    backend.compare();
+    perf("--ranks 2 -b 8 -e 32 -n 1 -d half,float --json " + json()).assertOk();
     Path file = folder.resolve("rows.svg");
-
-    Cli run =
-        perf(
-            "--ranks",
-            "2",
-            "-b",
-            "8",
-            "-e",
-            "32",
-            "-n",
-            "1",
-            "-d",
-            "half,float",
-            "--json",
-            rows.toString());
-
-    assertThat(run.code()).isZero();
     Process plot =
-        new ProcessBuilder("benchmarks/plot.py", rows.toString())
+        new ProcessBuilder("benchmarks/plot.py", json().toString())
             .redirectOutput(file.toFile())
             .redirectError(ProcessBuilder.Redirect.INHERIT)
             .start();
@@ -232,23 +205,15 @@ class CollectiveCommandTest {
 
   @Test
   void shouldPrintProgressOnStderrIfRequested() {
-    Cli run = perf("--ranks", "2", "--counts", "4,8", "-n", "1", "--progress");
-
-    assertThat(run.err().lines())
-        .hasSize(3)
-        .last()
-        .asString()
-        .startsWith("progress: 2 of 2: all-reduce, 32 bytes");
+    List<String> lines = perf("--ranks 2 --counts 4,8 -n 1 --progress").err().lines().toList();
+    assertThat(lines).hasSize(3);
+    assertThat(lines.get(2)).startsWith("progress: 2 of 2: all-reduce, 32 bytes");
   }
 
   @Test
   void shouldWriteTheFastestAlgorithmsToATuningFile() {
     Path file = folder.resolve("tuning");
-
-    Cli run = perf("--ranks", "2", "-b", "8", "-e", "16", "-n", "1", "--tune", file.toString());
-
-    assertThat(run.err()).isEmpty();
-    assertThat(run.code()).isZero();
+    Cli run = perf("--ranks 2 -b 8 -e 16 -n 1 --tune " + file).assertOk();
     assertThat(run.rows()).hasSize(8).allSatisfy(row -> assertThat(row.get(3)).isEqualTo("exact"));
     assertThat(Tuning.read(file).rules())
         .extracting(Tuning.Rule::types, Tuning.Rule::upToBytes, Tuning.Rule::algorithm)
@@ -261,31 +226,12 @@ class CollectiveCommandTest {
 
   @Test
   void shouldTuneAllCollectivesAndKeepRulesOfOtherJobs() throws IOException {
-    Path file = folder.resolve("tuning");
     String other = "all-reduce.cuda.8.1.registered.half=65536 somehow";
     String note = "note=of the large machine";
-    Files.writeString(file, "fluxccl-tuning=2\n" + note + "\n" + other + "\n");
-
-    Cli run =
-        Cli.run(
-            backend,
-            "perf",
-            "--tune",
-            file.toString(),
-            "--in-process",
-            "--ranks",
-            "2",
-            "-b",
-            "16",
-            "-e",
-            "16",
-            "-n",
-            "1",
-            "-d",
-            "float",
-            "--jit-warmup",
-            "0");
-
+    String before = "fluxccl-tuning=2\n" + note + "\n" + other + "\n";
+    Path file = Files.writeString(folder.resolve("tuning"), before);
+    String options = " --in-process --ranks 2 -b 16 -e 16 -n 1 -d float --jit-warmup 0";
+    Cli run = Cli.run(backend, ("perf --tune " + file + options).split(" "));
     assertThat(run.err()).isEmpty();
     assertThat(Tuning.read(file).rules())
         .extracting(Tuning.Rule::collective)
@@ -298,30 +244,22 @@ class CollectiveCommandTest {
   @Tag("long")
   void shouldRefuseToOverwriteAFileThatIsNoTuningFile() throws IOException {
     Path file = Files.writeString(folder.resolve("precious"), "a letter\n");
-
-    Cli run = perf("--ranks", "2", "--counts", "4", "--tune", file.toString());
-
-    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
-    assertThat(run.err()).contains("is no tuning file").contains("fluxccl-tuning=2");
+    perf("--ranks 2 --counts 4 --tune " + file)
+        .assertFails(ExitCode.USAGE, "is no tuning file", "fluxccl-tuning=2");
     assertThat(file).hasContent("a letter");
   }
 
-  @Test
-  void shouldRefuseAtOnceWhenTheTuningFileCannotBeWritten() {
-    for (Path file : List.of(folder.resolve("missing").resolve("tuning"), folder)) {
-      Cli run = perf("--ranks", "2", "--counts", "4", "--tune", file.toString());
-
-      assertThat(run.code()).isEqualTo(ExitCode.USAGE);
-      assertThat(run.err()).contains("tune=").contains("can't be written");
-      assertThat(run.out()).isEmpty();
-    }
+  @ParameterizedTest
+  @CsvSource({"tune, missing/tuning", "tune, .", "json, missing/rows.json"})
+  void shouldRefuseAtOnceWhenAFileCannotBeWritten(String option, String file) {
+    Cli run = perf("--ranks 2 --counts 4 --" + option + " " + folder.resolve(file));
+    run.assertFails(ExitCode.USAGE, option + "=", "can't be written");
+    assertThat(run.out()).isEmpty();
   }
 
   @Test
   void shouldCheckEveryTypeAndOperationWhenAllAreAskedFor() {
-    Cli run = perf("--ranks", "2", "--counts", "5", "-d", "all", "-o", "all", "-n", "1", "-w", "0");
-
-    assertThat(run.code()).isZero();
+    Cli run = perf("--ranks 2 --counts 5 -d all -o all -n 1 -w 0").assertOk();
     assertThat(run.rows())
         .hasSize(60)
         .allSatisfy(row -> assertThat(row.get(IN_PLACE_WRONG)).isEqualTo("0"));
@@ -329,141 +267,57 @@ class CollectiveCommandTest {
 
   @Test
   void shouldMeasureLongEnoughWhenIterationsAreLeftOpen() {
-    Cli run = perf("--ranks", "2", "--counts", "1", "-d", "int32", "--jit-warmup", "0.05");
-
-    assertThat(run.code()).isZero();
-    assertThat(run.out())
-        .contains("iters: 20 or more, for at least 20 ms, median of 3 rounds")
-        .contains("for 0.1 s");
+    assertThat(perf("--ranks 2 --counts 1 -d int32 --jit-warmup 0.05").assertOk().out())
+        .contains("iters: 20 or more, for at least 20 ms, median of 3 rounds", "for 0.1 s");
   }
 
   @Test
   void shouldNotCountAPauseWhenIterationsAreLeftOpen() {
     // After 1 and 20 calls to warm up, among the first 20 that are timed: 2000 us for each of them.
-    backend.pausing(0, 30);
-
-    Cli run = perf("--ranks", "1", "-b", "8", "-e", "8", "--placement", "out");
-
-    assertThat(run.code()).as(run.err()).isZero();
+    backend.setFault(Fault.PAUSES, 0, 30);
+    Cli run = perf("--ranks 1 -b 8 -e 8 --placement out").assertOk();
     assertThat(run.rows()).hasSize(1);
     assertThat(Double.parseDouble(run.rows().get(0).get(OUT_OF_PLACE_TIME))).isLessThan(1000);
   }
 
   @Test
-  void shouldCountWrongElementsOfAllRanksAndFailWhenAReductionIsWrong() {
-    backend.corrupting(1, 0, 2, 7);
-
-    Cli run = perf("--ranks", "2", "--counts", "8", "-n", "1", "-d", "half,double");
-
-    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
-    assertThat(run.rows()).extracting(row -> row.get(OUT_OF_PLACE_WRONG)).containsExactly("3", "3");
-    assertThat(run.rows()).extracting(row -> row.get(IN_PLACE_WRONG)).containsExactly("3", "3");
-    assertThat(run.out()).contains("# Out of bounds values : 12 FAILED");
-  }
-
-  @Test
-  void shouldFailWhenAReductionWritesPastItsEnd() {
-    backend.overrunning();
-
-    Cli run = perf("--ranks", "2", "--counts", "8", "-n", "1");
-
-    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
-    assertThat(run.rows().get(0).get(OUT_OF_PLACE_WRONG)).isEqualTo("2");
-    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("2");
-  }
-
-  /** Of 3 ranks with 4 elements each, in place. */
-  @ParameterizedTest
-  @CsvSource({
-    "gather,         1, 3, the part of another rank where the output of the root would lie",
-    "gather,         1, 8, the part of another rank where the output of the root would lie",
-    "gather,         1, 5, the own input",
-    "scatter,        1, 0, the part of another rank where the input of the root would lie",
-    "scatter,        1, 8, the part of another rank where the input of the root would lie",
-    "scatter,        0, 8, the input beside the output",
-    "reduce-scatter, 1, 3, the input beside the output",
-    "reduce-scatter, 1, 8, the input beside the output",
-    "reduce,         1, 2, the own input"
-  })
-  void shouldFailIfMemoryOutsideTheOutputIsWrittenInPlace(
-      String collective, int rank, int element, String what) {
-    backend.scribbling(rank, element);
-
-    Cli run = perfOf(collective, "--ranks", "3", "--counts", "4", "-n", "1", "--placement", "in");
-
-    assertThat(run.code()).as(what).isEqualTo(ExitCode.FAILURE);
-    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).as(what).isEqualTo("1");
-  }
-
-  @Test
-  void shouldPrintNotAvailableIfChecksAreOff() {
-    backend.corrupting(0, 0);
-
-    Cli run = perf("--ranks", "2", "--counts", "8", "-n", "1", "--check", "0");
-
-    assertThat(run.code()).isZero();
-    assertThat(run.rows().get(0).get(IN_PLACE_WRONG)).isEqualTo("N/A");
-  }
-
-  @Test
   void shouldNameRankAndCauseWhenARankFails() {
-    backend.failing(1, 3);
-
-    Cli run = perf("--ranks", "3", "--counts", "8", "-n", "10");
-
-    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    backend.setFault(Fault.FAILS, 1, 3);
+    Cli run = perf("--ranks 3 --counts 8 -n 10");
+    run.assertFails(ExitCode.FAILURE, "rank 1", "(--verbose shows where)");
     assertThat(run.err().lines()).hasSize(1);
-    assertThat(run.err()).contains("rank 1").contains("(--verbose shows where)");
     assertThat(backend.openRanks()).isZero();
   }
 
   @Test
   void shouldShowTheStackTraceWhenVerbose() {
-    backend.failing(0, 0);
-
-    Cli run = perf("--ranks", "1", "--counts", "8", "--verbose");
-
-    assertThat(run.err()).contains("the fake cable was cut").contains("at io.fluxccl.cli.");
+    backend.setFault(Fault.FAILS, 0, 0);
+    Cli run = perf("--ranks 1 --counts 8 --verbose");
+    assertThat(run.err()).contains("the fake cable was cut", "at io.fluxccl.cli.");
   }
 
-  @Test
-  void shouldEndByItsTimeoutWhenARankNeverCompletes() {
-    backend.hanging(0);
-
-    Cli run = perf("--ranks", "1", "--counts", "8", "--timeout", "0.2");
-
-    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
-    assertThat(run.err()).contains("timeout").contains("rank 0").contains("--timeout");
+  @ParameterizedTest
+  @CsvSource({"0, --timeout", "1, did not complete on rank 0 within 0.200 s"})
+  void shouldEndByItsTimeoutWhenARankNeverCompletes(int warmUp, String message) {
+    backend.setFault(Fault.HANGS, 0);
+    perf("--ranks 1 --counts 8 --timeout 0.2 --jit-warmup " + warmUp)
+        .assertFails(ExitCode.FAILURE, "timeout", "rank 0", message);
     assertThat(backend.openRanks()).isZero();
   }
 
-  @Test
-  void shouldEndByItsTimeoutWhenARankNeverCompletesDuringTheWarmUp() {
-    backend.hanging(0);
-
-    Cli run = perf("--ranks", "1", "--counts", "8", "--timeout", "0.2", "--jit-warmup", "1");
-
-    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
-    assertThat(run.err()).contains("did not complete on rank 0 within 0.200 s");
+  private Path json() {
+    return folder.resolve("rows.json");
   }
 
   @Test
   void shouldWriteItsRowsAsJson() throws IOException {
-    Path file = folder.resolve("rows.json");
-
-    Cli run = perf("--ranks", "4", "--counts", "2,3", "-n", "1", "--json", file.toString());
-
-    assertThat(run.code()).isZero();
-    List<Map<String, Object>> rows = parse(file);
+    perf("--ranks 4 --counts 2,3 -n 1 --json " + json()).assertOk();
+    List<Map<String, Object>> rows = parse(json());
     assertThat(rows).hasSize(2);
     assertThat(rows.get(1))
-        .containsEntry("op", "all-reduce")
-        .containsEntry("bytes", 12L)
-        .containsEntry("count", 3L)
-        .containsEntry("dtype", "float")
-        .containsEntry("redop", "sum")
-        .containsEntry("wrong", 0L)
-        .containsKeys("time_us", "algbw_gbs", "busbw_gbs");
+        .containsAllEntriesOf(
+            Map.of("op", "all-reduce", "bytes", 12L, "count", 3L, "dtype", "float"))
+        .containsAllEntriesOf(Map.of("redop", "sum", "wrong", 0L));
     double algorithm = (double) rows.get(1).get("algbw_gbs");
     assertThat((double) rows.get(1).get("time_us")).isPositive();
     assertThat((double) rows.get(1).get("busbw_gbs")).isEqualTo(algorithm * 1.5);
@@ -471,26 +325,21 @@ class CollectiveCommandTest {
   }
 
   @Test
-  void shouldKeepTheRowsSoFarAsValidJsonWhenTheRunFailsMidway() throws IOException {
-    backend.failing(0, 5);
-    Path file = folder.resolve("rows.json");
-    Files.writeString(file, "rows of another run");
-
-    Cli run =
-        perf("--ranks", "2", "--counts", "1,2,3", "-n", "1", "-w", "0", "--json", file.toString());
-
-    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
-    assertThat(parse(file)).extracting(row -> row.get("count")).containsExactly(1L);
+  void shouldCountSizesAndBandwidthsAsNcclTestsDo() throws IOException {
+    perfOf("all-gather", "--ranks 4 -b 64 -e 64 -n 1 --json " + json());
+    Map<String, Object> row = parse(json()).get(0);
+    assertThat(row).containsEntry("bytes", 64L).containsEntry("count", 4L);
+    double algorithm = (double) row.get("algbw_gbs");
+    assertThat((double) row.get("busbw_gbs")).isEqualTo(algorithm * 0.75);
   }
 
   @Test
-  void shouldRefuseAtOnceWhenTheJsonFileCannotBeWritten() {
-    Cli run =
-        perf("--ranks", "2", "--json", folder.resolve("missing").resolve("rows.json").toString());
-
-    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
-    assertThat(run.err()).contains("json=").contains("can't be written");
-    assertThat(run.out()).isEmpty();
+  void shouldKeepTheRowsSoFarAsValidJsonWhenTheRunFailsMidway() throws IOException {
+    backend.setFault(Fault.FAILS, 0, 5);
+    Files.writeString(json(), "rows of another run");
+    Cli run = perf("--ranks 2 --counts 1,2,3 -n 1 -w 0 --json " + json());
+    assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
+    assertThat(parse(json())).extracting(row -> row.get("count")).containsExactly(1L);
   }
 
   static List<Map<String, Object>> parse(Path file) throws IOException {

@@ -9,6 +9,8 @@ import io.fluxccl.testing.Ports;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -19,28 +21,25 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(120)
 class DumpCommandTest {
   private static Cli dump(String... args) {
-    String[] all = new String[args.length + 1];
-    all[0] = "dump";
-    System.arraycopy(args, 0, all, 1, args.length);
-    return Cli.run(Map.of("FLUXCCL_SECRET", "a secret of a test"), all);
+    List<String> all = new ArrayList<>(List.of("dump"));
+    all.addAll(List.of(args));
+    return Cli.run(Map.of("FLUXCCL_SECRET", "a secret of a test"), all.toArray(String[]::new));
   }
 
   @Test
   void shouldFailIfTheProcessDoesNotExist() throws Exception {
     Process ended = new ProcessBuilder("true").start();
     ended.waitFor();
-    Cli cli = dump(Long.toString(ended.pid()));
-    assertThat(cli.code()).isEqualTo(ExitCode.USAGE);
-    assertThat(cli.err()).contains("process " + ended.pid() + " can't be looked up");
+    dump("" + ended.pid())
+        .assertFails(ExitCode.USAGE, "process " + ended.pid() + " can't be looked up");
   }
 
   @Test
   void shouldFailIfTheProcessHasNoRank() throws Exception {
     Process other = new ProcessBuilder("sleep", "60").start();
     try {
-      Cli cli = dump(Long.toString(other.pid()));
-      assertThat(cli.code()).isEqualTo(ExitCode.USAGE);
-      assertThat(cli.err()).contains("no rank of process " + other.pid() + " is known in /tmp/");
+      dump("" + other.pid())
+          .assertFails(ExitCode.USAGE, "no rank of process " + other.pid() + " is known in /tmp/");
     } finally {
       other.destroyForcibly();
     }
@@ -55,18 +54,18 @@ class DumpCommandTest {
     try {
       await().until(() -> Files.getAttribute(proc(other), "unix:uid").equals(OtherUser.ID));
       OtherUser.give(Files.createDirectory(folder));
-      assertThat(dump(Long.toString(other.pid())).err()).contains("others have the permissions");
+      assertThat(dump("" + other.pid()).err()).contains("others have the permissions");
       Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString("rwx------"));
-      assertThat(dump(Long.toString(other.pid())).err()).contains("no rank of process");
+      assertThat(dump("" + other.pid()).err()).contains("no rank of process");
       Files.setAttribute(folder, "unix:uid", OtherUser.ID + 1);
-      assertThat(dump(Long.toString(other.pid())).err())
+      assertThat(dump("" + other.pid()).err())
           .contains(folder + " belongs to user " + (OtherUser.ID + 1));
       Files.delete(folder);
       OtherUser.makeFifo(folder);
-      assertThat(dump(Long.toString(other.pid())).code()).isEqualTo(ExitCode.USAGE);
+      assertThat(dump("" + other.pid()).code()).isEqualTo(ExitCode.USAGE);
       Files.delete(folder);
       OtherUser.give(Files.createSymbolicLink(folder, Path.of("/tmp/fluxccl-0")));
-      assertThat(dump(Long.toString(other.pid())).err()).contains("is a link of user");
+      assertThat(dump("" + other.pid()).err()).contains("is a link of user");
     } finally {
       other.destroyForcibly();
       Files.deleteIfExists(folder);
@@ -80,18 +79,17 @@ class DumpCommandTest {
   @Test
   void shouldFailIfNothingListensAtTheAddress() throws Exception {
     String address = "127.0.0.1:" + Ports.reserved();
-    Cli cli = dump(address);
-    assertThat(cli.code()).isEqualTo(ExitCode.FAILURE);
-    assertThat(cli.err())
-        .contains("fluxccl dump: timeout: the root gives no answer")
-        .contains("nothing listens at /" + address);
+    dump(address)
+        .assertFails(
+            ExitCode.FAILURE,
+            "fluxccl dump: timeout: the root gives no answer",
+            "nothing listens at /" + address);
   }
 
   @Test
   void shouldRefuseInvalidArguments() {
-    assertThat(dump("job").code()).isEqualTo(ExitCode.USAGE);
-    assertThat(dump("job").err()).contains("give ip:port");
-    assertThat(dump().code()).isEqualTo(ExitCode.USAGE);
-    assertThat(dump("1", "--limit", "0").err()).contains("give 1 ms or more");
+    dump("job").assertFails(ExitCode.USAGE, "give ip:port");
+    dump().assertFails(ExitCode.USAGE);
+    dump("1", "--limit", "0").assertFails(ExitCode.USAGE, "give 1 ms or more");
   }
 }

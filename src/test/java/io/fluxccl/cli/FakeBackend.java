@@ -4,13 +4,13 @@ package io.fluxccl.cli;
 import io.fluxccl.Deadline;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceKind;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
@@ -23,67 +23,38 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
 import reactor.core.publisher.Flux;
 
-/** Ranks in plain memory, with exact arithmetic, whose faults can be configured. */
-final class FakeBackend implements PerfBackend {
+/** Ranks in plain memory, with exact arithmetic, one of which may be faulty. */
+class FakeBackend implements PerfBackend {
+  enum Fault {
+    /** After every call, these elements of the result are wrong, one byte of each. */
+    CORRUPTS,
+    /** After every call, this element of the output buffer has changed. */
+    SCRIBBLES,
+    /** Each rank writes one byte past the end. */
+    OVERRUNS,
+    /** The rank fails after this number of calls. */
+    FAILS,
+    /** The rank pauses once for 100 ms, after this number of calls. */
+    PAUSES,
+    /** No call of the rank completes. */
+    HANGS
+  }
+
   private final AtomicInteger open = new AtomicInteger();
-  private long[] corrupted = {};
-  private int corruptedRank = -1;
-  private int scribblingRank = -1;
-  private int scribbledElement;
-  private boolean overrunning;
-  private int failingRank = -1;
-  private int operationsBeforeFailure;
-  private int hangingRank = -1;
+  private Fault fault;
+  private int faultyRank = -1;
+  private int[] faultAt = {};
   private boolean comparing;
-  private int pausingRank = -1;
-  private int operationsBeforePause;
 
-  /** Makes these elements (one byte of each) wrong on one rank after every call. */
-  FakeBackend corrupting(int rank, long... elements) {
-    corruptedRank = rank;
-    corrupted = elements;
-    return this;
-  }
-
-  /**
-   * Makes one rank change an element of its output buffer after every call, whatever that holds.
-   */
-  FakeBackend scribbling(int rank, int element) {
-    scribblingRank = rank;
-    scribbledElement = element;
-    return this;
-  }
-
-  /** Makes every rank write one byte past the end. */
-  FakeBackend overrunning() {
-    overrunning = true;
-    return this;
-  }
-
-  /** Makes a rank fail after {@code afterOperations} calls. */
-  FakeBackend failing(int rank, int afterOperations) {
-    failingRank = rank;
-    operationsBeforeFailure = afterOperations;
-    return this;
-  }
-
-  /** Makes a rank pause once for 100 ms, after {@code afterOperations} calls. */
-  FakeBackend pausing(int rank, int afterOperations) {
-    pausingRank = rank;
-    operationsBeforePause = afterOperations;
-    return this;
-  }
-
-  /** Makes a rank never complete. */
-  FakeBackend hanging(int rank) {
-    hangingRank = rank;
-    return this;
+  void setFault(Fault what, int rank, int... at) {
+    fault = what;
+    faultyRank = rank;
+    faultAt = at;
   }
 
   /** Adds a library to compare with, whose calls do nothing. */
-  FakeBackend comparing() {
+  void compare() {
     comparing = true;
-    return this;
   }
 
   /** Number of open ranks. */
@@ -103,13 +74,13 @@ final class FakeBackend implements PerfBackend {
 
   @Override
   public Flux<Generation> generations(RankOptions options) {
-    throw new UnsupportedOperationException("these ranks share one JVM");
+    throw new UnsupportedOperationException("these ranks form no generations");
   }
 
   @Override
   public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
-    Job job = new Job(nRanks);
-    return rank -> new FakeRank(job, rank);
+    Job job = new Job(new Phaser(nRanks), new ExactRank[nRanks], new byte[nRanks][]);
+    return rank -> new ExactRank(job, rank);
   }
 
   @Override
@@ -122,98 +93,35 @@ final class FakeBackend implements PerfBackend {
     return List.of("exact");
   }
 
-  private static final class Job {
-    final Phaser barrier;
-    final ByteBuffer[][] buffers;
-    final byte[][] messages;
+  private record Job(Phaser barrier, ExactRank[] ranks, byte[][] messages) {}
 
-    Job(int nRanks) {
-      barrier = new Phaser(nRanks);
-      buffers = new ByteBuffer[nRanks][2];
-      messages = new byte[nRanks][];
-    }
-
-    /** An element of a rank's input, wherever that lies. */
-    long input(PerfCase shape, BufferAliasing placement, int rank, long index) {
-      boolean part =
-          shape.collective() == Collective.ALL_GATHER || shape.collective() == Collective.GATHER;
-      boolean inPlace = placement == BufferAliasing.IN_PLACE;
-      ByteBuffer buffer = buffers[rank][inPlace ? 1 : 0];
-      long at = inPlace && part ? rank * shape.count() + index : index;
-      return ExactReduction.read(buffer, (int) at, shape.type());
-    }
-  }
-
-  private final class FakeRank implements PerfRank {
+  private final class ExactRank extends FakeRank {
     /** Longer than a busy machine keeps a thread waiting. */
     private static final long SLOWLY_NANOS = 100_000_000;
 
     private final Job job;
-    private final int rank;
-    private final int nRanks;
     private int operations;
     private boolean slowly;
     private boolean closed;
 
-    FakeRank(Job job, int rank) {
+    ExactRank(Job job, int rank) {
+      super(rank, job.ranks.length);
       this.job = job;
-      this.rank = rank;
-      this.nRanks = job.buffers.length;
+      job.ranks[rank] = this;
       open.incrementAndGet();
     }
 
-    @Override
-    public int rank() {
-      return rank;
+    private boolean has(Fault what) {
+      return fault == what && (rank() == faultyRank || what == Fault.OVERRUNS);
     }
 
-    @Override
-    public int nRanks() {
-      return nRanks;
-    }
-
-    @Override
-    public String device() {
-      return "fake device " + rank;
-    }
-
-    @Override
-    public void prepare(long bytes) {
-      for (int i = 0; i < 2; i++) {
-        job.buffers[rank][i] = ByteBuffer.allocate((int) bytes).order(ByteOrder.LITTLE_ENDIAN);
-      }
-    }
-
-    @Override
-    public void upload(PerfRank.Buffer buffer, long offset, ByteBuffer source) {
-      int length = source.remaining();
-      buffer(buffer).put((int) offset, source, source.position(), length);
-      source.position(source.limit());
-    }
-
-    @Override
-    public void download(PerfRank.Buffer buffer, long offset, ByteBuffer target) {
-      target.put(buffer(buffer).slice((int) offset, target.remaining()));
-    }
-
-    private ByteBuffer buffer(PerfRank.Buffer buffer) {
-      return job.buffers[rank][buffer.ordinal()];
-    }
-
-    @Override
-    public MeasuredLibrary library() {
-      return new MeasuredLibrary() {
-        @Override
-        public String name() {
-          return "fake";
-        }
-
-        @Override
-        public PreparedCalls prepare(
-            PerfCase shape, BufferAliasing placement, int length, boolean graph) {
-          return new PreparedCalls(times -> work(shape, placement, length * times));
-        }
-      };
+    /** Returns an element of the input, wherever that lies. */
+    private long input(PerfCase shape, BufferAliasing placement, long index) {
+      boolean part =
+          shape.collective() == Collective.ALL_GATHER || shape.collective() == Collective.GATHER;
+      boolean inPlace = placement == BufferAliasing.IN_PLACE;
+      long at = inPlace && part ? rank() * shape.count() + index : index;
+      return ExactReduction.read(buffers[inPlace ? 1 : 0], (int) at, shape.type());
     }
 
     @Override
@@ -233,22 +141,24 @@ final class FakeBackend implements PerfBackend {
 
     @Override
     public RankTopology topology() {
-      return new RankTopology(
-          rank, nRanks, DeviceKind.HOST, Collections.nCopies(nRanks, 0), true, 0, 0, 1, 1);
+      List<Integer> hosts = Collections.nCopies(nRanks(), 0);
+      return new RankTopology(rank(), nRanks(), DeviceKind.HOST, hosts, true, 0, 0, 1, 1);
     }
 
-    private CompletableFuture<Void> work(PerfCase shape, BufferAliasing placement, int calls) {
-      if (rank == hangingRank) {
+    @Override
+    CompletableFuture<Void> run(PerfCase shape, BufferAliasing placement, int times) {
+      if (has(Fault.HANGS)) {
         return new CompletableFuture<>();
       }
       try {
-        for (int i = 0; i < calls; i++) {
-          if (rank == failingRank && operations++ == operationsBeforeFailure) {
+        for (int i = 0; i < times; i++) {
+          boolean isTime = faultAt.length > 0 && operations++ == faultAt[0];
+          if (has(Fault.FAILS) && isTime) {
             // Fails ranks that wait at the barrier, and ranks that reach it later.
             job.barrier.forceTermination();
-            throw new TransportFailure(rank, "the fake cable was cut");
+            throw new TransportFailure(rank(), "the fake cable was cut");
           }
-          if (rank == pausingRank && operations++ == operationsBeforePause) {
+          if (has(Fault.PAUSES) && isTime) {
             LockSupport.parkNanos(SLOWLY_NANOS);
           }
           call(shape, placement);
@@ -266,86 +176,72 @@ final class FakeBackend implements PerfBackend {
       }
       List<Long> result = result(shape, placement);
       int size = shape.type().size();
-      ByteBuffer bytes =
-          ByteBuffer.allocate(result.size() * size + 1).order(ByteOrder.LITTLE_ENDIAN);
+      int length = result.size() * size;
+      ByteBuffer bytes = ByteBuffer.allocate(length + 1).order(ByteOrder.LITTLE_ENDIAN);
       for (int i = 0; i < result.size(); i++) {
         ExactReduction.write(bytes, i, shape.type(), result.get(i));
       }
-      for (long element : rank == corruptedRank ? corrupted : new long[0]) {
-        int at = (int) element * size;
-        bytes.put(at, (byte) (bytes.get(at) ^ 1));
-      }
+      spoil(bytes, size, Fault.CORRUPTS);
       meet();
       boolean part =
           shape.collective() == Collective.REDUCE_SCATTER
               || shape.collective() == Collective.SCATTER;
-      long offset = placement == BufferAliasing.IN_PLACE && part ? rank * shape.count() : 0;
-      buffer(PerfRank.Buffer.OUTPUT)
-          .put((int) offset * size, bytes, 0, result.size() * size + (overrunning ? 1 : 0));
-      if (rank == scribblingRank) {
-        int at = scribbledElement * size;
-        buffer(PerfRank.Buffer.OUTPUT).put(at, (byte) (buffer(PerfRank.Buffer.OUTPUT).get(at) ^ 1));
+      long offset = placement == BufferAliasing.IN_PLACE && part ? rank() * shape.count() : 0;
+      output().put((int) offset * size, bytes, 0, length + (has(Fault.OVERRUNS) ? 1 : 0));
+      spoil(output(), size, Fault.SCRIBBLES);
+    }
+
+    private void spoil(ByteBuffer bytes, int size, Fault what) {
+      for (int element : has(what) ? faultAt : new int[0]) {
+        bytes.put(element * size, (byte) (bytes.get(element * size) ^ 1));
       }
     }
 
     /** This rank's output by the definition of each collective. */
     private List<Long> result(PerfCase shape, BufferAliasing placement) {
       List<Long> result = new ArrayList<>();
-      long count = shape.count();
-      boolean root = rank == shape.root();
-      for (int peer = 0; peer < nRanks; peer++) {
-        for (long i = 0; i < count; i++) {
-          switch (shape.collective()) {
-            case ALL_REDUCE -> addReduced(result, peer == 0, shape, placement, i);
-            case REDUCE -> addReduced(result, peer == 0 && root, shape, placement, i);
-            case REDUCE_SCATTER ->
-                addReduced(result, peer == 0, shape, placement, rank * count + i);
-            case BROADCAST -> add(result, peer == shape.root(), shape, placement, peer, i);
-            case SCATTER ->
-                add(result, peer == shape.root(), shape, placement, peer, rank * count + i);
-            case ALL_GATHER -> add(result, true, shape, placement, peer, i);
-            case GATHER -> add(result, root, shape, placement, peer, i);
-            case ALL_TO_ALL -> add(result, true, shape, placement, peer, rank * count + i);
-            case SEND_RECEIVE ->
-                add(result, (peer + 1) % nRanks == rank, shape, placement, peer, i);
-            default -> {}
-          }
-        }
-        if (shape.collective() == Collective.ALL_TO_ALL_V) {
-          long[] counts = new DataLayout(shape, peer, nRanks).counts();
-          long before = 0;
-          for (int i = 0; i < rank; i++) {
-            before += counts[i];
-          }
-          for (long i = 0; i < counts[rank]; i++) {
-            add(result, true, shape, placement, peer, before + i);
-          }
+      for (ExactRank peer : job.ranks) {
+        long first = first(shape, peer.rank());
+        for (long i = first; i < first + count(shape, peer.rank()); i++) {
+          boolean reduces = shape.collective().reduces();
+          result.add(reduces ? reduced(shape, placement, i) : peer.input(shape, placement, i));
         }
       }
       return result;
     }
 
-    private void add(
-        List<Long> result,
-        boolean wanted,
-        PerfCase shape,
-        BufferAliasing placement,
-        int peer,
-        long i) {
-      if (wanted) {
-        result.add(job.input(shape, placement, peer, i));
-      }
+    private long reduced(PerfCase shape, BufferAliasing placement, long index) {
+      List<Long> inputs =
+          Arrays.stream(job.ranks).map(each -> each.input(shape, placement, index)).toList();
+      return ExactReduction.reduce(inputs, shape.type(), shape.op());
     }
 
-    private void addReduced(
-        List<Long> result, boolean wanted, PerfCase shape, BufferAliasing placement, long i) {
-      if (wanted) {
-        List<Long> values = new ArrayList<>();
-        for (int peer = 0; peer < nRanks; peer++) {
-          values.add(job.input(shape, placement, peer, i));
-        }
-        result.add(ExactReduction.reduce(values, shape.type(), shape.op()));
-      }
+    /** Returns how many elements this rank's output takes of a peer's input. */
+    private long count(PerfCase shape, int peer) {
+      boolean takes =
+          switch (shape.collective()) {
+            case ALL_REDUCE, REDUCE_SCATTER -> peer == 0;
+            case REDUCE -> peer == 0 && rank() == shape.root();
+            case BROADCAST, SCATTER -> peer == shape.root();
+            case GATHER -> rank() == shape.root();
+            case SEND_RECEIVE -> (peer + 1) % nRanks() == rank();
+            default -> true;
+          };
+      boolean varies = shape.collective() == Collective.ALL_TO_ALL_V;
+      return varies ? counts(shape, peer)[rank()] : takes ? shape.count() : 0;
+    }
+
+    /** Returns the first of these elements. */
+    private long first(PerfCase shape, int peer) {
+      return switch (shape.collective()) {
+        case REDUCE_SCATTER, SCATTER, ALL_TO_ALL -> rank() * shape.count();
+        case ALL_TO_ALL_V -> Arrays.stream(counts(shape, peer)).limit(rank()).sum();
+        default -> 0;
+      };
+    }
+
+    private long[] counts(PerfCase shape, int peer) {
+      return new DataLayout(shape, peer, nRanks()).counts();
     }
 
     @Override
@@ -355,7 +251,7 @@ final class FakeBackend implements PerfBackend {
 
     @Override
     public List<byte[]> allGather(byte[] mine, Deadline deadline) {
-      job.messages[rank] = mine;
+      job.messages[rank()] = mine;
       meet();
       List<byte[]> all = List.of(job.messages.clone());
       meet();
@@ -367,13 +263,13 @@ final class FakeBackend implements PerfBackend {
         int phase =
             job.barrier.awaitAdvanceInterruptibly(job.barrier.arrive(), 30, TimeUnit.SECONDS);
         if (phase < 0) {
-          throw new RemoteFailure(failingRank, "another rank is gone");
+          throw new RemoteFailure(faultyRank, "another rank is gone");
         }
       } catch (TimeoutException e) {
-        throw new RemoteFailure(failingRank, "another rank is gone");
+        throw new RemoteFailure(faultyRank, "another rank is gone");
       } catch (InterruptedException e) {
         Thread.currentThread().interrupt();
-        throw new RemoteFailure(rank, "interrupted");
+        throw new RemoteFailure(rank(), "interrupted");
       }
     }
 

@@ -52,10 +52,7 @@ class NcclPeerTest {
   }
 
   private void withPeers(Duration limit, Body body) {
-    withPeers(limit, Map.of(NcclLibrary.VARIABLE, library.toString()), body);
-  }
-
-  private void withPeers(Duration limit, Map<String, String> environment, Body body) {
+    Map<String, String> environment = Map.of(NcclLibrary.VARIABLE, library.toString());
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(
           rank -> {
@@ -88,6 +85,12 @@ class NcclPeerTest {
         .toList();
   }
 
+  private static void run(PreparedCalls work, int times) {
+    try (work) {
+      work.run(times).join();
+    }
+  }
+
   @Test
   void shouldGiveNcclTheArgumentsOfEachCollective() throws IOException {
     long[] addresses = new long[2];
@@ -100,13 +103,9 @@ class NcclPeerTest {
           }
           assertThat(peer.name()).isEqualTo("NCCL 2.28.9");
           for (Collective collective : Collective.plain()) {
-            try (PreparedCalls work =
-                peer.prepare(shape(collective), BufferAliasing.OUT_OF_PLACE, 1, false)) {
-              work.run(1).join();
-            }
+            run(peer.prepare(shape(collective), BufferAliasing.OUT_OF_PLACE, 1, false), 1);
           }
         });
-
     assertThat(calls(addresses[0], addresses[1]))
         .filteredOn(call -> !call.startsWith("ncclAllReduce 0x"))
         .containsExactly(
@@ -147,12 +146,8 @@ class NcclPeerTest {
         LIMIT,
         (rank, peer, input, output) -> {
           PerfCase shape = shape(Collective.ALL_GATHER);
-          try (PreparedCalls work = peer.prepare(shape, BufferAliasing.IN_PLACE, 3, false)) {
-            work.run(2).join();
-          }
-          try (PreparedCalls work = peer.prepare(shape, BufferAliasing.IN_PLACE, 3, true)) {
-            work.run(5).join();
-          }
+          run(peer.prepare(shape, BufferAliasing.IN_PLACE, 3, false), 2);
+          run(peer.prepare(shape, BufferAliasing.IN_PLACE, 3, true), 5);
         });
 
     // Two runs of three; then one to connect and three recorded.

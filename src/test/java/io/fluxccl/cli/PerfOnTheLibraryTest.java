@@ -4,8 +4,6 @@ package io.fluxccl.cli;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.collective.Collective;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -15,9 +13,11 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 @Timeout(60)
 class PerfOnTheLibraryTest {
-  private static final String[] SHORT = {
-    "perf", "all-reduce", "--counts", "5", "-n", "1", "-w", "0", "--jit-warmup", "0"
-  };
+  private static final String SHORT = "--counts 5 -n 1 -w 0 --jit-warmup 0";
+
+  private static Cli perf(Map<String, String> environment, String line) {
+    return Cli.run(new GroupBackend(), environment, ("perf " + line).split(" "));
+  }
 
   @ParameterizedTest
   @CsvSource({
@@ -27,20 +27,14 @@ class PerfOnTheLibraryTest {
     "SLURM_PROCID, SLURM_STEP_NUM_TASKS"
   })
   void shouldRunAsARankIfVariablesOfALauncherAreSet(String rank, String size) {
-    Cli run = Cli.run(new GroupBackend(), Map.of(rank, "0", size, "1"), SHORT);
-
-    assertThat(run.err()).isEmpty();
-    assertThat(run.code()).isZero();
+    Cli run = perf(Map.of(rank, "0", size, "1"), "all-reduce " + SHORT).assertOk();
     assertThat(run.rows()).hasSize(1);
   }
 
   @Test
   void shouldReportTheCauseOfAFailedFutureIfSetUpIsRefused() {
-    List<String> args = new ArrayList<>(List.of(SHORT));
-    args.addAll(List.of("--in-process", "--ranks", "2", "--transport", "IB7"));
-
-    Cli run = Cli.run(new GroupBackend(), args.toArray(String[]::new));
-
+    String options = " --in-process --ranks 2 --transport IB7";
+    Cli run = perf(Map.of(), "all-reduce " + SHORT + options);
     assertThat(run.err())
         // Either rank may be the first to refuse; the other rank's error then names it.
         .matches(
@@ -52,16 +46,9 @@ class PerfOnTheLibraryTest {
   @ParameterizedTest
   @EnumSource(Collective.class)
   void shouldFindNothingWrongInAnyCollective(Collective collective) {
-    List<String> args = new ArrayList<>(List.of(SHORT));
-    args.set(1, collective.label());
-    args.addAll(List.of("--in-process", "--ranks", "3", "--device", "host"));
-    args.addAll(List.of("--root", collective.hasRoot() ? "1" : "0"));
-    args.set(args.indexOf("5"), "5,3000");
-
-    Cli run = Cli.run(new GroupBackend(), args.toArray(String[]::new));
-
-    assertThat(run.err()).isEmpty();
-    assertThat(run.out()).contains("# Out of bounds values : 0 OK");
-    assertThat(run.code()).isZero();
+    String root = collective.hasRoot() ? "1" : "0";
+    String options = " --in-process --ranks 3 --device host --root " + root;
+    String line = collective.label() + " " + SHORT.replace("5", "5,3000") + options;
+    assertThat(perf(Map.of(), line).assertOk().out()).contains("# Out of bounds values : 0 OK");
   }
 }

@@ -5,11 +5,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.cli.PerfBackend.Kernels;
+import io.fluxccl.cli.PerfBackend.RankOptions;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -17,33 +18,41 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import picocli.CommandLine;
+import picocli.CommandLine.Model.CommandSpec;
 
 class PerfOptionsTest {
   private static final List<Collective> ALL_REDUCE = List.of(Collective.ALL_REDUCE);
 
   private static PerfOptions parse(String line) {
     PerfOptions options = new PerfOptions();
-    CommandLine.Model.CommandSpec spec =
-        CommandLine.Model.CommandSpec.create().addMixin("perf", mixin(options));
+    CommandSpec spec =
+        CommandSpec.create().addMixin("perf", CommandSpec.forAnnotatedObject(options));
     new CommandLine(spec).parseArgs(line.isEmpty() ? new String[0] : line.split(" "));
     return options;
-  }
-
-  private static CommandLine.Model.CommandSpec mixin(PerfOptions options) {
-    return CommandLine.Model.CommandSpec.forAnnotatedObject(options);
   }
 
   private static PerfPlan plan(String line) {
     return parse(line).plan(ALL_REDUCE, 2);
   }
 
-  private static List<Long> counts(String line) {
-    return plan(line).cases().stream().map(PerfCase::count).toList();
+  private static RankOptions ranks(String line) {
+    return parse(line).rankOptions(ALL_REDUCE);
+  }
+
+  private static RankOptions ranks(DeviceChoice device, Duration limit) {
+    return new RankOptions(
+        device,
+        Optional.empty(),
+        limit,
+        true,
+        PerfMemory.OWN,
+        Map.of(),
+        Optional.empty(),
+        Kernels.ANY);
   }
 
   @Test
   void shouldMeasureFloatSumsFrom1KTo16MWhenNothingIsSaid() {
-    PerfOptions options = parse("--ranks 2");
     PerfPlan plan = plan("--ranks 2");
 
     assertThat(plan.cases()).hasSize(15);
@@ -54,51 +63,29 @@ class PerfOptionsTest {
     assertThat(plan.warmUpIterations()).isEqualTo(5);
     assertThat(plan.checks()).isEqualTo(1);
     assertThat(plan.jitWarmUp()).isEqualTo(Duration.ofSeconds(10));
-    assertThat(options.rankOptions(ALL_REDUCE))
-        .isEqualTo(
-            new PerfBackend.RankOptions(
-                DeviceChoice.fromEnvironment(),
-                Optional.empty(),
-                Duration.ofSeconds(30),
-                true,
-                PerfMemory.OWN,
-                Map.of(),
-                Optional.empty(),
-                PerfBackend.Kernels.ANY));
+    assertThat(ranks("--ranks 2"))
+        .isEqualTo(ranks(DeviceChoice.fromEnvironment(), Duration.ofSeconds(30)));
   }
 
-  @Test
-  void shouldMultiplyByTheFactor() {
-    assertThat(counts("-b 1K -e 70K -f 4")).containsExactly(256L, 1024L, 4096L, 16384L);
-  }
-
-  @Test
-  void shouldAddTheStep() {
-    assertThat(counts("-b 1000 -e 1030 -i 10 -d int8")).containsExactly(1000L, 1010L, 1020L, 1030L);
-  }
-
-  @Test
-  void shouldRoundDownToWholeElementsAndRepeatNone() {
-    assertThat(counts("-b 9 -e 17 -i 1 -d float")).containsExactly(2L, 3L, 4L);
-    assertThat(counts("-b 1001 -e 1001 -d double")).containsExactly(125L);
-  }
-
-  @Test
-  void shouldEndAtTheLargestSizeWhenTheNextWouldOverflow() {
-    assertThat(counts("-b 4194304T -e 8388607T -d uint8")).hasSize(1);
-    assertThat(counts("-b 999999999999999990 -e 999999999999999999 -i 900000000000000000 -d uint8"))
-        .hasSize(1);
-  }
-
-  @Test
-  void shouldTakeCountsInsteadOfSizes() {
-    assertThat(counts("--counts 1,3,1023,65537 -d half")).containsExactly(1L, 3L, 1023L, 65537L);
-  }
-
-  @Test
-  void shouldTuneByAscendingCounts() {
-    assertThat(counts("--counts 65536,64,64 --tune f -d half")).containsExactly(64L, 65536L);
-    assertThat(counts("--counts 65536,64")).containsExactly(65536L, 64L);
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "-b 1K -e 70K -f 4                   | [256, 1024, 4096, 16384]",
+        "-b 1000 -e 1030 -i 10 -d int8       | [1000, 1010, 1020, 1030]",
+        // Sizes are rounded down to whole elements, and none is repeated.
+        "-b 9 -e 17 -i 1 -d float            | [2, 3, 4]",
+        "-b 1001 -e 1001 -d double           | [125]",
+        // The next size would overflow.
+        "-b 4194304T -e 8388607T -d uint8    | [4611686018427387904]",
+        "-b 999999999999999990 -e 999999999999999999 -i 900000000000000000 -d uint8"
+            + "                               | [999999999999999990]",
+        "--counts 1,3,1023,65537 -d half     | [1, 3, 1023, 65537]",
+        "--counts 65536,64                   | [65536, 64]",
+        "--counts 65536,64,64 --tune f -d half | [64, 65536]",
+      })
+  void shouldMeasureTheseCounts(String line, String counts) {
+    assertThat(plan(line).cases().stream().map(PerfCase::count).toList()).hasToString(counts);
   }
 
   @Test
@@ -118,35 +105,15 @@ class PerfOptionsTest {
   }
 
   @Test
-  void shouldTakeTransportsByNameInAnyCase() {
-    assertThat(parse("--transport ethernet").rankOptions(ALL_REDUCE).transport())
-        .contains(Transport.ETHERNET);
-    assertThat(parse("--device host --timeout 0.5").rankOptions(ALL_REDUCE))
-        .isEqualTo(
-            new PerfBackend.RankOptions(
-                DeviceChoice.HOST,
-                Optional.empty(),
-                Duration.ofMillis(500),
-                true,
-                PerfMemory.OWN,
-                Map.of(),
-                Optional.empty(),
-                PerfBackend.Kernels.ANY));
-  }
-
-  @Test
-  void shouldTakeWhichKernelsMayBeChosen() {
-    assertThat(parse("--max-blocks 8 --copy-engines").rankOptions(ALL_REDUCE).kernels())
-        .isEqualTo(new PerfBackend.Kernels(8, true, false));
-    assertThat(parse("--reproducible").rankOptions(ALL_REDUCE).kernels())
-        .isEqualTo(new PerfBackend.Kernels(0, false, true));
-  }
-
-  @Test
-  void shouldParseTheMemoryOfBuffers() {
-    assertThat(parse("--memory wrapped").rankOptions(ALL_REDUCE).memory())
-        .isEqualTo(PerfMemory.WRAPPED);
-    assertThat(parse("--memory pool").rankOptions(ALL_REDUCE).memory()).isEqualTo(PerfMemory.POOL);
+  void shouldParseTheOptionsOfRanks() {
+    assertThat(ranks("--transport ethernet").transport()).contains(Transport.ETHERNET);
+    assertThat(ranks("--device host --timeout 0.5"))
+        .isEqualTo(ranks(DeviceChoice.HOST, Duration.ofMillis(500)));
+    assertThat(ranks("--max-blocks 8 --copy-engines").kernels())
+        .isEqualTo(new Kernels(8, true, false));
+    assertThat(ranks("--reproducible").kernels()).isEqualTo(new Kernels(0, false, true));
+    assertThat(ranks("--memory wrapped").memory()).isEqualTo(PerfMemory.WRAPPED);
+    assertThat(ranks("--memory pool").memory()).isEqualTo(PerfMemory.POOL);
   }
 
   @ParameterizedTest
@@ -193,13 +160,9 @@ class PerfOptionsTest {
         "-d int8             | give --ranks N, or start the ranks with 'fluxccl launch",
       })
   void shouldRefuseInOneLineAndWithCode2WhenTheUsageIsWrong(String line, String message) {
-    String[] args = ("perf all-reduce " + line).split(" ");
-
-    Cli run = Cli.run(new FakeBackend(), Map.of(), args);
-
-    assertThat(run.code()).as(Arrays.toString(args)).isEqualTo(ExitCode.USAGE);
+    Cli run = Cli.run(new FakeBackend(), ("perf all-reduce " + line).split(" "));
+    run.assertFails(ExitCode.USAGE, "fluxccl perf all-reduce: ", message);
     assertThat(run.err().lines()).hasSize(1);
-    assertThat(run.err()).startsWith("fluxccl perf all-reduce: ").contains(message);
     assertThat(run.out()).isEmpty();
   }
 
@@ -211,58 +174,32 @@ class PerfOptionsTest {
         "perf --ranks 2 barrier                   | put --ranks after barrier",
         "perf --verbose --no-register all-to-all  | put --register after all-to-all",
         "perf --tune f all-gather --ranks 2       | put --tune after all-gather",
+        "perf barrier --ranks 2 --in-process -d bogus | type=bogus is none of int8",
+        "perf barrier --ranks 2 --in-process -o bogus | op=bogus is none of sum",
       })
-  void shouldRefuseOptionsInFrontOfTheCollective(String line, String message) {
-    Cli run = Cli.run(new FakeBackend(), Map.of(), line.split(" "));
-
-    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
-    assertThat(run.err()).contains(message);
+  void shouldRefuseOptionsInFrontOfTheCollectiveOrOfOthers(String line, String message) {
+    Cli run = Cli.run(new FakeBackend(), line.split(" ")).assertFails(ExitCode.USAGE, message);
     assertThat(run.out()).isEmpty();
   }
 
+  private static Cli asRank(String rankVariable, String sizeVariable, String size) {
+    Map<String, String> environment = Map.of(rankVariable, "0", sizeVariable, size);
+    return Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
+  }
+
   @ParameterizedTest
-  @CsvSource(
-      delimiter = '|',
-      value = {
-        "-d bogus            | type=bogus is none of int8",
-        "-o bogus            | op=bogus is none of sum",
-      })
-  void shouldRefuseOptionsThatABarrierLacks(String line, String message) {
-    Cli run =
-        Cli.run(new FakeBackend(), ("perf barrier --ranks 2 --in-process " + line).split(" "));
-
-    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
-    assertThat(run.err()).contains(message);
-  }
-
-  @Test
-  void shouldRefuseAnotherNumberOfRanksWhenAlreadyARank() {
-    Map<String, String> environment = Map.of(RankVariables.RANK, "0", RankVariables.RANKS, "2");
-
-    Cli run = Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
-
-    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
-    assertThat(run.err()).contains("already a rank of 2");
-  }
-
-  @Test
-  void shouldNameTheLaunchersVariableIfItsRankCountDiffers() {
-    Map<String, String> environment =
-        Map.of("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2");
-
-    Cli run = Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
-
-    assertThat(run.code()).isEqualTo(ExitCode.USAGE);
-    assertThat(run.err()).contains("already a rank of 2 (OMPI_COMM_WORLD_SIZE); leave --ranks out");
+  @CsvSource({
+    "FLUXCCL_RANK, FLUXCCL_NRANKS, already a rank of 2",
+    "OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE,"
+        + " already a rank of 2 (OMPI_COMM_WORLD_SIZE); leave --ranks out"
+  })
+  void shouldRefuseAnotherNumberOfRanksWhenAlreadyARank(String rank, String size, String message) {
+    asRank(rank, size, "2").assertFails(ExitCode.USAGE, message);
   }
 
   @ParameterizedTest
   @CsvSource({"FLUXCCL_RANK, FLUXCCL_NRANKS", "PMI_RANK, PMI_SIZE"})
   void shouldTakeTheLaunchersOwnNumberOfRanksHoweverItIsWritten(String rank, String size) {
-    Map<String, String> environment = Map.of(rank, "0", size, "04");
-
-    Cli run = Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
-
-    assertThat(run.err()).doesNotContain("already a rank");
+    assertThat(asRank(rank, size, "04").err()).doesNotContain("already a rank");
   }
 }

@@ -48,47 +48,42 @@ class RankLauncherTest {
     }
   }
 
-  private RankLauncher start(int nRanks, String script) {
-    return start(nRanks, 0, script);
+  private RankLauncher start(int nRanks, int restarts, String script) {
+    List<String> command = List.of("sh", "-c", "cd " + folder + "; " + script);
+    return RankLauncher.start(command, nRanks, restarts, GRACE, sink);
   }
 
-  private RankLauncher start(int nRanks, int restarts, String script) {
-    return RankLauncher.start(List.of("sh", "-c", script), nRanks, restarts, GRACE, sink);
+  /** Runs ranks to their end, and returns the code. Scripts run in the test's folder. */
+  private int run(int nRanks, int restarts, String script) throws InterruptedException {
+    try (RankLauncher ranks = start(nRanks, restarts, script)) {
+      return ranks.await(GRACE);
+    }
+  }
+
+  private int run(int nRanks, String script) throws InterruptedException {
+    return run(nRanks, 0, script);
+  }
+
+  private void awaitLines(int count) {
+    await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == count);
   }
 
   /** Begins a script: starts what heeds no SIGTERM, in a session of its own, and says its pid. */
-  private String stubborn() {
-    String said = folder + "/$FLUXCCL_RANK";
-    return "setsid sh -c 'trap \"\" TERM; echo $$ > "
-        + said
-        + "; exec sleep 300' > /dev/null 2>&1 & while [ ! -s "
-        + said
-        + " ]; do sleep 0.05; done; cat "
-        + said
-        + "; ";
-  }
+  private static final String STUBBORN =
+      "setsid sh -c 'trap \"\" TERM; echo $$ > $FLUXCCL_RANK; exec sleep 300' > /dev/null 2>&1 &"
+          + " while [ ! -s $FLUXCCL_RANK ]; do sleep 0.05; done; cat $FLUXCCL_RANK; ";
 
-  /** Ends a rank with an error until it has been started so often. */
-  private String failing(int times) {
-    String count = folder + "/count";
-    return "[ $FLUXCCL_RANK = 0 ] && { while [ ! -e "
-        + folder
-        + "/up ]; do sleep 0.05; done; exit 0; }; echo x >> "
-        + count
-        + "; [ $(wc -l < "
-        + count
-        + ") -gt "
+  /** Ends rank 1 with an error until it has been started this many times. */
+  private static String failing(int times) {
+    return "[ $FLUXCCL_RANK = 0 ] && { while [ ! -e up ]; do sleep 0.05; done; exit 0; };"
+        + " echo x >> count; [ $(wc -l < count) -gt "
         + times
-        + " ] || exit 3; echo up as $FLUXCCL_RANK; touch "
-        + folder
-        + "/up";
+        + " ] || exit 3; echo up as $FLUXCCL_RANK; touch up";
   }
 
   @Test
   void shouldStartARankThatFailsAgain() throws InterruptedException {
-    try (RankLauncher ranks = start(2, 2, failing(2))) {
-      assertThat(ranks.await(GRACE)).isZero();
-    }
+    assertThat(run(2, 2, failing(2))).isZero();
     assertThat(lines).containsExactly("1:up as 1");
     assertThat(notices)
         .containsExactly(
@@ -99,17 +94,13 @@ class RankLauncherTest {
   @Test
   void shouldNotStartARankAgainWhenAnotherIsDone() throws InterruptedException {
     String script = "[ $FLUXCCL_RANK = 0 ] && exit 0; sleep 1; exit 3";
-    try (RankLauncher ranks = start(2, RankLauncher.UNLIMITED, script)) {
-      assertThat(ranks.await(GRACE)).isEqualTo(3);
-    }
+    assertThat(run(2, RankLauncher.UNLIMITED, script)).isEqualTo(3);
     assertThat(notices).singleElement().asString().startsWith("rank 1 ended with code 3");
   }
 
   @Test
   void shouldEndTheJobWhenARankFailsTooOften() throws InterruptedException {
-    try (RankLauncher ranks = start(2, 1, failing(9))) {
-      assertThat(ranks.await(GRACE)).isEqualTo(3);
-    }
+    assertThat(run(2, 1, failing(9))).isEqualTo(3);
     assertThat(notices).hasSize(2).last().asString().startsWith("rank 1 ended with code 3");
   }
 
@@ -119,10 +110,7 @@ class RankLauncherTest {
         "echo $FLUXCCL_RANK/$FLUXCCL_NRANKS/$FLUXCCL_LOCAL_RANK;"
             + " echo $FLUXCCL_ADDR $FLUXCCL_SECRET $FLUXCCL_PARENT_PID >&2";
 
-    try (RankLauncher ranks = start(3, script)) {
-      assertThat(ranks.await(GRACE)).isZero();
-    }
-
+    assertThat(run(3, script)).isZero();
     assertThat(lines).contains("0:0/3/0", "1:1/3/1", "2:2/3/2");
     List<String> job =
         lines.stream().filter(l -> l.charAt(1) == '!').map(l -> l.substring(2)).toList();
@@ -153,11 +141,8 @@ class RankLauncherTest {
 
   @Test
   void shouldKeepEveryLineInOrder() throws InterruptedException {
-    try (RankLauncher ranks =
-        start(2, "i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done; printf last")) {
-      assertThat(ranks.await(GRACE)).isZero();
-    }
-
+    String count = "i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done; printf last";
+    assertThat(run(2, count)).isZero();
     for (int rank = 0; rank < 2; rank++) {
       String prefix = rank + ":";
       assertThat(lines.stream().filter(line -> line.startsWith(prefix)))
@@ -170,50 +155,30 @@ class RankLauncherTest {
 
   @Test
   void shouldPassALongLineOnInPieces() throws InterruptedException {
-    try (RankLauncher ranks = start(1, "head -c 200000 /dev/zero | tr '\\0' x")) {
-      assertThat(ranks.await(GRACE)).isZero();
-    }
-
+    assertThat(run(1, "head -c 200000 /dev/zero | tr '\\0' x")).isZero();
     assertThat(lines).hasSize(4);
     assertThat(lines.stream().mapToInt(line -> line.length() - 2).sum()).isEqualTo(200_000);
   }
 
   @Test
   void shouldEndWithTheCodeOfTheRankThatFailsFirst() throws InterruptedException {
-    String script =
-        "[ $FLUXCCL_RANK = 1 ] && exit 7; while [ ! -e "
-            + folder
-            + "/go ]; do sleep 0.05; done;"
-            + " exit 9";
-
-    try (RankLauncher ranks = start(2, script)) {
-      // Rank 0 never exits by itself, so the code can only be that of rank 1.
-      assertThat(ranks.await(GRACE)).isEqualTo(7);
-    }
+    // Rank 0 never exits by itself, so the code can only be that of rank 1.
+    String hang = "while [ ! -e go ]; do sleep 0.05; done; exit 9";
+    assertThat(run(2, "[ $FLUXCCL_RANK = 1 ] && exit 7; " + hang)).isEqualTo(7);
   }
 
   @Test
   void shouldReportTheFirstRankThatEndedAndItsSignal() throws InterruptedException {
-    String script = "[ $FLUXCCL_RANK = 1 ] && kill -9 $$; sleep 300";
-
-    try (RankLauncher ranks = start(2, script)) {
-      assertThat(ranks.await(GRACE)).isEqualTo(137);
-    }
-
+    assertThat(run(2, "[ $FLUXCCL_RANK = 1 ] && kill -9 $$; sleep 300")).isEqualTo(137);
     assertThat(notices)
         .containsExactly("rank 1 ended with code 137 (killed by signal 9); the others have 0.3 s");
   }
 
   @Test
   void shouldReportTheEndOfASingleRankOnlyIfItWasKilled() throws InterruptedException {
-    try (RankLauncher ranks = start(1, "exit 3")) {
-      assertThat(ranks.await(GRACE)).isEqualTo(3);
-    }
+    assertThat(run(1, "exit 3")).isEqualTo(3);
     assertThat(notices).isEmpty();
-
-    try (RankLauncher ranks = start(1, "kill -15 $$")) {
-      assertThat(ranks.await(GRACE)).isEqualTo(143);
-    }
+    assertThat(run(1, "kill -15 $$")).isEqualTo(143);
     assertThat(notices).containsExactly("rank 0 ended with code 143 (killed by signal 15)");
   }
 
@@ -221,7 +186,7 @@ class RankLauncherTest {
   void shouldLetTheOthersEndByThemselvesWithinTheGracePeriod() throws InterruptedException {
     String script = "[ $FLUXCCL_RANK = 1 ] && exit 7; sleep 0.3; echo tidied up";
 
-    try (RankLauncher ranks = start(2, script)) {
+    try (RankLauncher ranks = start(2, 0, script)) {
       assertThat(ranks.await(Duration.ofSeconds(20))).isEqualTo(7);
     }
 
@@ -231,27 +196,18 @@ class RankLauncherTest {
   @Test
   void shouldKillTheOthersAndTheirChildrenAfterTheGracePeriod() throws InterruptedException {
     // Rank 1 fails after rank 0 has printed its process ids.
-    String said = folder + "/said";
     String script =
-        "if [ $FLUXCCL_RANK = 1 ]; then while [ ! -e "
-            + said
-            + " ]; do sleep 0.05; done; exit 7; fi;"
-            + " trap '' TERM; sleep 300 & echo $!; echo $$; : > "
-            + said
-            + "; wait; sleep 300";
-
-    try (RankLauncher ranks = start(2, script)) {
-      assertThat(ranks.await(GRACE)).isEqualTo(7);
-    }
-
+        "if [ $FLUXCCL_RANK = 1 ]; then while [ ! -e said ]; do sleep 0.05; done; exit 7; fi;"
+            + " trap '' TERM; sleep 300 & echo $!; echo $$; : > said; wait; sleep 300";
+    assertThat(run(2, script)).isEqualTo(7);
     assertThat(lines).hasSize(2);
     assertNoneRuns(pids());
   }
 
   @Test
   void shouldEndEverythingWhenClosed() {
-    RankLauncher ranks = start(2, "sleep 300 & echo $!; wait");
-    await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == 2);
+    RankLauncher ranks = start(2, 0, "sleep 300 & echo $!; wait");
+    awaitLines(2);
 
     ranks.close();
 
@@ -261,32 +217,20 @@ class RankLauncherTest {
   @ParameterizedTest
   @ValueSource(ints = {0, 7})
   void shouldEndProcessesThatAnExitedRankStarted(int code) throws InterruptedException {
-    String printed = folder + "/printed";
-    String bothHavePrinted = "[ -e " + printed + 0 + " ] && [ -e " + printed + 1 + " ]";
     String script =
-        stubborn()
-            + "sleep 300 > "
-            + folder
-            + "/out 2>&1 & echo $!; : > "
-            + printed
-            + "$FLUXCCL_RANK; until "
-            + bothHavePrinted
-            + "; do sleep 0.05; done; exit "
-            + code;
-
-    try (RankLauncher ranks = start(2, script)) {
-      assertThat(ranks.await(GRACE)).isEqualTo(code);
-    }
-
+        STUBBORN
+            + "sleep 300 > out 2>&1 & echo $!; : > printed$FLUXCCL_RANK;"
+            + " until [ -e printed0 ] && [ -e printed1 ]; do sleep 0.05; done; exit ";
+    assertThat(run(2, script + code)).isEqualTo(code);
     assertThat(pids()).hasSize(4);
     assertNoneRuns(pids());
   }
 
   @Test
   void shouldEndProcessesOfAnExitedRankIfClosed() {
-    String script = stubborn() + "echo $$; [ $FLUXCCL_RANK = 1 ] && exit 0; exec sleep 300";
-    RankLauncher ranks = start(2, script);
-    await().atMost(Duration.ofSeconds(60)).until(() -> lines.size() == 4);
+    String script = STUBBORN + "echo $$; [ $FLUXCCL_RANK = 1 ] && exit 0; exec sleep 300";
+    RankLauncher ranks = start(2, 0, script);
+    awaitLines(4);
     List<Long> ofRankOne =
         lines.stream().filter(l -> l.startsWith("1:")).map(RankLauncherTest::pid).toList();
     await().atMost(Duration.ofSeconds(60)).until(() -> !runs(ofRankOne.get(1)));
@@ -300,14 +244,11 @@ class RankLauncherTest {
   @Test
   void shouldWaitForProcessesOfExitedRanksDuringTheGracePeriod() throws InterruptedException {
     String script =
-        "(while [ -e /proc/$$ ]; do sleep 0.05; done; sleep 0.3; echo done > "
-            + folder
-            + "/$FLUXCCL_RANK) & exit 0";
-
-    try (RankLauncher ranks = start(2, script)) {
+        "(while [ -e /proc/$$ ]; do sleep 0.05; done; sleep 0.3; echo done > $FLUXCCL_RANK) & exit"
+            + " 0";
+    try (RankLauncher ranks = start(2, 0, script)) {
       assertThat(ranks.await(Duration.ofSeconds(60))).isZero();
     }
-
     assertThat(folder.resolve("0")).hasContent("done");
     assertThat(folder.resolve("1")).hasContent("done");
   }
@@ -315,10 +256,7 @@ class RankLauncherTest {
   @Test
   void shouldNotWaitForOutputThatALeftOverProcessHolds() throws InterruptedException {
     // Without the job's variables, the launcher cannot recognize the process.
-    try (RankLauncher ranks = start(1, "env -i sleep 30 >&1 & echo $!; exit 0")) {
-      assertThat(ranks.await(GRACE)).isZero();
-    }
-
+    assertThat(run(1, "env -i sleep 30 >&1 & echo $!; exit 0")).isZero();
     await().until(() -> !lines.isEmpty());
     String line = lines.remove();
     ProcessHandle.of(pid(line)).ifPresent(ProcessHandle::destroyForcibly);
@@ -384,7 +322,7 @@ class RankLauncherTest {
   void shouldLeaveRanksTheTimeToEndThatWasAskedFor() {
     String saving =
         "trap 'sleep 2.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done";
-    try (RankLauncher ranks = start(2, saving)) {
+    try (RankLauncher ranks = start(2, 0, saving)) {
       await().until(() -> lines.contains("0:up") && lines.contains("1:up"));
       ranks.terminate(Duration.ofSeconds(30));
       await().until(() -> lines.contains("0:saved") && lines.contains("1:saved"));

@@ -3,15 +3,15 @@ package io.fluxccl.cli;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.cli.LineForwarder.Sink.End;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.IntFunction;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -50,22 +50,16 @@ class RankOutputTest {
   void shouldWriteEachLineAtOnceAndOneAtATime() {
     LineForwarder.Sink sink = RankOutput.ofAllRanks(out, err, true, 4);
 
-    List<CompletableFuture<Void>> ranks = new ArrayList<>();
-    for (int i = 0; i < 4; i++) {
-      int rank = i;
-      ranks.add(
-          CompletableFuture.runAsync(
-              () ->
-                  IntStream.range(0, 200)
-                      .forEach(
-                          line ->
-                              sink.line(
-                                  rank,
-                                  rank % 2 == 1,
-                                  bytes("line " + line),
-                                  LineForwarder.Sink.End.LINE))));
-    }
-    CompletableFuture.allOf(ranks.toArray(CompletableFuture[]::new)).join();
+    IntFunction<Runnable> lines =
+        rank ->
+            () ->
+                IntStream.range(0, 200)
+                    .forEach(i -> sink.line(rank, rank % 2 == 1, bytes("line " + i), End.LINE));
+    CompletableFuture.allOf(
+            IntStream.range(0, 4)
+                .mapToObj(rank -> CompletableFuture.runAsync(lines.apply(rank)))
+                .toArray(CompletableFuture[]::new))
+        .join();
     sink.notice("rank 3 ended");
 
     assertThat(writes).hasSize(801).last().isEqualTo("rank 3 ended\n");
@@ -82,9 +76,9 @@ class RankOutputTest {
   void shouldGiveALoneRanksBytesAsTheyAre() {
     LineForwarder.Sink sink = RankOutput.ofAllRanks(out, err, false, 1);
 
-    sink.line(0, false, bytes("a long "), LineForwarder.Sink.End.MORE);
-    sink.line(0, false, bytes("line"), LineForwarder.Sink.End.LINE);
-    sink.line(0, false, bytes("no end"), LineForwarder.Sink.End.STREAM);
+    sink.line(0, false, bytes("a long "), End.MORE);
+    sink.line(0, false, bytes("line"), End.LINE);
+    sink.line(0, false, bytes("no end"), End.STREAM);
 
     assertThat(written()).isEqualTo("a long line\nno end");
   }
@@ -93,10 +87,10 @@ class RankOutputTest {
   void shouldTagALongLineOnceUnlessAnotherRankInterruptsIt() {
     LineForwarder.Sink sink = RankOutput.ofAllRanks(out, err, true, 2);
 
-    sink.line(0, false, bytes("a "), LineForwarder.Sink.End.MORE);
-    sink.line(0, false, bytes("long "), LineForwarder.Sink.End.MORE);
-    sink.line(1, false, bytes("another"), LineForwarder.Sink.End.STREAM);
-    sink.line(0, false, bytes("line"), LineForwarder.Sink.End.LINE);
+    sink.line(0, false, bytes("a "), End.MORE);
+    sink.line(0, false, bytes("long "), End.MORE);
+    sink.line(1, false, bytes("another"), End.STREAM);
+    sink.line(0, false, bytes("line"), End.LINE);
 
     assertThat(written()).isEqualTo("[0] a long \n[1] another\n[0] line\n");
   }

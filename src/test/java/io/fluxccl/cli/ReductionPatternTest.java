@@ -14,6 +14,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
+import java.util.stream.DoubleStream;
 import java.util.stream.IntStream;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
@@ -87,47 +88,34 @@ class ReductionPatternTest {
   }
 
   @Property(tries = 2000)
-  void shouldRoundHalvesToNearestEven(
-      @ForAll @DoubleRange(min = -65503, max = 65503) @Scale(9) double x) {
-    assertThat(unsignZero(SmallFloat.HALF.bits(x)))
-        .isEqualTo(ExactReduction.nearest(DataType.FLOAT16, new BigDecimal(x)));
+  void shouldRoundToNearestEven(
+      @ForAll @DoubleRange(min = -65503, max = 65503) @Scale(9) double half,
+      @ForAll @DoubleRange(min = 0, max = 1e-4) @Scale(12) double tiny,
+      @ForAll @DoubleRange(min = -3e38, max = 3e38) double brain) {
+    assertRounded(SmallFloat.HALF.bits(half), DataType.FLOAT16, half);
+    assertRounded(SmallFloat.HALF.bits(tiny), DataType.FLOAT16, tiny);
+    assertRounded(SmallFloat.BFLOAT16.bits(brain), DataType.BFLOAT16, brain);
   }
 
-  @Property(tries = 2000)
-  void shouldRoundTinyHalvesToNearestEven(
-      @ForAll @DoubleRange(min = 0, max = 1e-4) @Scale(12) double x) {
-    assertThat(SmallFloat.HALF.bits(x))
-        .isEqualTo(ExactReduction.nearest(DataType.FLOAT16, new BigDecimal(x)));
-  }
-
-  @Property(tries = 2000)
-  void shouldRoundBrainFloatsToNearestEven(@ForAll @DoubleRange(min = -3e38, max = 3e38) double x) {
-    assertThat(unsignZero(SmallFloat.BFLOAT16.bits(x)))
-        .isEqualTo(ExactReduction.nearest(DataType.BFLOAT16, new BigDecimal(x)));
+  private static void assertRounded(int bits, DataType type, double exact) {
+    assertThat(bits == 0x8000 ? 0 : bits)
+        .isEqualTo(ExactReduction.nearest(type, new BigDecimal(exact)));
   }
 
   @Test
   void shouldKeepSignsTiesAndInfinitiesOfSmallFloats() {
-    assertThat(SmallFloat.HALF.bits(-0.0)).isEqualTo(0x8000);
-    assertThat(SmallFloat.HALF.bits(1.0)).isEqualTo(0x3c00);
-    assertThat(SmallFloat.HALF.bits(1 + 0x1p-11)).isEqualTo(0x3c00);
-    assertThat(SmallFloat.HALF.bits(1 + 3 * 0x1p-11)).isEqualTo(0x3c02);
-    assertThat(SmallFloat.HALF.bits(65504)).isEqualTo(0x7bff);
-    assertThat(SmallFloat.HALF.bits(65520)).isEqualTo(0x7c00);
-    assertThat(SmallFloat.HALF.bits(Double.NEGATIVE_INFINITY)).isEqualTo(0xfc00);
-    assertThat(SmallFloat.HALF.bits(1e300)).isEqualTo(0x7c00);
+    double[] values = {
+      -0.0, 1, 1 + 0x1p-11, 1 + 3 * 0x1p-11, 65504, 65520, Double.NEGATIVE_INFINITY, 1e300
+    };
+    int[] halves = {0x8000, 0x3c00, 0x3c00, 0x3c02, 0x7bff, 0x7c00, 0xfc00, 0x7c00};
+    assertThat(DoubleStream.of(values).mapToInt(SmallFloat.HALF::bits).toArray()).isEqualTo(halves);
     assertThat(SmallFloat.HALF.bits(Double.MIN_VALUE)).isZero();
     assertThat(SmallFloat.BFLOAT16.bits(1.0)).isEqualTo(0x3f80);
   }
 
-  private static int unsignZero(int bits) {
-    return bits == 0x8000 ? 0 : bits;
-  }
-
   private static double decode(DataType type, int bits) {
-    int shifted = type == DataType.BFLOAT16 ? bits << 16 : 0;
     if (type == DataType.BFLOAT16) {
-      return Float.intBitsToFloat(shifted);
+      return Float.intBitsToFloat(bits << 16);
     }
     int exponent = bits >> 10 & 31;
     double magnitude =

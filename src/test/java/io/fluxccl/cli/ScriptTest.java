@@ -22,6 +22,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** The script {@code fluxccl}, in a tree whose JDK and Maven are scripts of the test. */
@@ -110,8 +111,10 @@ class ScriptTest {
     return out().lines().toList();
   }
 
-  private static String classPathIn(List<String> arguments) {
-    return arguments.get(arguments.indexOf("-cp") + 1);
+  /** Returns the class path of an application that runs with this one. */
+  private String classPathWith(Object own) throws Exception {
+    List<String> jvm = arguments(Map.of("FLUXCCL_CLASSPATH", own.toString()), "exec", "Hello");
+    return jvm.get(jvm.indexOf("-cp") + 1);
   }
 
   private String ownClassPath() {
@@ -170,14 +173,9 @@ class ScriptTest {
 
   @Test
   void shouldSetOnlyOptionsThatTheLibraryNeedsIfItRunsAnApplication() throws Exception {
-    List<String> arguments =
-        arguments(
-            Map.of("FLUXCCL_CLASSPATH", ".:app.jar", "FLUXCCL_JAVA_OPTS", "-Xmx1g"),
-            "exec",
-            "Hello",
-            "x");
-
-    assertThat(arguments)
+    Map<String, String> variables =
+        Map.of("FLUXCCL_CLASSPATH", ".:app.jar", "FLUXCCL_JAVA_OPTS", "-Xmx1g");
+    assertThat(arguments(variables, "exec", "Hello", "x"))
         .containsExactly(
             "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
             "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -199,8 +197,7 @@ class ScriptTest {
     for (String entry :
         List.of("app/lib/*", "app/lib/fluxccl-0.1.0.jar", "app/classes", "app/boot.jar")) {
       String classPath = "no-such.jar:" + home.resolve(entry);
-      assertThat(classPathIn(arguments(Map.of("FLUXCCL_CLASSPATH", classPath), "exec", "Hello")))
-          .isEqualTo(classPath);
+      assertThat(classPathWith(classPath)).isEqualTo(classPath);
     }
   }
 
@@ -209,7 +206,7 @@ class ScriptTest {
     String logger =
         file("app/logger.jar", "META-INF/services/org.slf4j.spi.SLF4JServiceProvider").toString();
     for (String classPath : List.of(logger, home.resolve("app") + "/*")) {
-      assertThat(classPathIn(arguments(Map.of("FLUXCCL_CLASSPATH", classPath), "exec", "Hello")))
+      assertThat(classPathWith(classPath))
           .startsWith(classPath + ":" + home.resolve("target/classes") + ":")
           .contains("netty-common-4.2.18.Final.jar")
           .doesNotContain("logback-core", "src/main/exec");
@@ -221,9 +218,7 @@ class ScriptTest {
     Path jar = file("app/configured.jar", "logback.xml");
     Path folder = file("app/classes/logback-test.xml", "<configuration/>").getParent();
     for (Path entry : List.of(jar, folder)) {
-      Map<String, String> variables = Map.of("FLUXCCL_CLASSPATH", entry.toString());
-      assertThat(classPathIn(arguments(variables, "exec", "Hello")))
-          .isEqualTo(entry + ":" + ownClassPath());
+      assertThat(classPathWith(entry)).isEqualTo(entry + ":" + ownClassPath());
     }
   }
 
@@ -253,20 +248,15 @@ class ScriptTest {
     }
   }
 
-  @Test
-  void shouldEndAsProcessOneOnASigtermBeforeTheJvmHandlesIt() throws Exception {
+  /** Before the JVM handles it, and during a build. */
+  @ParameterizedTest
+  @CsvSource({"jdk/bin/java, false", "mvnw, true"})
+  void shouldEndAsProcessOneOnASigterm(String hanging, boolean builds) throws Exception {
     requireNamespaces();
-    script("jdk/bin/java", HANG);
-    start(UNSHARE, Map.of(), "launch", "-n", "2", "--", "true");
-    terminateProcessOne();
-    assertThat(code()).isEqualTo(143);
-  }
-
-  @Test
-  void shouldEndAsProcessOneOnASigtermWhileItBuilds() throws Exception {
-    requireNamespaces();
-    script("mvnw", HANG);
-    Files.delete(home.resolve("target/fluxccl-built"));
+    script(hanging, HANG);
+    if (builds) {
+      Files.delete(home.resolve("target/fluxccl-built"));
+    }
     start(UNSHARE, Map.of(), "launch", "-n", "2", "--", "true");
     terminateProcessOne();
     assertThat(code()).isEqualTo(143);
