@@ -1,89 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
+import static io.fluxccl.group.Groups.LONG;
+import static io.fluxccl.group.Groups.onAll;
+import static io.fluxccl.group.Groups.pairs;
+import static io.fluxccl.group.Groups.split;
+import static io.fluxccl.group.Groups.sums;
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.bootstrap.Split;
-import io.fluxccl.device.DeviceBuffer;
 import java.lang.ref.WeakReference;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.Function;
-import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import reactor.core.publisher.Mono;
-import reactor.test.StepVerifier;
 
 @Timeout(180)
 class ChildGroupsTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
-
   private List<RankGroup> job = List.of();
 
   private List<RankGroup> local(int nRanks) {
-    job =
-        RankGroup.local(
-            nRanks, JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST).withName("chat"));
+    job = RankGroup.local(nRanks, Groups.onHost().withName("chat"));
     return job;
   }
 
   @AfterEach
   void closeJob() {
     RankGroup.closeAll(job);
-  }
-
-  private static <T> List<T> onAll(
-      List<RankGroup> ranks, Function<RankGroup, CompletableFuture<T>> operation) {
-    List<CompletableFuture<T>> all = ranks.stream().map(operation).toList();
-    assertThat(all).allSatisfy(each -> assertThat(each).succeedsWithin(LONG));
-    return all.stream().map(CompletableFuture::join).toList();
-  }
-
-  private static List<RankGroup> pairs(List<RankGroup> ranks) {
-    return onAll(ranks, each -> each.split("tensor", each.rank() / 2, 0)).stream()
-        .map(Optional::orElseThrow)
-        .toList();
-  }
-
-  /** Adds up the numbers of the job's ranks in each sub-group, at the same time. */
-  private static List<Integer> sums(List<RankGroup> groups) {
-    List<DeviceBuffer> buffers = new ArrayList<>();
-    List<Mono<Void>> runs = new ArrayList<>();
-    for (int rank = 0; rank < groups.size(); rank++) {
-      RankGroup group = groups.get(rank);
-      DeviceBuffer x = group.device().allocate(Integer.BYTES);
-      x.upload(0, bytes().putInt(0, rank));
-      buffers.add(x);
-      runs.add(group.collectives().allReduce(x, DataType.INT32, ReduceOp.SUM));
-    }
-    StepVerifier.create(Mono.when(runs)).expectComplete().verify(LONG);
-    List<Integer> sums = new ArrayList<>();
-    for (DeviceBuffer x : buffers) {
-      ByteBuffer sum = bytes();
-      x.download(0, sum);
-      sums.add(sum.getInt(0));
-    }
-    buffers.forEach(DeviceBuffer::close);
-    return sums;
-  }
-
-  private static ByteBuffer bytes() {
-    return ByteBuffer.allocateDirect(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
   }
 
   @Test
@@ -163,24 +118,15 @@ class ChildGroupsTest {
   @Test
   void shouldRefuseAGridOfAnotherSize() {
     RankGroup one = local(1).get(0);
-    assertThatThrownBy(() -> one.grid(Grid.of("tensor", 2).by("data", 3)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("6 places")
-        .hasMessageContaining("1 ranks");
-    assertThatThrownBy(() -> Grid.of("tensor", 0)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> Grid.of("tensor", 1).by("tensor", 1)).isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> one.grid(Grid.of("tensor", 2).by("data", 3)), "6 places", "1 ranks");
+    assertRefused(() -> Grid.of("tensor", 0));
+    assertRefused(() -> Grid.of("tensor", 1).by("tensor", 1));
   }
 
   @Test
   void shouldSplitASubGroupAgain() {
-    List<RankGroup> halves =
-        onAll(local(4), each -> each.split("half", each.rank() / 2, 0)).stream()
-            .map(Optional::orElseThrow)
-            .toList();
-    List<RankGroup> alone =
-        onAll(halves, each -> each.split("own", each.rank(), 0)).stream()
-            .map(Optional::orElseThrow)
-            .toList();
+    List<RankGroup> halves = split(local(4), "half", rank -> rank / 2);
+    List<RankGroup> alone = split(halves, "own", rank -> rank);
     assertThat(sums(alone)).containsExactly(0, 1, 2, 3);
     assertThat(alone.get(3).name()).isEqualTo("chat.half.own");
   }
@@ -190,16 +136,17 @@ class ChildGroupsTest {
     List<RankGroup> pairs = pairs(local(4));
     pairs.get(3).communicator().abort(new Aborted(1, "on purpose"));
     for (int rank = 0; rank < 4; rank++) {
-      CompletableFuture<FluxCclException> inJob = job.get(rank).communicator().failed();
-      CompletableFuture<FluxCclException> inPair = pairs.get(rank).communicator().failed();
-      assertThat(inJob).succeedsWithin(LONG);
-      assertThat(inJob.join())
-          .hasMessageContaining("sub-group chat.tensor of the job's ranks [2, 3]");
-      assertThat(inJob.join().rank()).isEqualTo(3);
-      assertThat(inPair).succeedsWithin(LONG);
-      assertThat(inPair.join()).hasMessageContaining("on purpose").isInstanceOf(Aborted.class);
-      assertThat(inPair.join().rank()).isEqualTo(rank < 2 ? FluxCclException.NO_RANK : 1);
+      FluxCclException inJob = failure(job.get(rank));
+      assertThat(inJob).hasMessageContaining("sub-group chat.tensor of the job's ranks [2, 3]");
+      assertThat(inJob.rank()).isEqualTo(3);
+      FluxCclException inPair = failure(pairs.get(rank));
+      assertThat(inPair).hasMessageContaining("on purpose").isInstanceOf(Aborted.class);
+      assertThat(inPair.rank()).isEqualTo(rank < 2 ? FluxCclException.NO_RANK : 1);
     }
+  }
+
+  private static FluxCclException failure(RankGroup group) {
+    return Groups.await(List.of(group.communicator().failed())).get(0);
   }
 
   @Test
@@ -207,14 +154,9 @@ class ChildGroupsTest {
     List<RankGroup> pairs = pairs(local(4));
     List<RankGroup> first = pairs.subList(0, 2);
     first.forEach(RankGroup::close);
-    StepVerifier.create(first.get(0).collectives().barrier())
-        .expectError(FluxCclException.class)
-        .verify(LONG);
+    failureOf(first.get(0).collectives().barrier().toFuture());
     assertThat(sums(job)).containsExactly(6, 6, 6, 6);
-    StepVerifier.create(
-            Mono.when(pairs.get(2).collectives().barrier(), pairs.get(3).collectives().barrier()))
-        .expectComplete()
-        .verify(LONG);
+    assertThat(sums(pairs.subList(2, 4))).containsExactly(1, 1);
   }
 
   @Test
@@ -254,23 +196,10 @@ class ChildGroupsTest {
 
   @Test
   void shouldNameTheRankThatDoesNotSplitInTime() {
-    List<RankGroup> ranks =
-        RankGroup.local(
-            3,
-            JoinOptions.of(0, 1)
-                .withDevice(DeviceChoice.HOST)
-                .withJoinTimeout(Duration.ofSeconds(2)));
-    List<CompletableFuture<Optional<RankGroup>>> waiting =
-        IntStream.of(0, 2).mapToObj(rank -> ranks.get(rank).split("tensor", 0, 0)).toList();
-    for (CompletableFuture<?> each : waiting) {
-      assertThat(each)
-          .failsWithin(LONG)
-          .withThrowableThat()
-          .havingCause()
-          .isInstanceOf(io.fluxccl.Timeout.class)
-          .withMessageContaining("split(tensor)")
-          .withMessageContaining("rank 1");
-    }
-    RankGroup.closeAll(ranks);
+    job = RankGroup.local(3, Groups.onHost().withJoinTimeout(Duration.ofSeconds(2)));
+    Stream.of(job.get(0), job.get(2))
+        .map(each -> each.split("tensor", 0, 0))
+        .toList()
+        .forEach(each -> assertFails(each, io.fluxccl.Timeout.class, "split(tensor)", "rank 1"));
   }
 }

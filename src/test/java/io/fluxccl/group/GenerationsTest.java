@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
+import static io.fluxccl.group.Groups.LONG;
+import static io.fluxccl.group.Groups.assertCompletes;
+import static io.fluxccl.group.Groups.assertWorks;
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static java.nio.charset.StandardCharsets.US_ASCII;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.bootstrap.JobSecret;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
@@ -20,8 +21,6 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -40,11 +39,9 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.Disposable;
-import reactor.test.StepVerifier;
 
 @Timeout(120)
 class GenerationsTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
   private static final int RANKS = 3;
 
   private final JobSecret secret = JobSecret.random();
@@ -95,11 +92,10 @@ class GenerationsTest {
   }
 
   private List<Process> startAll(int leastRanks) {
-    List<Process> all = new ArrayList<>();
     for (int rank = 0; rank < RANKS; rank++) {
-      all.add(start(options(rank).withLeastRanks(leastRanks)));
+      start(options(rank).withLeastRanks(leastRanks));
     }
-    return all;
+    return new ArrayList<>(processes);
   }
 
   private static List<RankGroup> next(List<Process> of) throws InterruptedException {
@@ -110,45 +106,15 @@ class GenerationsTest {
     return groups;
   }
 
-  /** Sums 1 of every rank and expects the number of ranks. */
-  private static void assertWorks(List<RankGroup> groups) {
-    List<DeviceBuffer> buffers = new ArrayList<>();
-    List<CompletableFuture<Void>> runs = new ArrayList<>();
-    for (RankGroup group : groups) {
-      assertThat(group.nRanks()).isEqualTo(groups.size());
-      DeviceBuffer buffer = group.device().allocate(4096);
-      buffers.add(buffer);
-      ByteBuffer ones = ByteBuffer.allocateDirect(4096).order(ByteOrder.nativeOrder());
-      while (ones.hasRemaining()) {
-        ones.putInt(1);
-      }
-      buffer.upload(0, ones.flip());
-      runs.add(group.collectives().allReduce(buffer, DataType.INT32, ReduceOp.SUM).toFuture());
-    }
-    assertThat(CompletableFuture.allOf(runs.toArray(new CompletableFuture<?>[0])))
-        .succeedsWithin(LONG);
-    for (DeviceBuffer buffer : buffers) {
-      ByteBuffer sums = ByteBuffer.allocateDirect(4096).order(ByteOrder.nativeOrder());
-      buffer.download(0, sums);
-      sums.flip();
-      while (sums.hasRemaining()) {
-        assertThat(sums.getInt()).isEqualTo(groups.size());
-      }
-      buffer.close();
-    }
-  }
-
   @Test
   void shouldStartTheNextGenerationWithAllRanksAfterAFailure() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> first = next(all);
-    assertThat(first).extracting(RankGroup::rank).containsExactly(0, 1, 2);
     assertThat(first.get(1).generation())
         .isEqualTo(new Generation(1, List.of(-1, -1, -1), java.util.Optional.empty()));
     assertWorks(first);
     first.get(1).communicator().abort(new Aborted(1, "out of order"));
     List<RankGroup> second = next(all);
-    assertThat(second).extracting(RankGroup::rank).containsExactly(0, 1, 2);
     Generation generation = second.get(2).generation();
     assertThat(generation.number()).isEqualTo(2);
     assertThat(generation.previousRanks()).containsExactly(0, 1, 2);
@@ -183,15 +149,13 @@ class GenerationsTest {
     first.get(gone).communicator().abort(new Aborted(gone, "leaving"));
     leaver.subscription.dispose();
     List<RankGroup> second = next(all);
-    assertThat(second).extracting(RankGroup::rank).containsExactly(0, 1);
     assertThat(second.get(0).generation().previousRanks())
         .containsExactlyElementsOf(gone == 0 ? List.of(1, 2) : List.of(0, 1));
     assertWorks(second);
     all.add(start(options(gone).withLeastRanks(1)));
-    StepVerifier.create(second.get(1).newcomers()).expectComplete().verify(LONG);
+    assertCompletes(second.get(1).newcomers());
     second.get(1).renew("to let a newcomer in");
     List<RankGroup> third = next(all);
-    assertThat(third).extracting(RankGroup::rank).containsExactly(0, 1, 2);
     assertThat(third.get(2).generation().previousRanks()).containsExactly(0, 1, -1);
     assertWorks(third);
   }
@@ -220,7 +184,6 @@ class GenerationsTest {
     all.get(1).subscription.dispose();
     all.set(1, start(options(1)));
     List<RankGroup> second = next(all);
-    assertThat(second).extracting(RankGroup::rank).containsExactly(0, 1, 2);
     assertThat(second.get(0).generation().previousRanks()).containsExactly(0, -1, 2);
     assertThat(second.get(1).generation().cause()).isEmpty();
     assertWorks(second);
@@ -266,22 +229,13 @@ class GenerationsTest {
   void shouldEndWhenTheGroupsAreClosed() throws Exception {
     List<Process> all = startAll(1);
     next(all).forEach(RankGroup::closeAsync);
-    for (Process process : all) {
-      assertThat(process.end).succeedsWithin(LONG);
-    }
+    Groups.assertAllSucceed(all.stream().map(process -> process.end).toList());
   }
 
   @Test
   void shouldNameMissingRanksIfJoiningTimesOut() {
     JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(2));
-    StepVerifier.create(RankGroup.generations(options))
-        .expectErrorSatisfies(
-            error ->
-                assertThat(error)
-                    .isInstanceOf(io.fluxccl.Timeout.class)
-                    .hasMessageContaining("ranks [0, 2] of 3")
-                    .hasMessageContaining("chat"))
-        .verify(LONG);
+    assertFails(start(options).end, io.fluxccl.Timeout.class, "ranks [0, 2] of 3", "chat");
   }
 
   @Test
@@ -289,10 +243,7 @@ class GenerationsTest {
     try (ServerSocket other = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
       CompletableFuture.runAsync(() -> answerLikeAWebServer(other));
       JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(2));
-      StepVerifier.create(RankGroup.generations(options))
-          .expectErrorSatisfies(
-              error -> assertThat(error).hasMessageContaining("HTTP").hasMessageContaining("chat"))
-          .verify(LONG);
+      assertFails(start(options).end, FluxCclException.class, "HTTP", "chat");
     }
   }
 
@@ -310,13 +261,7 @@ class GenerationsTest {
   void shouldWaitForTheAddressOfAHostThatHasNoneYet() {
     JoinOptions options =
         options(0).withAddress("nowhere.invalid:29500").withJoinTimeout(Duration.ofSeconds(3));
-    StepVerifier.create(RankGroup.generations(options))
-        .expectErrorSatisfies(
-            error ->
-                assertThat(error)
-                    .isInstanceOf(io.fluxccl.Timeout.class)
-                    .hasMessageContaining("the host is unknown"))
-        .verify(LONG);
+    assertFails(start(options).end, io.fluxccl.Timeout.class, "the host is unknown");
   }
 
   @Test
@@ -328,10 +273,6 @@ class GenerationsTest {
                 .withDevice(DeviceChoice.HOST)
                 .withAddress("127.0.0.1:" + port)
                 .withSecret(secret));
-    assertThat(other.end)
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .withCauseInstanceOf(InvalidUsage.class)
-        .withMessageContaining("has 3 ranks");
+    assertFails(other.end, InvalidUsage.class, "has 3 ranks");
   }
 }
