@@ -3,6 +3,7 @@ package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.SourceFiles;
 import java.io.IOException;
 import java.lang.reflect.AnnotatedElement;
 import java.lang.reflect.Executable;
@@ -53,14 +54,14 @@ class ApiTest {
   }
 
   @Test
-  void shouldLeaveOutExperimentalAndInternalTypes() throws IOException {
+  void shouldLeaveOutExperimentalAndInternalTypes() {
     assertThat(stableApi())
         .anyMatch(line -> line.startsWith("io.fluxccl.group.RankGroup "))
         .noneMatch(line -> line.startsWith(NativeLibrary.class.getName() + " "))
         .noneMatch(line -> line.startsWith("io.fluxccl.wire."));
   }
 
-  private static Set<String> stableApi() throws IOException {
+  private static Set<String> stableApi() {
     List<Class<?>> stable = types().stream().filter(ApiTest::isStable).toList();
     Set<String> names = stable.stream().map(Class::getName).collect(Collectors.toSet());
     Set<String> lines = new TreeSet<>();
@@ -78,21 +79,16 @@ class ApiTest {
     return OUR_TYPES.matcher(member).results().allMatch(match -> stable.contains(match.group()));
   }
 
-  private static List<Class<?>> types() throws IOException {
-    try (Stream<Path> tree = Files.walk(CLASSES.resolve("io/fluxccl"))) {
-      List<Class<?>> found = new ArrayList<>();
-      for (Path file : (Iterable<Path>) tree.filter(ApiTest::isType)::iterator) {
-        String path = CLASSES.relativize(file).toString();
-        String name = path.substring(0, path.length() - ".class".length()).replace('/', '.');
+  private static List<Class<?>> types() {
+    List<Class<?>> found = new ArrayList<>();
+    for (Path file : SourceFiles.under(CLASSES.resolve("io/fluxccl"), "class")) {
+      String path = CLASSES.relativize(file).toString();
+      String name = path.substring(0, path.length() - ".class".length()).replace('/', '.');
+      if (!name.endsWith("package-info")) {
         found.add(load(name));
       }
-      return found;
     }
-  }
-
-  private static boolean isType(Path file) {
-    String name = file.toString();
-    return name.endsWith(".class") && !name.endsWith("package-info.class");
+    return found;
   }
 
   private static Class<?> load(String name) {
@@ -144,15 +140,15 @@ class ApiTest {
       parent = parent.getSuperclass();
     }
     for (Class<?> each : owners) {
-      Stream.of(each.getDeclaredFields(), each.getDeclaredMethods())
-          .flatMap(Arrays::stream)
+      Stream<Member> constructors =
+          each == type ? Arrays.stream(each.getDeclaredConstructors()) : Stream.empty();
+      Stream.of(
+              Arrays.stream(each.getDeclaredFields()),
+              Arrays.stream(each.getDeclaredMethods()),
+              constructors)
+          .flatMap(members -> members)
           .filter(member -> isApi(member, open))
           .forEach(member -> found.add(text(member).replace(each.getName() + ".", "")));
-      if (each == type) {
-        Arrays.stream(each.getDeclaredConstructors())
-            .filter(member -> isApi(member, open))
-            .forEach(member -> found.add(text(member).replace(each.getName() + ".", "")));
-      }
     }
     return found;
   }

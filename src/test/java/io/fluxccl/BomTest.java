@@ -6,106 +6,105 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
+import javax.xml.xpath.XPath;
+import javax.xml.xpath.XPathConstants;
+import javax.xml.xpath.XPathExpressionException;
+import javax.xml.xpath.XPathFactory;
 import org.junit.jupiter.api.Test;
-import org.w3c.dom.Element;
 import org.w3c.dom.Node;
 import org.w3c.dom.NodeList;
 
 /** Holds bom/pom.xml, which has no parent, to what pom.xml says. */
 class BomTest {
-  private final Element library = read("pom.xml");
-  private final Element bom = read("bom/pom.xml");
-  private final Element jars = read("jars/pom.xml");
+  private static final XPath XPATH = XPathFactory.newInstance().newXPath();
+
+  private final Node library = read("pom.xml");
+  private final Node bom = read("bom/pom.xml");
+  private final Node jars = read("jars/pom.xml");
 
   @Test
   void shouldHaveTheVersionOfTheLibrary() {
-    assertThat(text(bom, "version")).isEqualTo(text(library, "version"));
-    assertThat(text(jars, "version")).isEqualTo(text(library, "version"));
+    assertThat(text(bom, "/project/version")).isEqualTo(text(library, "/project/version"));
+    assertThat(text(jars, "/project/version")).isEqualTo(text(library, "/project/version"));
     for (String same : List.of("groupId", "url", "licenses", "developers", "scm")) {
-      assertThat(text(bom, same)).as(same).isEqualTo(text(library, same)).isNotBlank();
-      assertThat(text(jars, same)).as(same).isEqualTo(text(library, same));
+      String path = "/project/" + same;
+      assertThat(text(bom, path)).as(same).isEqualTo(text(library, path)).isNotBlank();
+      assertThat(text(jars, path)).as(same).isEqualTo(text(library, path));
     }
   }
 
   @Test
   void shouldManageOnlyDependenciesOfTheLibrary() {
-    List<String> known = dependencies(child(library, "dependencies"), library);
+    List<String> known = dependencies(library, "/project/dependencies/dependency");
+    // The folders of jars, without the library and the BOM, which lie elsewhere.
     List<String> artifacts =
-        Stream.concat(Stream.of(""), modules(jars).map(module -> "-" + module))
-            .map(jar -> "io.fluxccl:fluxccl" + jar + ":" + text(library, "version") + "::[]")
+        Stream.concat(
+                Stream.of(""),
+                nodes(jars, "/project/modules/module[not(starts-with(., '..'))]")
+                    .map(module -> "-" + module.getTextContent()))
+            .map(
+                jar ->
+                    "io.fluxccl:fluxccl" + jar + ":" + text(library, "/project/version") + "::[]")
             .toList();
     known.addAll(artifacts);
     List<String> managed =
-        dependencies(child(child(bom, "dependencyManagement"), "dependencies"), bom);
+        dependencies(bom, "/project/dependencyManagement/dependencies/dependency");
     assertThat(managed).hasSizeGreaterThan(1).isSubsetOf(known).containsAll(artifacts);
   }
 
-  /** The folders of jars, without the library and the BOM, which lie elsewhere. */
-  private static Stream<String> modules(Element jars) {
-    return children(child(jars, "modules")).stream()
-        .map(Element::getTextContent)
-        .filter(module -> !module.startsWith(".."));
+  /** Returns coordinates and exclusions, with properties resolved. */
+  private static List<String> dependencies(Node project, String path) {
+    return nodes(project, path)
+        .map(
+            dependency ->
+                String.join(
+                    ":",
+                    text(dependency, "groupId"),
+                    text(dependency, "artifactId"),
+                    resolved(project, text(dependency, "version")),
+                    text(dependency, "classifier"),
+                    nodes(dependency, "exclusions/exclusion/artifactId")
+                        .map(Node::getTextContent)
+                        .toList()
+                        .toString()))
+        .collect(Collectors.toCollection(ArrayList::new));
   }
 
-  /** Coordinates and exclusions, with properties resolved. */
-  private static List<String> dependencies(Element from, Element project) {
-    List<String> found = new ArrayList<>();
-    for (Element dependency : children(from)) {
-      String version = text(dependency, "version");
-      if (version.startsWith("${project")) {
-        version = text(project, "version");
-      } else if (version.startsWith("${")) {
-        String name = version.substring(2, version.length() - 1);
-        version = text(child(project, "properties"), name);
-      }
-      List<String> excluded = new ArrayList<>();
-      children(child(dependency, "exclusions"))
-          .forEach(exclusion -> excluded.add(text(exclusion, "artifactId")));
-      found.add(
-          String.join(
-              ":",
-              text(dependency, "groupId"),
-              text(dependency, "artifactId"),
-              version,
-              text(dependency, "classifier"),
-              excluded.toString()));
+  private static String resolved(Node project, String version) {
+    if (version.startsWith("${project")) {
+      return text(project, "/project/version");
     }
-    return found;
+    return version.startsWith("${")
+        ? text(project, "/project/properties/" + version.substring(2, version.length() - 1))
+        : version;
   }
 
-  private static Element read(String file) {
+  private static Node read(String file) {
     try {
       return DocumentBuilderFactory.newInstance()
           .newDocumentBuilder()
-          .parse(Path.of(file).toFile())
-          .getDocumentElement();
+          .parse(Path.of(file).toFile());
     } catch (Exception e) {
       throw new IllegalStateException(file, e);
     }
   }
 
-  private static String text(Element parent, String name) {
-    Element child = child(parent, name);
-    return child == null ? "" : child.getTextContent().replaceAll("\\s+", " ").strip();
+  private static String text(Node from, String path) {
+    return nodes(from, path)
+        .map(node -> node.getTextContent().replaceAll("\\s+", " ").strip())
+        .collect(Collectors.joining());
   }
 
-  private static Element child(Element parent, String name) {
-    return children(parent).stream()
-        .filter(element -> element.getTagName().equals(name))
-        .findFirst()
-        .orElse(null);
-  }
-
-  private static List<Element> children(Element parent) {
-    List<Element> found = new ArrayList<>();
-    NodeList nodes = parent == null ? null : parent.getChildNodes();
-    for (int i = 0; nodes != null && i < nodes.getLength(); i++) {
-      if (nodes.item(i).getNodeType() == Node.ELEMENT_NODE) {
-        found.add((Element) nodes.item(i));
-      }
+  private static Stream<Node> nodes(Node from, String path) {
+    try {
+      NodeList found = (NodeList) XPATH.evaluate(path, from, XPathConstants.NODESET);
+      return IntStream.range(0, found.getLength()).mapToObj(found::item);
+    } catch (XPathExpressionException e) {
+      throw new IllegalArgumentException(path, e);
     }
-    return found;
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.bootstrap.JobInquiry;
 import io.fluxccl.collective.Registration;
@@ -70,8 +70,7 @@ class DeprecatedNamesTest {
   @Test
   void shouldRequestDumpsByTheFormerName() {
     JobInquiry inquiry = new JobInquiry(true, Duration.ofSeconds(1));
-    assertThatThrownBy(() -> inquiry.ofProcess(Integer.MAX_VALUE)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> inquiry.ofAddress("nowhere", Optional.empty()))
-        .isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> inquiry.ofProcess(Integer.MAX_VALUE));
+    assertRefused(() -> inquiry.ofAddress("nowhere", Optional.empty()));
   }
 }

@@ -8,11 +8,11 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.channel.RailNetwork;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.SourceFiles;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.transport.Transport;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.OutputStream;
-import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -27,7 +27,7 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -72,25 +72,25 @@ class JarsTest {
 
   @BeforeAll
   static void stage() throws Exception {
-    Process process =
-        new ProcessBuilder("sh", "jars/stage", CLASSES.toString(), staged.toString(), "classes")
-            .redirectErrorStream(true)
-            .start();
+    outputOf(List.of("sh", "jars/stage", CLASSES.toString(), staged.toString(), "classes"));
+  }
+
+  /** Returns the output of a command that succeeds. */
+  private static String outputOf(List<String> command) throws Exception {
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
     String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     assertThat(process.waitFor()).as(output).isZero();
+    return output;
   }
 
   /** Returns the names of the folders under jars, and core. */
   private static Set<String> jars() {
-    Set<String> names = new TreeSet<>(Set.of("core"));
-    try (Stream<Path> folders = Files.list(Path.of("jars"))) {
-      folders
-          .filter(folder -> Files.exists(folder.resolve("contents")))
-          .forEach(folder -> names.add(folder.getFileName().toString()));
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
-    return names;
+    return Stream.concat(
+            Stream.of("core"),
+            SourceFiles.under(Path.of("jars")).stream()
+                .filter(file -> file.endsWith("contents"))
+                .map(file -> file.getParent().getFileName().toString()))
+        .collect(Collectors.toCollection(TreeSet::new));
   }
 
   private static Path classesOf(String jar) {
@@ -98,14 +98,9 @@ class JarsTest {
   }
 
   private static List<String> files(Path folder) {
-    try (Stream<Path> tree = Files.walk(folder)) {
-      return tree.filter(Files::isRegularFile)
-          .map(file -> folder.relativize(file).toString())
-          .sorted()
-          .toList();
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
+    return SourceFiles.under(folder).stream()
+        .map(file -> folder.relativize(file).toString())
+        .toList();
   }
 
   @Test
@@ -135,15 +130,13 @@ class JarsTest {
 
   @Test
   void shouldDivideTheServicesAmongTheJarsOfTheirClasses() throws IOException {
+    Predicate<String> isService = file -> file.startsWith("META-INF/services/");
     Set<String> names = new HashSet<>();
     for (String jar : jars()) {
-      files(classesOf(jar)).stream()
-          .filter(file -> file.startsWith("META-INF/services/"))
-          .forEach(names::add);
+      files(classesOf(jar)).stream().filter(isService).forEach(names::add);
     }
     assertThat(names)
-        .containsExactlyInAnyOrderElementsOf(
-            files(CLASSES).stream().filter(f -> f.startsWith("META-INF/services/")).toList());
+        .containsExactlyInAnyOrderElementsOf(files(CLASSES).stream().filter(isService).toList());
     for (String name : names) {
       List<String> lines = new ArrayList<>();
       for (String jar : jars()) {
@@ -163,31 +156,19 @@ class JarsTest {
 
   @Test
   void shouldKeepTheJarOfUsersWithoutGpusSmall() throws IOException {
-    long[] bytes = new long[1];
-    OutputStream counter =
-        new OutputStream() {
-          @Override
-          public void write(int b) {
-            bytes[0]++;
-          }
-
-          @Override
-          public void write(byte[] source, int offset, int length) {
-            bytes[0] += length;
-          }
-        };
     Path core = classesOf("core");
-    try (ZipOutputStream zip = new ZipOutputStream(counter)) {
+    ByteArrayOutputStream packed = new ByteArrayOutputStream();
+    try (ZipOutputStream zip = new ZipOutputStream(packed)) {
       for (String file : files(core)) {
         zip.putNextEntry(new ZipEntry(file));
         Files.copy(core.resolve(file), zip);
       }
     }
-    assertThat(bytes[0]).isBetween(1_000_000L, (long) MOST_BYTES_OF_CORE);
+    assertThat(packed.size()).isBetween(1_000_000, MOST_BYTES_OF_CORE);
   }
 
   @Test
-  void shouldNeedNothingElseForTheJarFluxccl() throws IOException {
+  void shouldNeedNothingElseForTheJarFluxccl() throws Exception {
     Set<String> missing = missing("core", classPath(declaredBy("pom.xml", false)));
     assertThat(missing)
         .allMatch(type -> OPTIONAL_OF_CORE.keySet().stream().anyMatch(type::startsWith));
@@ -197,7 +178,7 @@ class JarsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"rdma", "nccl", "matmul", "cli", "testkit"})
-  void shouldNeedOnlyDeclaredDependencies(String jar) throws IOException {
+  void shouldNeedOnlyDeclaredDependencies(String jar) throws Exception {
     List<String> declared = new ArrayList<>(declaredBy("pom.xml", false));
     declared.addAll(declaredBy("jars/" + jar + "/pom.xml", true));
     List<Path> classPath = classPath(declared);
@@ -215,12 +196,8 @@ class JarsTest {
         .map(match -> match.group(1))
         .filter(dependency -> optional || !dependency.contains("<optional>true</optional>"))
         .filter(dependency -> !dependency.matches("(?s).*<scope>(test|provided)</scope>.*"))
-        .map(
-            dependency -> {
-              Matcher artifact = ARTIFACT.matcher(dependency);
-              assertThat(artifact.find()).isTrue();
-              return artifact.group(1);
-            })
+        .map(dependency -> ARTIFACT.matcher(dependency).results().findFirst().orElseThrow())
+        .map(artifact -> artifact.group(1))
         .toList();
   }
 
@@ -242,10 +219,11 @@ class JarsTest {
   }
 
   /** Returns the types that the classes of a jar name and that are nowhere on a class path. */
-  private static Set<String> missing(String jar, List<Path> classPath) throws IOException {
+  private static Set<String> missing(String jar, List<Path> classPath) throws Exception {
     // A process, because jdeps prints in the language of its JVM.
-    Process jdeps =
-        new ProcessBuilder(
+    String output =
+        outputOf(
+            List.of(
                 Path.of(System.getProperty("java.home"), "bin", "jdeps").toString(),
                 "-J-Duser.language=en",
                 "--multi-release",
@@ -253,10 +231,7 @@ class JarsTest {
                 "--missing-deps",
                 "--class-path",
                 classPath.stream().map(Path::toString).collect(Collectors.joining(":")),
-                classesOf(jar).toString())
-            .redirectErrorStream(true)
-            .start();
-    String output = new String(jdeps.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+                classesOf(jar).toString()));
     assertThat(output).doesNotContain("Error:");
     return MISSING
         .matcher(output)
@@ -281,17 +256,12 @@ class JarsTest {
           String name = header.group(1);
           Path beside = Path.of(file).resolveSibling(name).normalize();
           Path own = cuda.resolve("include").resolve(name);
-          assertThat(
-                  Stream.of(jar, "core")
-                      .map(JarsTest::classesOf)
-                      .flatMap(
-                          in ->
-                              Stream.of(
-                                  in.resolve(beside),
-                                  in.resolve(own),
-                                  in.resolve(cuda).resolve(name))))
+          assertThat(List.of(jar, "core"))
               .as("%s of the jar %s includes %s", file, jar, name)
-              .anyMatch(Files::exists);
+              .anyMatch(
+                  in ->
+                      Stream.of(beside, own, cuda.resolve(name))
+                          .anyMatch(place -> Files.exists(classesOf(in).resolve(place))));
           found++;
         }
       }
@@ -324,9 +294,7 @@ class JarsTest {
   }
 
   private static String versionOf(String pom) {
-    Matcher version = Pattern.compile("<version>(.*?)</version>").matcher(pom);
-    assertThat(version.find()).isTrue();
-    return version.group(1);
+    return pom.replaceFirst("(?s).*?<version>(.*?)</version>.*", "$1");
   }
 
   @Test
@@ -337,10 +305,7 @@ class JarsTest {
     String libraries = thirdParty().map(Path::toString).collect(Collectors.joining(":"));
     command.addAll(List.of("-cp", classesOf("core") + ":target/test-classes:" + libraries));
     command.addAll(List.of("-D" + RailNetwork.PROPERTY + "=1", CoreAlone.class.getName()));
-    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
-    String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
-    assertThat(output)
+    assertThat(outputOf(command))
         .contains(
             "IB0: fluxccl-rdma is not on the class path; add the Maven dependency"
                 + " io.fluxccl:fluxccl-rdma",

@@ -13,6 +13,7 @@ import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.function.Supplier;
 import org.agrona.UnsafeApi;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -20,84 +21,80 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.condition.EnabledForJreRange;
 import org.junit.jupiter.api.condition.JRE;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
 @Tag("jdk")
 class JvmAccessTest {
   @TempDir Path folder;
 
-  private static ProcessRank start(Class<?> main, String... options) {
-    return TestJvms.withoutAccess(1, main).jvmOptions(options).startRank(0);
+  private static final String MISSING =
+      "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
+
+  private static void assertPrintsTwice(String begin, Class<?> main, String... options) {
+    try (ProcessRank child = TestJvms.withoutAccess(1, main).jvmOptions(options).startRank(0)) {
+      assertThat(child.readLine()).startsWith(begin);
+      assertThat(child.readLine()).startsWith(begin);
+    }
+  }
+
+  private static void printTwice(Supplier<AutoCloseable> open) throws Exception {
+    for (int i = 0; i < 2; i++) {
+      try (AutoCloseable opened = open.get()) {
+        System.out.println("opened");
+      } catch (InvalidUsage e) {
+        System.out.println(e.getMessage());
+      }
+    }
   }
 
   /** Opens a host device twice and prints each outcome. */
   static final class OpensTwice {
-    public static void main(String[] args) {
-      for (int i = 0; i < 2; i++) {
-        try (HostDevice device = HostDevice.create()) {
-          device.allocate(8).close();
-          System.out.println("opened");
-        } catch (InvalidUsage e) {
-          System.out.println(e.getMessage());
-        }
-      }
+    public static void main(String[] args) throws Exception {
+      printTwice(OpensTwice::open);
+    }
+
+    private static AutoCloseable open() {
+      HostDevice device = HostDevice.create();
+      device.allocate(8).close();
+      return device;
+    }
+  }
+
+  /** Opens a network without a device twice and prints each outcome. */
+  static final class OpensNetworkTwice {
+    public static void main(String[] args) throws Exception {
+      InetAddress here = InetAddress.getLoopbackAddress();
+      printTwice(() -> TcpNetPlugin.at(here, TcpOptions.DEFAULT));
     }
   }
 
   @Test
   @Tag("multiprocess")
   @RequiresNativeLibrary
-  void shouldNeedNoJvmOptionWhereTheNativeLibraryLoads() throws Exception {
-    try (ProcessRank child = start(OpensTwice.class)) {
-      assertThat(child.readLine()).isEqualTo("opened");
-      assertThat(child.readLine()).isEqualTo("opened");
-    }
+  void shouldNeedNoJvmOptionWhereTheNativeLibraryLoads() {
+    assertPrintsTwice("opened", OpensTwice.class);
   }
 
-  @Test
+  @ParameterizedTest
   @Tag("multiprocess")
-  void shouldNameTheJvmOptionEachTimeWhereTheNativeLibraryIsMissing() throws Exception {
+  @ValueSource(classes = {OpensTwice.class, OpensNetworkTwice.class})
+  void shouldNameTheJvmOptionEachTimeWhereTheNativeLibraryIsMissing(Class<?> main)
+      throws Exception {
     Files.writeString(folder.resolve("libfluxccl.so"), "no library");
-    try (ProcessRank child =
-        start(OpensTwice.class, "-D" + NativeLibrary.PATH_PROPERTY + "=" + folder)) {
-      String option = "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
-      assertThat(child.readLine()).startsWith(option);
-      assertThat(child.readLine()).startsWith(option);
-    }
-  }
-
-  /** Opens a network without a device twice and prints each outcome. */
-  static final class OpensNetworkTwice {
-    public static void main(String[] args) {
-      for (int i = 0; i < 2; i++) {
-        InetAddress here = InetAddress.getLoopbackAddress();
-        try (TcpNetPlugin plugin = TcpNetPlugin.at(here, TcpOptions.DEFAULT)) {
-          System.out.println("opened");
-        } catch (InvalidUsage e) {
-          System.out.println(e.getMessage());
-        }
-      }
-    }
-  }
-
-  @Test
-  @Tag("multiprocess")
-  void shouldNameTheJvmOptionEachTimeForANetworkWithoutADevice() throws Exception {
-    Files.writeString(folder.resolve("libfluxccl.so"), "no library");
-    try (ProcessRank child =
-        start(OpensNetworkTwice.class, "-D" + NativeLibrary.PATH_PROPERTY + "=" + folder)) {
-      String option = "add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED to the java command";
-      assertThat(child.readLine()).startsWith(option);
-      assertThat(child.readLine()).startsWith(option);
-    }
+    assertPrintsTwice(MISSING, main, "-D" + NativeLibrary.PATH_PROPERTY + "=" + folder);
   }
 
   @Test
   @Tag("multiprocess")
   @RequiresNativeLibrary
   @EnabledForJreRange(min = JRE.JAVA_24)
-  void shouldNameTheJvmOptionsEachTimeWhereTheJvmForbidsNativeCode() throws Exception {
-    try (ProcessRank child = start(OpensTwice.class, "--illegal-native-access=deny")) {
+  void shouldNameTheJvmOptionsEachTimeWhereTheJvmForbidsNativeCode() {
+    try (ProcessRank child =
+        TestJvms.withoutAccess(1, OpensTwice.class)
+            .jvmOptions("--illegal-native-access=deny")
+            .startRank(0)) {
       for (int i = 0; i < 2; i++) {
         assertThat(child.readLine())
             .startsWith("add --add-opens java.base/jdk.internal.misc=ALL-UNNAMED")
@@ -109,26 +106,12 @@ class JvmAccessTest {
   @Test
   @Tag("multiprocess")
   void shouldNameTheJvmOptionEachTimeWhereAgronaIsOnTheModulePath() throws Exception {
-    try (ProcessRank child = start(OpensTwice.class, agronaAsModule())) {
-      String option = "add --add-opens java.base/jdk.internal.misc=org.agrona to the java command";
-      assertThat(child.readLine()).startsWith(option);
-      assertThat(child.readLine()).startsWith(option);
-    }
-  }
-
-  @Test
-  @Tag("multiprocess")
-  void shouldWorkWithAgronaOnTheModulePath() throws Exception {
-    String[] options = Arrays.copyOf(agronaAsModule(), 3);
-    options[2] = "--add-opens=java.base/jdk.internal.misc=org.agrona";
-    try (ProcessRank child = start(OpensTwice.class, options)) {
-      assertThat(child.readLine()).isEqualTo("opened");
-      assertThat(child.readLine()).isEqualTo("opened");
-    }
-  }
-
-  private static String[] agronaAsModule() throws Exception {
     Path jar = Path.of(UnsafeApi.class.getProtectionDomain().getCodeSource().getLocation().toURI());
-    return new String[] {"--module-path=" + jar, "--add-modules=org.agrona"};
+    String[] options = {"--module-path=" + jar, "--add-modules=org.agrona"};
+    String option = "--add-opens java.base/jdk.internal.misc=org.agrona";
+    assertPrintsTwice("add " + option + " to the java command", OpensTwice.class, options);
+    String[] withOption = Arrays.copyOf(options, 3);
+    withOption[2] = option.replace(' ', '=');
+    assertPrintsTwice("opened", OpensTwice.class, withOption);
   }
 }

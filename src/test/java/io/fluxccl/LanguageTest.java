@@ -3,6 +3,7 @@ package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.SourceFiles;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -108,10 +109,11 @@ class LanguageTest {
   }
 
   @Test
-  void shouldNameTestsByOutcomeAndCondition() throws IOException {
+  void shouldNameTestsByOutcomeAndCondition() {
     List<String> found = new ArrayList<>();
     for (Path file : files()) {
-      Matcher name = TEST_NAME.matcher(file.toString().endsWith(".java") ? text(file) : "");
+      Matcher name =
+          TEST_NAME.matcher(file.toString().endsWith(".java") ? SourceFiles.text(file) : "");
       while (name.find()) {
         found.add(file + ": " + name.group(1));
       }
@@ -155,34 +157,22 @@ class LanguageTest {
     }
   }
 
-  private static List<Path> files() throws IOException {
+  private static List<Path> files() {
     List<Path> files = new ArrayList<>(PAGES);
     for (Path folder : FOLDERS) {
-      try (Stream<Path> tree = Files.walk(folder)) {
-        tree.filter(Files::isRegularFile)
-            .filter(path -> path.toString().matches(".*\\.(java|kt|cuh?|c|h|cpp|md)"))
-            .filter(path -> !path.toString().contains("/target/"))
-            .filter(path -> !path.endsWith("RESULTS.md"))
-            .filter(path -> !path.endsWith("LanguageTest.java"))
-            .forEach(files::add);
-      }
+      SourceFiles.under(folder, "java", "kt", "cu", "cuh", "c", "h", "cpp", "md").stream()
+          .filter(path -> !path.toString().contains("/target/"))
+          .filter(path -> !path.endsWith("RESULTS.md") && !path.endsWith("LanguageTest.java"))
+          .forEach(files::add);
     }
     return files;
   }
 
-  private static String text(Path file) {
-    try {
-      return Files.readString(file);
-    } catch (IOException e) {
-      throw new java.io.UncheckedIOException(e);
-    }
-  }
-
   private static void sentences(Path file, Consumer<String> to) {
     if (file.toString().endsWith(".md")) {
-      inPage(text(file), to);
+      inPage(SourceFiles.text(file), to);
     } else {
-      inCode(text(file), file.startsWith("src/main") || file.startsWith("native"), to);
+      inCode(SourceFiles.text(file), file.startsWith("src/main") || file.startsWith("native"), to);
     }
   }
 

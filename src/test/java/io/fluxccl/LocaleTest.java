@@ -10,16 +10,12 @@ import com.tngtech.archunit.core.domain.JavaAccess;
 import com.tngtech.archunit.core.domain.JavaClass;
 import com.tngtech.archunit.core.importer.ClassFileImporter;
 import com.tngtech.archunit.core.importer.ImportOption;
-import java.io.IOException;
-import java.nio.file.Files;
+import io.fluxccl.testing.SourceFiles;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
-import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -81,21 +77,12 @@ class LocaleTest {
   }
 
   @Test
-  void shouldFormatInNoLocaleOfTheMachineInSamples() throws IOException {
-    List<String> found = new ArrayList<>();
-    try (Stream<Path> files = Files.walk(Path.of("samples"))) {
-      for (Path file : files.filter(LocaleTest::isMain).toList()) {
-        Matcher matcher = SOURCE.matcher(Files.readString(file));
-        if (matcher.find()) {
-          found.add(file + ": " + matcher.group());
-        }
+  void shouldFormatInNoLocaleOfTheMachineInSamples() {
+    for (Path file : SourceFiles.under(Path.of("samples"), "java")) {
+      if (file.toString().matches("samples/[^/]*/(src/main/)?java/.*")) {
+        assertThat(SourceFiles.text(file)).as(file.toString()).doesNotContainPattern(SOURCE);
       }
     }
-    assertThat(found).isEmpty();
-  }
-
-  private static boolean isMain(Path file) {
-    return file.toString().matches("samples/[^/]*/(src/main/)?java/.*\\.java");
   }
 
   @Test

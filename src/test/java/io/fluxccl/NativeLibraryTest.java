@@ -21,7 +21,11 @@ import org.junit.jupiter.api.io.TempDir;
 class NativeLibraryTest {
   @TempDir Path folder;
 
-  /** Says what became of it. */
+  private static ProcessRank start(String property, Path value) {
+    return TestJvms.of(1, Loads.class).jvmOptions("-D" + property + "=" + value).startRank(0);
+  }
+
+  /** Prints what became of it. */
   static final class Loads {
     public static void main(String[] args) {
       System.out.println(NativeLibrary.unavailableBecause().orElse("loaded"));
@@ -61,10 +65,7 @@ class NativeLibraryTest {
   @Tag("multiprocess")
   void shouldReportWhyTheGivenFileCannotBeLoaded() throws Exception {
     Path file = Files.writeString(folder.resolve("libfluxccl.so"), "no library");
-    try (ProcessRank child =
-        TestJvms.of(1, Loads.class)
-            .jvmOptions("-D" + NativeLibrary.PATH_PROPERTY + "=" + folder)
-            .startRank(0)) {
+    try (ProcessRank child = start(NativeLibrary.PATH_PROPERTY, folder)) {
       assertThat(child.readLine()).contains(NativeLibrary.PATH_PROPERTY, file.toString());
       assertThat(child.readLine()).isEqualTo("errno 2");
       assertThat(child.readLine()).startsWith("VMM memory needs FluxCCL's native library: ");
@@ -75,17 +76,13 @@ class NativeLibraryTest {
   @Tag("multiprocess")
   @RequiresNativeLibrary
   void shouldLeaveNoTemporaryFileAndLoadWithoutATemporaryFolder() throws Exception {
-    try (ProcessRank child =
-        TestJvms.of(1, Loads.class).jvmOptions("-Djava.io.tmpdir=" + folder).startRank(0)) {
+    try (ProcessRank child = start("java.io.tmpdir", folder)) {
       assertThat(child.readLine()).isEqualTo("loaded");
     }
     try (Stream<Path> left = Files.list(folder)) {
       assertThat(left).isEmpty();
     }
-    try (ProcessRank child =
-        TestJvms.of(1, Loads.class)
-            .jvmOptions("-Djava.io.tmpdir=" + folder.resolve("none"))
-            .startRank(0)) {
+    try (ProcessRank child = start("java.io.tmpdir", folder.resolve("none"))) {
       assertThat(child.readLine()).isEqualTo("loaded");
     }
   }

@@ -2,7 +2,6 @@
 package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import com.sun.source.tree.ClassTree;
 import com.sun.source.tree.CompilationUnitTree;
@@ -11,7 +10,6 @@ import com.sun.source.tree.ModifiersTree;
 import com.sun.source.tree.Tree;
 import com.sun.source.tree.Tree.Kind;
 import com.sun.source.tree.VariableTree;
-import com.sun.source.util.JavacTask;
 import com.sun.source.util.SourcePositions;
 import com.sun.source.util.TreePathScanner;
 import com.sun.source.util.TreeScanner;
@@ -21,6 +19,7 @@ import com.tngtech.archunit.core.domain.JavaClasses;
 import com.tngtech.archunit.core.domain.JavaModifier;
 import com.tngtech.archunit.core.importer.ClassFileImporter;
 import com.tngtech.archunit.core.importer.ImportOption;
+import io.fluxccl.testing.SourceFiles;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -33,9 +32,6 @@ import java.util.TreeSet;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import javax.lang.model.element.Modifier;
-import javax.tools.JavaCompiler;
-import javax.tools.StandardJavaFileManager;
-import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 
 /**
@@ -63,18 +59,20 @@ class ShapeTest {
       List.of(SOURCES, Path.of("src/main/cuda"), Path.of("native"));
 
   @Test
-  void shouldKeepFilesShort() throws IOException {
+  void shouldKeepFilesShort() {
     Set<String> tooLong = new TreeSet<>();
     for (Path folder : ALL_SOURCES) {
-      for (Path file : sources(folder, "java", "cu", "cuh", "c", "h")) {
-        try (Stream<String> lines = Files.lines(file)) {
-          if (lines.filter(line -> !line.contains(LICENSE)).count() > FILE_LINES) {
-            tooLong.add(file.toString());
-          }
+      for (Path file : SourceFiles.under(folder, "java", "cu", "cuh", "c", "h")) {
+        if (lines(file).filter(line -> !line.contains(LICENSE)).count() > FILE_LINES) {
+          tooLong.add(file.toString());
         }
       }
     }
     assertThat(tooLong).as("files over %d lines", FILE_LINES).isEmpty();
+  }
+
+  private static Stream<String> lines(Path file) {
+    return SourceFiles.text(file).lines();
   }
 
   @Test
@@ -115,10 +113,10 @@ class ShapeTest {
   }
 
   /** Returns the lines of a file but blank ones, comments, imports and the package's. */
-  private static int linesOfCode(Path file) throws IOException {
+  private static int linesOfCode(Path file) {
     int count = 0;
     boolean isComment = false;
-    for (String line : Files.readAllLines(file)) {
+    for (String line : lines(file).toList()) {
       String code = line.strip();
       if (isComment || code.startsWith("/*")) {
         isComment = !code.contains("*/");
@@ -131,9 +129,9 @@ class ShapeTest {
     return count;
   }
 
-  private static Map<String, Size> sizes() throws IOException {
+  private static Map<String, Size> sizes() {
     Map<String, Size> sizes = new TreeMap<>();
-    for (Path file : sources(SOURCES, "java")) {
+    for (Path file : SourceFiles.under(SOURCES, "java")) {
       String name = SOURCES.relativize(file.getParent()).toString().replace('/', '.');
       boolean isType = !file.endsWith("package-info.java");
       Size before = sizes.getOrDefault(name, new Size(0, 0));
@@ -142,17 +140,15 @@ class ShapeTest {
     return sizes;
   }
 
-  private static List<String[]> list(String name) throws IOException {
-    try (Stream<String> lines = Files.lines(LISTS.resolve(name))) {
-      return lines
-          .filter(line -> !line.isBlank() && !line.startsWith("#"))
-          .map(line -> line.split(" ", 3))
-          .toList();
-    }
+  private static List<String[]> list(String name) {
+    return lines(LISTS.resolve(name))
+        .filter(line -> !line.isBlank() && !line.startsWith("#"))
+        .map(line -> line.split(" ", 3))
+        .toList();
   }
 
   @Test
-  void shouldKeepPackagesWithinTheirBudgets() throws IOException {
+  void shouldKeepPackagesWithinTheirBudgets() {
     Map<String, Size> budgets = new TreeMap<>();
     list("budgets.txt").forEach(words -> budgets.put(words[0], Size.parse(words)));
     Map<String, Size> sizes = sizes();
@@ -168,7 +164,7 @@ class ShapeTest {
   }
 
   @Test
-  void shouldMergeSmallTypesWithTheirOnlyUser() throws IOException {
+  void shouldMergeSmallTypesWithTheirOnlyUser() {
     JavaClasses library =
         new ClassFileImporter()
             .withImportOption(ImportOption.Predefined.DO_NOT_INCLUDE_TESTS)
@@ -201,7 +197,7 @@ class ShapeTest {
         .filter(one -> one.getName().startsWith(type.getName() + "$"));
   }
 
-  private static Set<String> exceptions(String rule) throws IOException {
+  private static Set<String> exceptions(String rule) {
     return list("shape.txt").stream()
         .filter(words -> words[0].equals(rule))
         .map(words -> words[1])
@@ -249,43 +245,20 @@ class ShapeTest {
   }
 
   @Test
-  void shouldNameTheLicense() throws IOException {
+  void shouldNameTheLicense() {
     Set<String> without = new TreeSet<>();
     for (String folder : List.of("src", "native", "samples", "benchmarks")) {
-      for (Path file : sources(Path.of(folder), "java", "kt", "cu", "cuh", "c", "h", "cpp")) {
-        try (Stream<String> lines = Files.lines(file)) {
-          if (lines.limit(2).noneMatch(line -> line.contains(LICENSE))) {
-            without.add(file.toString());
-          }
-        }
-      }
+      String[] endings = {"java", "kt", "cu", "cuh", "c", "h", "cpp"};
+      SourceFiles.under(Path.of(folder), endings).stream()
+          .filter(file -> !file.toString().contains("/target/"))
+          .filter(file -> lines(file).limit(2).noneMatch(line -> line.contains(LICENSE)))
+          .forEach(file -> without.add(file.toString()));
     }
-    without.removeIf(file -> file.contains("/target/"));
     assertThat(without).as("run src/test/release/headers").isEmpty();
   }
 
-  private interface UnitCheck {
-    void check(CompilationUnitTree unit, Trees trees) throws IOException;
-  }
-
-  private static void onEachUnit(UnitCheck check) throws IOException {
-    JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-    assumeTrue(compiler != null, "a runtime without a compiler");
-    try (StandardJavaFileManager files = compiler.getStandardFileManager(null, null, null)) {
-      JavacTask task =
-          (JavacTask)
-              compiler.getTask(
-                  null,
-                  files,
-                  null,
-                  List.of(),
-                  null,
-                  files.getJavaFileObjectsFromPaths(sources(SOURCES, "java")));
-      Trees trees = Trees.instance(task);
-      for (CompilationUnitTree unit : task.parse()) {
-        check.check(unit, trees);
-      }
-    }
+  private static void onEachUnit(SourceFiles.UnitCheck check) throws IOException {
+    SourceFiles.onEachUnit(SourceFiles.under(SOURCES, "java"), check);
   }
 
   /** Public types, and their public and protected members, that have no comment. */
@@ -364,13 +337,5 @@ class ShapeTest {
       }
     }.scan(unit, null);
     return found;
-  }
-
-  private static List<Path> sources(Path folder, String... endings) throws IOException {
-    try (Stream<Path> tree = Files.walk(folder)) {
-      return tree.filter(
-              path -> Stream.of(endings).anyMatch(ending -> path.toString().endsWith("." + ending)))
-          .collect(Collectors.toList());
-    }
   }
 }

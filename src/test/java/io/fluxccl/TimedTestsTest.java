@@ -2,7 +2,6 @@
 package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import com.sun.source.tree.AnnotationTree;
 import com.sun.source.tree.ClassTree;
@@ -10,26 +9,22 @@ import com.sun.source.tree.CompilationUnitTree;
 import com.sun.source.tree.MethodTree;
 import com.sun.source.tree.ModifiersTree;
 import com.sun.source.tree.Tree;
-import com.sun.source.util.JavacTask;
 import com.sun.source.util.TreePath;
 import com.sun.source.util.TreePathScanner;
+import io.fluxccl.testing.SourceFiles;
 import java.io.IOException;
 import java.net.URI;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Stream;
-import javax.tools.JavaCompiler;
 import javax.tools.JavaFileObject;
 import javax.tools.SimpleJavaFileObject;
-import javax.tools.StandardJavaFileManager;
-import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Keeps tests independent of the speed of the machine: only a test with the tag {@code timed}
@@ -46,8 +41,7 @@ class TimedTestsTest {
       Set.of(
           "HangLimit#check", // ends a hang after a minute
           "HostSideTest#whyNoSignal", // shows the error of a limit that passes
-          "DeviceTimesContract#shouldRecordDeviceTimesOfEachCall", // the order of recorded times
-          "TimedTestsTest#shouldFindAnUpperBound"); // examples in strings
+          "DeviceTimesContract#shouldRecordDeviceTimesOfEachCall"); // the order of recorded times
 
   /**
    * {@code millis} and {@code awaitFailure} of RankDeathTest return a time that a rank measured.
@@ -74,59 +68,51 @@ class TimedTestsTest {
 
   @Test
   void shouldCompareTimeWithABoundInTimedTestsOnly() throws IOException {
-    JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-    assumeTrue(compiler != null, "a runtime without a compiler");
     Set<String> found = new TreeSet<>();
-    try (StandardJavaFileManager files = compiler.getStandardFileManager(null, null, null)) {
-      scan(compiler, files.getJavaFileObjectsFromPaths(tests()), found);
-    }
+    SourceFiles.onEachUnit(tests(), (unit, trees) -> scan(unit, found));
     found.removeAll(ALLOWED);
     assertThat(found)
         .as("assert order and outcome, or add @Tag(\"timed\") with the bound in a comment")
         .isEmpty();
   }
 
-  @Test
-  void shouldFindAnUpperBound() throws IOException {
-    String measures =
-        "long start = System.nanoTime(); run();"
-            + " assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(LIMIT);";
-    assertThat(foundIn("class A { @Test void a() { " + measures + " } }")).containsExactly("A#a");
-    assertThat(foundIn("class A { void helper() { " + measures + " } }"))
-        .containsExactly("A#helper");
-    assertThat(foundIn("class A { @Test void a() { " + ofHelper("isLessThan(5)") + " } }"))
-        .containsExactly("A#a");
-    assertThat(foundIn("class A { @Tag(\"timed\") @Test void a() { " + measures + " } }"))
-        .isEmpty();
-    assertThat(foundIn("@Tag(\"timed\") class A { @Test void a() { " + measures + " } }"))
-        .isEmpty();
-    assertThat(foundIn("class A { @Tag(\"alone\") void a() { " + measures + " } }"))
-        .containsExactly("A#a");
-    String lower = measures.replace("isLessThan", "isGreaterThan");
-    assertThat(foundIn("class A { @Test void a() { " + lower + " } }")).isEmpty();
-    assertThat(foundIn("class A { @Test void a() { assertThat(f).succeedsWithin(5, SECONDS); } }"))
-        .containsExactly("A#a");
-    assertThat(foundIn("class A { void a() { await().atMost(Duration.ofMillis(900)).until(b); } }"))
-        .containsExactly("A#a");
-    assertThat(foundIn("class A { void a() { await().atMost(Duration.ofSeconds(60)).until(b); } }"))
-        .isEmpty();
-    String passes = "assertThatThrownBy(() -> f.get(3, SECONDS)).isInstanceOf(Timeout.class);";
-    assertThat(foundIn("class A { void a() { " + passes + " } }")).isEmpty();
-    assertThat(foundIn("class A { void a() { assertThat(f).failsWithin(0, SECONDS); } }"))
-        .isEmpty();
+  private static final String MEASURES =
+      "long start = System.nanoTime(); run();"
+          + " assertThat(Duration.ofNanos(System.nanoTime() - start)).isLessThan(LIMIT); } }";
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "class A { @Test void a() { " + MEASURES,
+        "class A { void a() { " + MEASURES,
+        "class A { @Tag(\"alone\") void a() { " + MEASURES,
+        "class A { @Test void a() { Duration took = took(); assertThat(took).isLessThan(5); }"
+            + " Duration took() { long start = System.nanoTime(); run();"
+            + " return Duration.ofNanos(System.nanoTime() - start); } }",
+        "class A { @Test void a() { assertThat(f).succeedsWithin(5, SECONDS); } }",
+        "class A { void a() { await().atMost(Duration.ofMillis(900)).until(b); } }",
+      })
+  void shouldFindAnUpperBound(String source) throws IOException {
+    assertThat(foundIn(source)).containsExactly("A#a");
   }
 
-  private static String ofHelper(String bound) {
-    return "Duration took = took(); assertThat(took)."
-        + bound
-        + "; }"
-        + " Duration took() { long start = System.nanoTime(); run();"
-        + " return Duration.ofNanos(System.nanoTime() - start);";
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "class A { @Tag(\"timed\") @Test void a() { " + MEASURES,
+        "@Tag(\"timed\") class A { @Test void a() { " + MEASURES,
+        "class A { @Test void a() { long start = System.nanoTime(); run();"
+            + " assertThat(Duration.ofNanos(System.nanoTime() - start)).isGreaterThan(LIMIT); } }",
+        "class A { void a() { await().atMost(Duration.ofSeconds(60)).until(b); } }",
+        "class A { void a() {"
+            + " assertThatThrownBy(() -> f.get(3, SECONDS)).isInstanceOf(Timeout.class); } }",
+        "class A { void a() { assertThat(f).failsWithin(0, SECONDS); } }",
+      })
+  void shouldAllowTimedTestsAndLongLimits(String source) throws IOException {
+    assertThat(foundIn(source)).isEmpty();
   }
 
   private static Set<String> foundIn(String source) throws IOException {
-    JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-    assumeTrue(compiler != null, "a runtime without a compiler");
     JavaFileObject file =
         new SimpleJavaFileObject(URI.create("string:///A.java"), JavaFileObject.Kind.SOURCE) {
           @Override
@@ -135,18 +121,12 @@ class TimedTestsTest {
           }
         };
     Set<String> found = new TreeSet<>();
-    scan(compiler, List.of(file), found);
+    SourceFiles.onEachUnit(List.of(file), (unit, trees) -> scan(unit, found));
     return found;
   }
 
-  private static void scan(
-      JavaCompiler compiler, Iterable<? extends JavaFileObject> files, Set<String> found)
-      throws IOException {
-    JavacTask task =
-        (JavacTask) compiler.getTask(null, null, diagnostic -> {}, List.of(), null, files);
-    for (CompilationUnitTree unit : task.parse()) {
-      new Bounds(clocksOf(unit), found).scan(unit, null);
-    }
+  private static void scan(CompilationUnitTree unit, Set<String> found) {
+    new Bounds(clocksOf(unit), found).scan(unit, null);
   }
 
   /** Returns the names of a file's methods that read a clock and return a time. */
@@ -166,17 +146,12 @@ class TimedTestsTest {
     return clocks;
   }
 
-  private static List<Path> tests() throws IOException {
-    List<Path> all = new ArrayList<>();
-    for (Path folder : SOURCES) {
-      try (Stream<Path> tree = Files.walk(folder)) {
-        tree.filter(path -> path.toString().endsWith(".java"))
-            .filter(path -> path.toString().contains("src/test/java"))
-            .filter(path -> !path.toString().contains(FAULTS))
-            .forEach(all::add);
-      }
-    }
-    return all;
+  private static List<Path> tests() {
+    return SOURCES.stream()
+        .flatMap(folder -> SourceFiles.under(folder, "java").stream())
+        .filter(path -> path.toString().contains("src/test/java"))
+        .filter(path -> !path.toString().contains(FAULTS))
+        .toList();
   }
 
   /** Finds the methods that compare a time with an upper bound without the tag. */

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.settings.Settings;
+import io.fluxccl.testing.SourceFiles;
 import io.fluxccl.transport.Transport;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 class JoinOptionsTest {
   private static final RankEnvironment PLACE = RankEnvironment.of(1, 2);
 
   private static JoinOptions from(Map<String, String> variables) {
-    return JoinOptions.of(PLACE, Settings.of(variables));
+    return new GroupVariables(variables).joinOptions(PLACE);
   }
 
   @Test
@@ -90,27 +95,23 @@ class JoinOptionsTest {
     "FLUXCCL_INSECURE, true"
   })
   void shouldNameTheInvalidVariable(String name, String value) {
-    assertThatThrownBy(() -> from(Map.of(name, value)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining(name + "=" + value);
+    assertRefused(() -> from(Map.of(name, value)), name + "=" + value);
   }
 
   @ParameterizedTest
-  @CsvSource({"-1", "0"})
-  void shouldRefuseLimitsThatAreNotPositive(String seconds) {
-    assertThatThrownBy(() -> from(Map.of("FLUXCCL_TIMEOUT", seconds)))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> from(Map.of("FLUXCCL_JOIN_TIMEOUT", seconds)))
-        .isInstanceOf(InvalidUsage.class);
+  @ValueSource(strings = {"FLUXCCL_TIMEOUT", "FLUXCCL_JOIN_TIMEOUT"})
+  void shouldRefuseLimitsThatAreNotPositive(String name) {
+    assertRefused(() -> from(Map.of(name, "-1")));
+    assertRefused(() -> from(Map.of(name, "0")));
   }
 
   @Test
   void shouldRefuseWrongValuesWhenTheyAreGiven() {
     JoinOptions options = from(Map.of());
-    assertThatThrownBy(() -> JoinOptions.of(2, 2)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> options.withName("a b")).hasMessageContaining("name=a b");
-    assertThatThrownBy(() -> options.withAddress("nowhere")).hasMessageContaining("nowhere");
-    assertThatThrownBy(() -> options.withDevice(null)).hasMessageContaining("device=null");
+    assertRefused(() -> JoinOptions.of(2, 2));
+    assertRefused(() -> options.withName("a b"), "name=a b");
+    assertRefused(() -> options.withAddress("nowhere"), "nowhere");
+    assertRefused(() -> options.withDevice(null), "device=null");
   }
 
   @Test
@@ -136,5 +137,46 @@ class JoinOptionsTest {
     CollectivesOptions own = from(Map.of("FLUXCCL_JOIN_TIMEOUT", "9")).collectivesWithTag(99);
     assertThat(own.tag()).isEqualTo(99);
     assertThat(own.setupTimeout()).hasValue(Duration.ofSeconds(9));
+  }
+
+  @Test
+  void shouldPointOutAVariableThatNothingReads() {
+    Map<String, String> variables = Map.of("FLUXCCL_TIMOUT", "5", "FLUXCCL_RANK", "0", "HOME", "/");
+    assertThat(new GroupVariables(variables).unknown())
+        .containsExactly(
+            "FLUXCCL_TIMOUT is set, which nothing reads; did you mean FLUXCCL_TIMEOUT");
+  }
+
+  @Test
+  void shouldNotReportKubernetesServiceVariablesAsMisspelled() {
+    Map<String, String> variables = new HashMap<>();
+    for (String service : List.of("FLUXCCL", "FLUXCCL_TRAIN")) {
+      variables.put(service + "_SERVICE_HOST", "10.0.0.11");
+      variables.put(service + "_SERVICE_PORT", "80");
+      variables.put(service + "_SERVICE_PORT_HTTP", "80");
+      variables.put(service + "_PORT", "tcp://10.0.0.11:80");
+      variables.put(service + "_PORT_80_TCP", "tcp://10.0.0.11:80");
+      variables.put(service + "_PORT_80_TCP_PROTO", "tcp");
+      variables.put(service + "_PORT_80_TCP_PORT", "80");
+      variables.put(service + "_PORT_80_TCP_ADDR", "10.0.0.11");
+      variables.put(service + "_PORT_53_UDP", "udp://10.0.0.11:53");
+    }
+    assertThat(new GroupVariables(variables).unknown()).isEmpty();
+    assertThat(new GroupVariables(Map.of("FLUXCCL_PORT", "29500")).unknown()).hasSize(1);
+    assertThat(new GroupVariables(Map.of("FLUXCCL_PORT_RANG", "1-2")).unknown()).hasSize(1);
+  }
+
+  @Test
+  void shouldKnowEveryVariableThatTheSourcesRead() {
+    TreeSet<String> read = new TreeSet<>();
+    Pattern variable = Pattern.compile("\"(FLUXCCL_[A-Z_]+[A-Z])\"");
+    Stream.of("src/main/java", "native/ncclnet")
+        .flatMap(folder -> SourceFiles.under(Path.of(folder)).stream())
+        .flatMap(file -> variable.matcher(SourceFiles.text(file)).results())
+        .forEach(match -> read.add(match.group(1)));
+    assertThat(read).contains("FLUXCCL_SHM_DIR", "FLUXCCL_NET_JAVA_HOME");
+    Map<String, String> all = new HashMap<>();
+    read.forEach(name -> all.put(name, "1"));
+    assertThat(new GroupVariables(all).unknown()).isEmpty();
   }
 }

@@ -48,12 +48,17 @@ class ProcessRanksTest {
     }
   }
 
-  private static ProcessRanks start(Duration limit) {
-    return ProcessRanks.builder(2, Adder.class)
-        .jvmOptions(QUICK)
-        .arguments("ready")
-        .limit(limit)
-        .start();
+  private static ProcessRanks.Builder builder(int nRanks, Class<?> main) {
+    return ProcessRanks.builder(nRanks, main).jvmOptions(QUICK).arguments("ready");
+  }
+
+  private static ProcessRanks start() {
+    return builder(2, Adder.class).limit(Duration.ofSeconds(60)).start();
+  }
+
+  /** Starts one of two ranks, which therefore prints nothing within its limit. */
+  private static ProcessRank startAlone() {
+    return builder(2, Adder.class).limit(Duration.ofMillis(200)).startRank(1);
   }
 
   /** Returns the states of a process's threads, as {@code /proc} names them. */
@@ -71,7 +76,7 @@ class ProcessRanksTest {
 
   @Test
   void shouldSendLinesToRanksAndReturnTheirExitCodes() throws IOException {
-    try (ProcessRanks ranks = start(Duration.ofSeconds(60))) {
+    try (ProcessRanks ranks = start()) {
       ranks.all().forEach(rank -> rank.awaitLine("ready " + rank.rank()));
       ranks.get(0).sendLine("30");
       ranks.get(1).stop();
@@ -102,7 +107,7 @@ class ProcessRanksTest {
 
   @Test
   void shouldKillReplaceAndEndRanks() {
-    ProcessRanks ranks = start(Duration.ofSeconds(60));
+    ProcessRanks ranks = start();
     try (ranks) {
       ranks.all().forEach(rank -> rank.awaitLine("ready"));
       ranks.get(0).sendLine("1");
@@ -120,16 +125,10 @@ class ProcessRanksTest {
 
   @Test
   void shouldFailNamingTheAwaitedLineIfARankIsLate() {
-    try (ProcessRank alone =
-        ProcessRanks.builder(1, Adder.class).jvmOptions(QUICK).arguments("ready").startRank(0)) {
+    try (ProcessRank alone = builder(1, Adder.class).startRank(0)) {
       alone.awaitLine("ready");
     }
-    try (ProcessRank late =
-        ProcessRanks.builder(2, Adder.class)
-            .jvmOptions(QUICK)
-            .arguments("ready")
-            .limit(Duration.ofMillis(200))
-            .startRank(1)) {
+    try (ProcessRank late = startAlone()) {
       assertThatThrownBy(() -> late.awaitLine("ready"))
           .isInstanceOf(Timeout.class)
           .hasMessageContainingAll("rank 1", "'ready'", "within 200 ms")
@@ -149,8 +148,7 @@ class ProcessRanksTest {
   @Test
   void shouldReadLineByLineWithoutErrorsThatGoElsewhere() {
     ProcessRanks.Builder builder =
-        ProcessRanks.builder(2, Speaker.class)
-            .jvmOptions(QUICK)
+        builder(2, Speaker.class)
             .variablesByRank(rank -> Map.of("FLUXCCL_HOSTID", "h" + rank))
             .jvmOptions("-Xlog:disable", "-Xlog:all=warning:stderr")
             .errorsApart();
@@ -165,12 +163,7 @@ class ProcessRanksTest {
 
   @Test
   void shouldTimeOutIfARankPrintsNoLine() {
-    try (ProcessRank silent =
-        ProcessRanks.builder(2, Adder.class)
-            .jvmOptions(QUICK)
-            .arguments("ready")
-            .limit(Duration.ofMillis(200))
-            .startRank(1)) {
+    try (ProcessRank silent = startAlone()) {
       assertThatThrownBy(silent::readLine)
           .isInstanceOf(Timeout.class)
           .hasMessageContainingAll("rank 1", "another line", "within 200 ms");
