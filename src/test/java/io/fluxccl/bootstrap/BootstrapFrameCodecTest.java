@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -30,7 +31,9 @@ import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.netty.buffer.Unpooled;
 import io.netty.channel.embedded.EmbeddedChannel;
+import java.io.ByteArrayOutputStream;
 import java.net.InetSocketAddress;
+import java.util.Arrays;
 import java.util.List;
 import net.jqwik.api.Arbitraries;
 import net.jqwik.api.Arbitrary;
@@ -113,16 +116,14 @@ class BootstrapFrameCodecTest {
                     new InetSocketAddress(UniqueId.addressOf(address, 0), port), host, process));
   }
 
-  private static byte[] encode(BootstrapFrame frame) {
-    return TcpRanks.encode(frame);
+  private static BootstrapFrame decode(byte[] bytes, int length) {
+    return BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes, 4, length - 4));
   }
 
   @Property(tries = 500)
   void shouldDecodeEncodedFrames(@ForAll("frames") BootstrapFrame frame) {
-    byte[] bytes = encode(frame);
-    BootstrapFrame read =
-        BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes, 4, bytes.length - 4));
-    assertThat(read).usingRecursiveComparison().isEqualTo(frame);
+    byte[] bytes = TcpRanks.encode(frame);
+    assertThat(decode(bytes, bytes.length)).usingRecursiveComparison().isEqualTo(frame);
   }
 
   @Property(tries = 300)
@@ -131,13 +132,10 @@ class BootstrapFrameCodecTest {
       @ForAll("frames") BootstrapFrame second,
       @ForAll @IntRange(min = 1, max = 50) int piece) {
     EmbeddedChannel channel = new EmbeddedChannel(new Frames.Decoder(1 << 20));
-    byte[] bytes = new byte[0];
-    for (BootstrapFrame each : List.of(first, second)) {
-      byte[] encoded = encode(each);
-      int old = bytes.length;
-      bytes = java.util.Arrays.copyOf(bytes, old + encoded.length);
-      System.arraycopy(encoded, 0, bytes, old, encoded.length);
-    }
+    ByteArrayOutputStream both = new ByteArrayOutputStream();
+    both.writeBytes(TcpRanks.encode(first));
+    both.writeBytes(TcpRanks.encode(second));
+    byte[] bytes = both.toByteArray();
     for (int at = 0; at < bytes.length; at += piece) {
       channel.writeInbound(Unpooled.copiedBuffer(bytes, at, Math.min(piece, bytes.length - at)));
     }
@@ -149,21 +147,14 @@ class BootstrapFrameCodecTest {
   @Property(tries = 500)
   void shouldRefuseAFrameThatEndsEarlyOrLate(
       @ForAll("frames") BootstrapFrame frame, @ForAll @IntRange(min = 1, max = 4) int off) {
-    byte[] bytes = encode(frame);
+    byte[] bytes = TcpRanks.encode(frame);
     boolean open = frame instanceof Data || frame instanceof Failed;
     if (bytes.length - 4 > off && !open) {
-      assertThatThrownBy(
-              () ->
-                  BootstrapFrameCodec.decode(
-                      Unpooled.wrappedBuffer(bytes, 4, bytes.length - 4 - off)))
-          .isInstanceOf(TransportFailure.class);
+      assertThrows(TransportFailure.class, () -> decode(bytes, bytes.length - off));
     }
     if (!open) {
-      byte[] longer = java.util.Arrays.copyOf(bytes, bytes.length + off);
-      assertThatThrownBy(
-              () ->
-                  BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(longer, 4, longer.length - 4)))
-          .isInstanceOf(TransportFailure.class);
+      byte[] longer = Arrays.copyOf(bytes, bytes.length + off);
+      assertThrows(TransportFailure.class, () -> decode(longer, longer.length));
     }
   }
 

@@ -4,31 +4,15 @@ package io.fluxccl.bootstrap;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
-import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.testing.Rounds;
-import java.io.File;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.time.Duration;
 import java.util.List;
-import java.util.Set;
-import java.util.stream.Collectors;
-import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 
 class BootstrapLeakTest {
-  private static final File DESCRIPTORS = new File("/proc/self/fd");
-
-  private static int openDescriptors() {
-    return DESCRIPTORS.list().length;
-  }
-
-  private static Set<String> threads() {
-    return Thread.getAllStackTraces().keySet().stream()
-        .map(Thread::getName)
-        .filter(name -> !name.startsWith("awaitility"))
-        .collect(Collectors.toSet());
-  }
+  private static final Duration LONG = Duration.ofSeconds(60);
 
   private static void round(int number) {
     BootstrapOptions options = BootstrapOptions.defaults();
@@ -47,52 +31,23 @@ class BootstrapLeakTest {
 
   @Test
   void shouldLeaveNoThreadAndNoDescriptorAfterManyRounds() {
-    assumeTrue(DESCRIPTORS.isDirectory(), "only where /proc is");
     round(0);
-    awaitQuiet();
-    Set<String> threadsBefore = threads();
-    int before = openDescriptors();
-    int rounds = Rounds.of(20, 100);
-    for (int i = 0; i < rounds; i++) {
+    ResourceLeaks leaks = ResourceLeaks.snapshot();
+    for (int i = 0; i < Rounds.of(20, 100); i++) {
       round(i);
     }
-    awaitQuiet();
-    Awaitility.await()
-        .atMost(Duration.ofSeconds(60))
-        .untilAsserted(
-            () -> {
-              assertThat(openDescriptors()).isLessThanOrEqualTo(before);
-              assertThat(threads()).isSubsetOf(threadsBefore);
-            });
+    leaks.assertNone(LONG);
   }
 
   @Test
   void shouldLeaveNothingWhenInitializeFails() {
-    assumeTrue(DESCRIPTORS.isDirectory(), "only where /proc is");
     round(0);
-    awaitQuiet();
-    int before = openDescriptors();
+    ResourceLeaks leaks = ResourceLeaks.snapshot();
     BootstrapOptions options = BootstrapOptions.builder().timeout(Duration.ofMillis(200)).build();
-    TcpBootstrap root = TcpBootstrap.create(0, 3, options);
-    TcpBootstrap rank = TcpBootstrap.create(1, 3, options);
+    List<TcpBootstrap> late = TcpRanks.create(3, options).subList(0, 2);
     String address = "127.0.0.1:" + TcpRanks.freePort();
-    await(onAll(List.of(root, rank), each -> each.initialize(address).exceptionally(late -> null)));
-    await(onAll(List.of(root, rank), TcpBootstrap::closeAsync));
-    awaitQuiet();
-    Awaitility.await()
-        .untilAsserted(() -> assertThat(openDescriptors()).isLessThanOrEqualTo(before));
-  }
-
-  // Netty's own helper thread ends a second after it was last needed.
-  private static void awaitQuiet() {
-    Awaitility.await()
-        .atMost(Duration.ofSeconds(60))
-        .until(
-            () ->
-                threads().stream()
-                    .noneMatch(
-                        name ->
-                            name.startsWith("fluxccl-bootstrap")
-                                || name.startsWith("globalEventExecutor")));
+    await(onAll(late, each -> each.initialize(address).exceptionally(failure -> null)));
+    await(onAll(late, TcpBootstrap::closeAsync));
+    leaks.assertNone(LONG);
   }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.in;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static java.util.concurrent.CompletableFuture.delayedExecutor;
 import static java.util.concurrent.CompletableFuture.runAsync;
 import static java.util.concurrent.TimeUnit.MILLISECONDS;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Timeout;

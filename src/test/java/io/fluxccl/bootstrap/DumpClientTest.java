@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.testing.OtherUser;
@@ -22,7 +25,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
@@ -61,8 +63,8 @@ class DumpClientTest {
         .forEach(CompletableFuture::join);
   }
 
-  private JobDump byAddress(JobSecret with) {
-    return new JobDumpClient(true, LIMIT).ofAddress(address, Optional.of(with)).join();
+  private CompletableFuture<JobDump> ask(JobSecret with) {
+    return new JobDumpClient(true, LIMIT).ofAddress(address, Optional.of(with));
   }
 
   private static GroupReport part(String name) {
@@ -97,11 +99,11 @@ class DumpClientTest {
   void shouldAskEveryRankByTheAddressAndTheSecret() throws Exception {
     form(3);
     Runnable end = ranks.get(1).report(() -> part("first"));
-    assertThat(byAddress(secret).silent()).isEmpty();
-    assertThat(byAddress(secret).ranks().get(1).report().orElseThrow().groups())
+    assertThat(ask(secret).join().silent()).isEmpty();
+    assertThat(ask(secret).join().ranks().get(1).report().orElseThrow().groups())
         .containsExactly(part("first"));
     end.run();
-    assertThat(byAddress(secret).ranks().get(1).report().orElseThrow().groups()).isEmpty();
+    assertThat(ask(secret).join().ranks().get(1).report().orElseThrow().groups()).isEmpty();
     assertThat(ranks.get(2).dump(true, LIMIT).join().silent()).isEmpty();
     assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
   }
@@ -124,20 +126,17 @@ class DumpClientTest {
     form(1);
     ranks.get(0).close();
     await().until(ranks.get(0).loop::isTerminated);
-    assertThat(ranks.get(0).dump(true, Duration.ofMillis(1)))
-        .failsWithin(Duration.ofSeconds(60))
-        .withThrowableOfType(ExecutionException.class)
-        .withCauseInstanceOf(io.fluxccl.Timeout.class)
-        .withMessageContaining("rank 0")
-        .withMessageContaining("the bootstrap's thread has not answered");
+    assertFails(
+        ranks.get(0).dump(true, Duration.ofMillis(1)),
+        io.fluxccl.Timeout.class,
+        "rank 0",
+        "the bootstrap's thread has not answered");
   }
 
   @Test
   void shouldRefuseADumpIfTheSecretDiffers() throws Exception {
     form(2);
-    assertThatThrownBy(() -> byAddress(JobSecret.random()))
-        .hasCauseInstanceOf(InvalidUsage.class)
-        .hasMessageContaining(Handshake.SECRETS_DIFFER);
+    assertFails(ask(JobSecret.random()), InvalidUsage.class, Handshake.SECRETS_DIFFER);
     assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
   }
 
@@ -146,11 +145,8 @@ class DumpClientTest {
     address = "127.0.0.1:" + Ports.reserved();
     join(0, 3);
     join(2, 3);
-    await()
-        .untilAsserted(
-            () ->
-                assertThatThrownBy(() -> byAddress(secret))
-                    .hasMessageContaining("is being set up; missing ranks: [1]"));
+    String message = "is being set up; missing ranks: [1]";
+    await().untilAsserted(() -> assertFails(ask(secret), FluxCclException.class, message));
   }
 
   @Test
@@ -203,8 +199,7 @@ class DumpClientTest {
     assertThat(List.of(foreign, odd)).allMatch(Files::exists);
     Files.delete(odd);
     Files.delete(foreign);
-    assertThatThrownBy(() -> new JobDumpClient(false, LIMIT).ofProcess(dead.pid()))
-        .isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> new JobDumpClient(false, LIMIT).ofProcess(dead.pid()));
   }
 
   /** A reader that trusts these files hangs, runs out of memory or shows another job. */
@@ -257,7 +252,7 @@ class DumpClientTest {
     byte[] whole = fileOf(2).encode();
     for (int length = 0; length < whole.length; length++) {
       byte[] cut = Arrays.copyOf(whole, length);
-      assertThatThrownBy(() -> JobFile.decode(cut)).isInstanceOf(TransportFailure.class);
+      assertThrows(TransportFailure.class, () -> JobFile.decode(cut));
     }
   }
 

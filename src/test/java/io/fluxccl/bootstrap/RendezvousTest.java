@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
@@ -52,12 +53,9 @@ class RendezvousTest {
     Meeting meeting = meeting("127.0.0.1:" + port, 2);
     CompletableFuture<Membership> before = attend(meeting);
     meeting.close();
-    assertThat(before).failsWithin(LONG).withThrowableThat().withCauseInstanceOf(Aborted.class);
+    assertFails(before, Aborted.class);
     for (int i = 0; i < 20; i++) {
-      assertThat(attend(meeting))
-          .failsWithin(LONG)
-          .withThrowableThat()
-          .withCauseInstanceOf(Aborted.class);
+      assertFails(attend(meeting), Aborted.class);
       LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(50));
       meeting.close();
     }
@@ -66,11 +64,9 @@ class RendezvousTest {
   @Test
   void shouldFailAtOnceWithoutTheInterfaceOfItsAddress() {
     try (Meeting meeting = meeting("nowhere0:127.0.0.1:" + port, 2)) {
-      assertThat(attend(meeting))
-          .failsWithin(Duration.ofSeconds(20))
-          .withThrowableThat()
-          .withCauseInstanceOf(InvalidUsage.class)
-          .withMessageContaining("nowhere0");
+      CompletableFuture<Membership> attending =
+          meeting.attend(null, OptionalInt.empty(), Deadline.after(Duration.ofHours(1)));
+      assertFails(attending, InvalidUsage.class, "nowhere0");
     }
   }
 
@@ -83,13 +79,12 @@ class RendezvousTest {
       BootstrapOptions other = BootstrapOptions.builder().secret(JobSecret.random()).build();
       RankEnvironment place = RankEnvironment.of(1, 2).withAddress(address);
       try (Meeting stranger = new Meeting(place, other, 2, Duration.ZERO)) {
-        assertThat(
-                stranger.attend(null, OptionalInt.empty(), Deadline.after(Duration.ofSeconds(8))))
-            .failsWithin(LONG)
-            .withThrowableThat()
-            .withCauseInstanceOf(InvalidUsage.class)
-            .withMessageContaining(address)
-            .withMessageContaining("it refuses this rank's secret");
+        Deadline deadline = Deadline.after(Duration.ofSeconds(8));
+        assertFails(
+            stranger.attend(null, OptionalInt.empty(), deadline),
+            InvalidUsage.class,
+            address,
+            "it refuses this rank's secret");
       }
       assertThat(waiting).isNotDone();
     }

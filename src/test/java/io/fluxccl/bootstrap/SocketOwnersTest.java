@@ -32,14 +32,14 @@ class SocketOwnersTest {
     try (ServerSocket listener = bound(address);
         Socket one = new Socket(address, listener.getLocalPort());
         Socket other = listener.accept()) {
-      assertThat(
-              SocketOwners.differ(one.getLocalSocketAddress(), one.getRemoteSocketAddress()).join())
-          .isFalse();
-      assertThat(
-              SocketOwners.differ(other.getLocalSocketAddress(), other.getRemoteSocketAddress())
-                  .join())
-          .isFalse();
+      assertThat(isOfAnotherUser(one)).isFalse();
+      assertThat(isOfAnotherUser(other)).isFalse();
     }
+  }
+
+  private static boolean isOfAnotherUser(Socket socket) {
+    return SocketOwners.differ(socket.getLocalSocketAddress(), socket.getRemoteSocketAddress())
+        .join();
   }
 
   private static ServerSocket bound(InetAddress address) throws IOException {
@@ -64,11 +64,7 @@ class SocketOwnersTest {
               .inheritIO()
               .start();
       try (Socket accepted = listener.accept()) {
-        assertThat(
-                SocketOwners.differ(
-                        accepted.getLocalSocketAddress(), accepted.getRemoteSocketAddress())
-                    .join())
-            .isTrue();
+        assertThat(isOfAnotherUser(accepted)).isTrue();
       } finally {
         other.destroyForcibly().waitFor();
       }

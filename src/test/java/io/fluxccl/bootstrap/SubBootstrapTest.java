@@ -3,7 +3,6 @@ package io.fluxccl.bootstrap;
 
 import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
-import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -11,7 +10,6 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.Timeout;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -87,22 +85,6 @@ class SubBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldOrderRanksByKeyAndThenByRank() {
-    int[] keys = {5, 1, 5, 1};
-    List<Optional<Bootstrap>> groups = split(job(4), rank -> 0, rank -> keys[rank]);
-    assertThat(groups).extracting(each -> each.orElseThrow().rank()).containsExactly(2, 0, 3, 1);
-  }
-
-  @Test
-  void shouldLeaveOutRanksOfNegativeColor() {
-    List<Optional<Bootstrap>> groups = split(job(3), rank -> rank == 1 ? -1 : 0, rank -> 0);
-    assertThat(groups.get(1)).isEmpty();
-    assertThat(groups.get(2).orElseThrow().rank()).isEqualTo(1);
-    assertThat(groups.get(2).orElseThrow().nRanks()).isEqualTo(2);
-    assertThat(groups.get(0).orElseThrow().name()).isEqualTo("chat.tensor");
-  }
-
-  @Test
   void shouldKeepGroupsApartIfTheirTagsAreEqual() {
     List<LocalBootstrap> job = job(4);
     List<Bootstrap> pair = ofColor(job, rank -> rank / 2, 0);
@@ -128,23 +110,15 @@ class SubBootstrapTest extends BootstrapContract {
       byte[] mine = bytes("" + rank);
       if (rank % 2 == 0) {
         ofJob.add(job.get(rank).allGather(mine, soon()));
-        ofRows.add(row.allGather(mine, soon()));
-      } else {
-        ofRows.add(row.allGather(mine, soon()));
+      }
+      ofRows.add(row.allGather(mine, soon()));
+      if (rank % 2 == 1) {
         ofJob.add(job.get(rank).allGather(mine, soon()));
       }
     }
     await(ofJob).forEach(all -> assertThat(all).hasSize(4));
     assertThat(await(ofRows.get(3))).containsExactly(bytes("2"), bytes("3"));
     assertThat(await(ofRows.get(0))).containsExactly(bytes("0"), bytes("1"));
-  }
-
-  @Test
-  void shouldNameTheRankThatDoesNotSplit() {
-    List<LocalBootstrap> job = job(3);
-    Split own = new Split("tensor", 0, 0, 0);
-    onAll(job.subList(0, 2), each -> each.split(List.of(own), in(1000)))
-        .forEach(each -> assertFails(each, Timeout.class, "split(tensor)", "rank 2"));
   }
 
   @Test
@@ -221,23 +195,7 @@ class SubBootstrapTest extends BootstrapContract {
     CompletableFuture<FluxCclException> ended = pair.get(0).failure();
     await(job.get(0).closeAsync());
     assertThat(await(ended)).isInstanceOf(Aborted.class);
-    assertThat(failureOf(pair.get(1).recv(0, 1, soon()))).isInstanceOf(RemoteFailure.class);
-  }
-
-  @Test
-  void shouldFailTheWholeJobWithTheRanksOfEachGroup() {
-    List<LocalBootstrap> job = job(4);
-    List<Optional<Bootstrap>> rows = split(job, rank -> rank / 2, rank -> 0);
-    rows.get(2).orElseThrow().abort(new Aborted(1, "rank 1 has had enough"));
-    String origin = "sub-group chat.tensor of the job's ranks [2, 3]: ";
-    for (int rank = 0; rank < 4; rank++) {
-      FluxCclException inJob = await(job.get(rank).failure());
-      assertThat(inJob.rank()).isEqualTo(3);
-      assertThat(inJob).hasMessageContaining(origin).isInstanceOf(Aborted.class);
-      FluxCclException inRow = await(rows.get(rank).orElseThrow().failure());
-      assertThat(inRow.rank()).isEqualTo(rank < 2 ? FluxCclException.NO_RANK : 1);
-      assertThat(inRow).hasMessageContaining("rank 1 has had enough");
-    }
+    assertFails(pair.get(1).recv(0, 1, soon()), RemoteFailure.class);
   }
 
   @Test
@@ -250,11 +208,11 @@ class SubBootstrapTest extends BootstrapContract {
     await(odd.get(0).send(1, 1, bytes("hello"), soon()));
     await(odd.get(0).closeAsync());
     assertThat(await(odd.get(1).recv(0, 1, soon()))).isEqualTo(bytes("hello"));
-    assertThat(failureOf(odd.get(1).recv(0, 1, soon()))).isInstanceOf(RemoteFailure.class);
+    assertFails(odd.get(1).recv(0, 1, soon()), RemoteFailure.class);
     List<Bootstrap> upper = ofColor(job, rank -> rank / 2, 1);
     await(TcpRanks.kill(job.get(3)));
     FluxCclException lost = await(upper.get(0).failure());
-    assertThat(lost).isInstanceOf(RemoteFailure.class).hasMessageContaining("rank 3");
-    assertThat(lost.rank()).isEqualTo(1);
+    assertLost(lost, 1);
+    assertThat(lost).hasMessageContaining("rank 3");
   }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import java.net.InetSocketAddress;
 import java.util.HexFormat;
 import net.jqwik.api.Example;
@@ -40,19 +39,19 @@ class UniqueIdTest {
       @ForAll @IntRange(max = 127) int at, @ForAll @IntRange(min = 1, max = 255) int change) {
     byte[] bytes = id(new byte[] {10, 0, 0, 1}, 4711, new byte[32]).toBytes();
     bytes[at] ^= (byte) change;
-    assertThatThrownBy(() -> UniqueId.fromBytes(bytes)).isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> UniqueId.fromBytes(bytes));
   }
 
   @Property(tries = 300)
   void shouldRefuseAnyOtherInput(@ForAll @Size(max = 200) byte[] bytes, @ForAll String text) {
-    assertThatThrownBy(() -> UniqueId.fromBytes(bytes)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> UniqueId.fromBase64(text)).isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> UniqueId.fromBytes(bytes));
+    assertRefused(() -> UniqueId.fromBase64(text));
   }
 
   @Example
   void shouldRefuseNull() {
-    assertThatThrownBy(() -> UniqueId.fromBytes(null)).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> UniqueId.fromBase64(null)).isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> UniqueId.fromBytes(null));
+    assertRefused(() -> UniqueId.fromBase64(null));
   }
 
   @Example
