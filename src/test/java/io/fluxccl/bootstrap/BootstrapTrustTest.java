@@ -18,8 +18,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
-import io.netty.channel.Channel;
-import io.netty.channel.group.DefaultChannelGroup;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.InetAddress;
@@ -240,34 +238,8 @@ class BootstrapTrustTest {
 
   /** Returns the root's answer to an authenticated rank; null if it can't be reached. */
   private Admission refusal(int rank) {
-    CompletableFuture<Admission> said = new CompletableFuture<>();
-    SharedEventLoop thread = SharedEventLoop.acquire();
-    new Handshake.Connector(
-            SessionKey.of(options.secret().get()),
-            LinkKind.ROOT,
-            rank,
-            N,
-            -1,
-            new Handshake.Outcome() {
-              @Override
-              public void admitted(Channel channel, Handshake.Connector connector) {
-                channel.close();
-                said.complete(Admission.WELCOME);
-              }
-
-              @Override
-              public void refused(Admission admission, int expectedRanks) {
-                said.complete(admission);
-              }
-
-              @Override
-              public void lost(String why) {
-                said.complete(null);
-              }
-            })
-        .connect(thread.loop(), null, root, new DefaultChannelGroup(thread.loop()));
-    Admission admission = await(said);
-    thread.leave();
+    SessionKey key = SessionKey.of(options.secret().get());
+    Admission admission = TcpRanks.admission(key, rank, N, root);
     return admission == Admission.WELCOME ? null : admission;
   }
 

@@ -12,8 +12,6 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
-import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
-import io.netty.channel.Channel;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -110,31 +108,9 @@ class SetupDeathTest {
   void shouldNameARankThatDiesBeforeItRegisters() {
     create(3);
     List<CompletableFuture<Void>> joined = start(2);
-    CompletableFuture<Void> greeted = new CompletableFuture<>();
-    new Handshake.Connector(
-            SessionKey.withoutSecret(""), LinkKind.ROOT, 2, 3, -1, new Dying(greeted))
-        .connect(ranks.get(0).loop, null, TcpRanks.loopback(port), ranks.get(0).channels());
-    await(greeted);
+    SessionKey key = SessionKey.withoutSecret("");
+    assertThat(TcpRanks.admission(key, 2, 3, TcpRanks.loopback(port))).isEqualTo(Admission.WELCOME);
     assertAllLose(2, joined);
-  }
-
-  /** A rank that closes its socket once it is admitted. */
-  private record Dying(CompletableFuture<Void> greeted) implements Handshake.Outcome {
-    @Override
-    public void admitted(Channel channel, Handshake.Connector connector) {
-      channel.close();
-      greeted.complete(null);
-    }
-
-    @Override
-    public void refused(Admission admission, int expectedRanks) {
-      greeted.completeExceptionally(new AssertionError(admission));
-    }
-
-    @Override
-    public void lost(String why) {
-      greeted.completeExceptionally(new AssertionError(why));
-    }
   }
 
   @Test

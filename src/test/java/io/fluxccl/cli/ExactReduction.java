@@ -7,10 +7,10 @@ import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.math.MathContext;
 import java.nio.ByteBuffer;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 
 /**
  * Reductions in exact arithmetic, rounded once at the end: slow, and written with nothing of the
@@ -18,19 +18,43 @@ import java.util.TreeMap;
  */
 final class ExactReduction {
   private static final MathContext DIGITS = new MathContext(80);
-  private static final Map<DataType, TreeMap<BigDecimal, Integer>> SMALL_FLOATS =
+  private static final Map<DataType, Format> FORMATS =
       Map.of(
-          DataType.FLOAT16, values(5, 10, 0x7c00, 0x8000),
-          DataType.BFLOAT16, values(8, 7, 0x7f80, 0x8000),
-          DataType.FLOAT8_E4M3, values(4, 3, 0x7f, 0x80),
-          DataType.FLOAT8_E5M2, values(5, 2, 0x7c, 0x80));
+          DataType.FLOAT16, new Format(5, 10, 0x7c00),
+          DataType.BFLOAT16, new Format(8, 7, 0x7f80),
+          DataType.FLOAT8_E4M3, new Format(4, 3, 0x7f),
+          DataType.FLOAT8_E5M2, new Format(5, 2, 0x7c));
 
-  private static final Map<DataType, Map<Integer, BigDecimal>> BY_BITS =
-      Map.of(
-          DataType.FLOAT16, byBits(DataType.FLOAT16),
-          DataType.BFLOAT16, byBits(DataType.BFLOAT16),
-          DataType.FLOAT8_E4M3, byBits(DataType.FLOAT8_E4M3),
-          DataType.FLOAT8_E5M2, byBits(DataType.FLOAT8_E5M2));
+  private static final Map<DataType, TreeMap<BigDecimal, Integer>> SMALL_FLOATS =
+      FORMATS.entrySet().stream()
+          .collect(Collectors.toMap(Map.Entry::getKey, each -> each.getValue().finiteValues()));
+
+  /** A small float with a sign; {@code end} has the bits of the first value that is not finite. */
+  private record Format(int exponentBits, int fractionBits, int end) {
+    double value(int bits) {
+      int magnitude = bits & (sign() - 1);
+      int exponent = Math.max(1, magnitude >> fractionBits);
+      int hidden = magnitude >> fractionBits == 0 ? 0 : 1 << fractionBits;
+      int units = hidden + (magnitude & ((1 << fractionBits) - 1));
+      int bias = (1 << (exponentBits - 1)) - 1;
+      double value = Math.scalb((double) units, exponent - bias - fractionBits);
+      return bits == magnitude ? value : -value;
+    }
+
+    private int sign() {
+      return 1 << (exponentBits + fractionBits);
+    }
+
+    /** All finite values by their bits; zero with the bits of the positive one. */
+    TreeMap<BigDecimal, Integer> finiteValues() {
+      TreeMap<BigDecimal, Integer> values = new TreeMap<>();
+      for (int bits = 0; bits < end; bits++) {
+        values.put(new BigDecimal(-value(bits)), bits | sign());
+        values.put(new BigDecimal(value(bits)), bits);
+      }
+      return values;
+    }
+  }
 
   private ExactReduction() {}
 
@@ -78,7 +102,7 @@ final class ExactReduction {
       case UINT64 -> new BigDecimal(new BigInteger(Long.toUnsignedString(bits)));
       case FLOAT32 -> new BigDecimal(Float.intBitsToFloat((int) bits));
       case FLOAT64 -> new BigDecimal(Double.longBitsToDouble(bits));
-      default -> BY_BITS.get(type).get((int) bits);
+      default -> new BigDecimal(value(type, (int) bits));
     };
   }
 
@@ -90,15 +114,17 @@ final class ExactReduction {
     return switch (type) {
       case FLOAT32 -> Float.floatToRawIntBits(value.floatValue()) & 0xffff_ffffL;
       case FLOAT64 -> Double.doubleToRawLongBits(value.doubleValue());
-      default -> nearest(SMALL_FLOATS.get(type), value);
+      default -> nearest(type, value);
     };
   }
 
-  static int nearest(DataType type, BigDecimal value) {
-    return nearest(SMALL_FLOATS.get(type), value);
+  /** Returns the value that these bits have as a small float. */
+  static double value(DataType type, int bits) {
+    return FORMATS.get(type).value(bits);
   }
 
-  private static int nearest(TreeMap<BigDecimal, Integer> values, BigDecimal value) {
+  static int nearest(DataType type, BigDecimal value) {
+    TreeMap<BigDecimal, Integer> values = SMALL_FLOATS.get(type);
     Map.Entry<BigDecimal, Integer> below = values.floorEntry(value);
     Map.Entry<BigDecimal, Integer> above = values.ceilingEntry(value);
     int order = value.subtract(below.getKey()).compareTo(above.getKey().subtract(value));
@@ -106,29 +132,5 @@ final class ExactReduction {
       return (below.getValue() & 1) == 0 ? below.getValue() : above.getValue();
     }
     return order < 0 ? below.getValue() : above.getValue();
-  }
-
-  private static Map<Integer, BigDecimal> byBits(DataType type) {
-    Map<Integer, BigDecimal> values = new HashMap<>();
-    SMALL_FLOATS.get(type).forEach((value, bits) -> values.put(bits, value));
-    return values;
-  }
-
-  /** All finite values of a format by their bits; zero with the bits of the positive one. */
-  private static TreeMap<BigDecimal, Integer> values(
-      int exponentBits, int fractionBits, int end, int sign) {
-    TreeMap<BigDecimal, Integer> values = new TreeMap<>();
-    int bias = (1 << (exponentBits - 1)) - 1;
-    for (int bits = 0; bits < end; bits++) {
-      int exponent = Math.max(1, bits >> fractionBits);
-      int hidden = bits >> fractionBits == 0 ? 0 : 1 << fractionBits;
-      int units = hidden + (bits & ((1 << fractionBits) - 1));
-      double value = Math.scalb((double) units, exponent - bias - fractionBits);
-      values.put(new BigDecimal(value), bits);
-      if (bits != 0) {
-        values.put(new BigDecimal(-value), bits | sign);
-      }
-    }
-    return values;
   }
 }

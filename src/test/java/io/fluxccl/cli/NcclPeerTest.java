@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
 import io.fluxccl.DeviceFailure;
@@ -24,6 +26,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.function.IntFunction;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -154,83 +158,82 @@ class NcclPeerTest {
     assertThat(calls(1, 1)).filteredOn(call -> call.startsWith("ncclAllGather")).hasSize(10);
   }
 
-  @Test
-  void shouldReportTheErrorOfNcclIfACallFails() throws IOException {
-    Files.writeString(Path.of(library + ".mischief"), "ncclReduce 3");
-
+  private void assertCallFails(
+      String mischief, Duration limit, Collective collective, String... message)
+      throws IOException {
+    Files.writeString(Path.of(library + ".mischief"), mischief);
     withPeers(
-        LIMIT,
+        limit,
         (rank, peer, input, output) -> {
           PreparedCalls work =
-              peer.prepare(shape(Collective.REDUCE), BufferAliasing.OUT_OF_PLACE, 1, false);
+              peer.prepare(shape(collective), BufferAliasing.OUT_OF_PLACE, 1, false);
           rank.awaitAll();
-          assertThatThrownBy(() -> work.run(1).join())
-              .rootCause()
-              .isInstanceOf(FluxCclException.class)
-              .hasMessageContaining("NCCL's reduce of 8 half (max) on rank")
-              .hasMessageContaining("internal error - please report (3)");
+          assertFails(work.run(1), FluxCclException.class, message);
+          if (limit == SHORT) {
+            assertThat(rank.communicator().failure()).isInstanceOf(Timeout.class);
+          }
         });
+  }
 
+  private static void assertJoinFails(
+      IntFunction<Path> libraries,
+      Duration limit,
+      Class<? extends FluxCclException> type,
+      String... message) {
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.run(
+          rank -> {
+            String own = libraries.apply(rank.rank()).toString();
+            Map<String, String> environment = Map.of(NcclLibrary.VARIABLE, own);
+            rank.awaitAll();
+            String[] parts =
+                Stream.of(message).map(each -> each.formatted(rank.rank())).toArray(String[]::new);
+            assertThrows(
+                type, () -> NcclCommunicator.join(rank.communicator(), environment, limit), parts);
+          });
+    }
+  }
+
+  @Test
+  void shouldReportTheErrorOfNcclIfACallFails() throws IOException {
+    assertCallFails(
+        "ncclReduce 3",
+        LIMIT,
+        Collective.REDUCE,
+        "NCCL's reduce of 8 half (max) on rank",
+        "internal error - please report (3)");
     assertThat(calls(1, 1)).contains("ncclCommAbort").doesNotContain("ncclCommDestroy");
   }
 
   @Test
   void shouldAbortNcclWhenACallDoesNotReturnInTime() throws IOException {
-    Files.writeString(Path.of(library + ".mischief"), "ncclAllGather hang");
-
-    withPeers(
-        SHORT,
-        (rank, peer, input, output) -> {
-          PerfCase shape = shape(Collective.ALL_GATHER);
-          PreparedCalls work = peer.prepare(shape, BufferAliasing.OUT_OF_PLACE, 1, false);
-          rank.awaitAll();
-          assertThatThrownBy(() -> work.run(1).join())
-              .rootCause()
-              .isInstanceOf(FluxCclException.class)
-              .hasMessageContaining("not done within 3000 ms; NCCL was aborted");
-          assertThat(rank.communicator().failure()).isInstanceOf(Timeout.class);
-        });
-
+    String message = "not done within 3000 ms; NCCL was aborted";
+    assertCallFails("ncclAllGather hang", SHORT, Collective.ALL_GATHER, message);
     assertThat(calls(1, 1)).contains("ncclCommAbort");
   }
 
   @Test
   void shouldGiveUpWhenNcclNeverFindsTheOtherRanks() throws IOException {
     Files.writeString(Path.of(library + ".mischief"), "ncclCommInitRank hang");
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      Map<String, String> environment = Map.of(NcclLibrary.VARIABLE, library.toString());
-      ranks.run(
-          rank -> {
-            rank.awaitAll();
-            assertThatThrownBy(() -> NcclCommunicator.join(rank.communicator(), environment, SHORT))
-                .isInstanceOf(Timeout.class)
-                .hasMessageContaining("ncclCommInitRank on rank " + rank.rank());
-          });
-    }
+    assertJoinFails(any -> library, SHORT, Timeout.class, "ncclCommInitRank on rank %d");
   }
 
   @Test
   void shouldRefuseOnAllRanksWhenOneHasNoNccl() {
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(
-          rank -> {
-            Path own = rank.rank() == 0 ? library : folder.resolve("missing.so");
-            Map<String, String> environment = Map.of(NcclLibrary.VARIABLE, own.toString());
-            assertThatThrownBy(() -> NcclCommunicator.join(rank.communicator(), environment, LIMIT))
-                .isInstanceOf(InvalidUsage.class)
-                .hasMessageContaining("there is no NCCL to compare with; set FLUXCCL_NCCL")
-                .hasMessageContaining("missing.so");
-          });
-    }
+    assertJoinFails(
+        rank -> rank == 0 ? library : folder.resolve("missing.so"),
+        LIMIT,
+        InvalidUsage.class,
+        "there is no NCCL to compare with; set FLUXCCL_NCCL",
+        "missing.so");
   }
 
   @Test
   void shouldRefuseALibraryThatIsNoNccl() throws Exception {
     Path other = NativePrograms.sharedLibrary("nvrtc_echo.c", folder, "libother.so");
 
-    assertThatThrownBy(() -> NcclLibrary.open(Map.of(NcclLibrary.VARIABLE, other.toString())))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("ncclGetVersion");
+    Map<String, String> environment = Map.of(NcclLibrary.VARIABLE, other.toString());
+    assertRefused(() -> NcclLibrary.open(environment), "ncclGetVersion");
   }
 
   @Test
@@ -244,8 +247,7 @@ class NcclPeerTest {
     NcclLibrary found = NcclLibrary.open(Map.of("PATH", python.getParent().toString()));
 
     assertThat(found.path()).isEqualTo(packaged.resolve("libnccl.so.2").toString());
-    assertThatThrownBy(() -> found.check(3, "ncclSomething"))
-        .isInstanceOf(DeviceFailure.class)
-        .hasMessageContaining("ncclSomething failed: internal error");
+    String message = "ncclSomething failed: internal error";
+    assertThrows(DeviceFailure.class, () -> found.check(3, "ncclSomething"), message);
   }
 }

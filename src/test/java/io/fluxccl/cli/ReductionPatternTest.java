@@ -64,7 +64,7 @@ class ReductionPatternTest {
           double value = pattern.real(rank, i);
           partial = op == ReduceOp.SUM ? partial + value : partial * value;
           int bits = ExactReduction.nearest(type, new BigDecimal(partial));
-          assertThat(decode(type, bits)).isEqualTo(partial);
+          assertThat(ExactReduction.value(type, bits)).isEqualTo(partial);
         }
       }
     }
@@ -111,17 +111,5 @@ class ReductionPatternTest {
     assertThat(DoubleStream.of(values).mapToInt(SmallFloat.HALF::bits).toArray()).isEqualTo(halves);
     assertThat(SmallFloat.HALF.bits(Double.MIN_VALUE)).isZero();
     assertThat(SmallFloat.BFLOAT16.bits(1.0)).isEqualTo(0x3f80);
-  }
-
-  private static double decode(DataType type, int bits) {
-    if (type == DataType.BFLOAT16) {
-      return Float.intBitsToFloat(bits << 16);
-    }
-    int exponent = bits >> 10 & 31;
-    double magnitude =
-        exponent == 0
-            ? Math.scalb((double) (bits & 1023), -24)
-            : Math.scalb((double) (1024 + (bits & 1023)), exponent - 25);
-    return (bits & 0x8000) == 0 ? magnitude : -magnitude;
   }
 }
