@@ -60,12 +60,7 @@ public final class LongRun {
       serve();
       return;
     }
-    if (args[1].startsWith(DIES)) {
-      join(args[1].split(":"));
-      return;
-    }
-    run(RankGroup.fromEnvironment(), Duration.ofMillis(Long.parseLong(args[0])), args[1]);
-    System.out.println("closed");
+    join(args[0].split(":"));
   }
 
   private static void serve() throws IOException {

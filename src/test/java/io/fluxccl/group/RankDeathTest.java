@@ -13,7 +13,6 @@ import io.fluxccl.testkit.ResourceLeaks;
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -30,9 +29,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Tag("multiprocess")
 class RankDeathTest {
   private static final int RANKS = 3;
-
-  /** Four ranks, two on each of two hosts. */
-  private static final String TWO_HOSTS = "hosts";
 
   /** Four ranks, of which the survivors shrink the group. */
   private static final String SHRINK = "shrink";
@@ -54,17 +50,6 @@ class RankDeathTest {
   @AfterAll
   static void endPool() {
     assertNothingLeft(pool);
-  }
-
-  private static ProcessRanks start(int nRanks, String kind) {
-    return TestJvms.of(nRanks, LongRun.class, "30000", kind)
-        .variablesByRank(
-            rank -> kind.equals(TWO_HOSTS) ? Map.of("FLUXCCL_HOSTID", "host" + rank / 2) : Map.of())
-        .start();
-  }
-
-  private static void awaitRunning(ProcessRanks ranks) {
-    ranks.all().forEach(rank -> rank.awaitLine("running"));
   }
 
   private static List<ProcessRank> others(ProcessRanks ranks, List<Integer> victims) {
@@ -97,11 +82,6 @@ class RankDeathTest {
 
   private static String about(ProcessRank rank) {
     return "rank " + rank.rank() + ":\n" + rank.output();
-  }
-
-  private static void assertClosed(ProcessRank rank) {
-    rank.awaitLine("closed");
-    assertThat(rank.end()).as(about(rank)).isZero();
   }
 
   private static void assertNothingLeft(ProcessRanks ranks) {
@@ -176,26 +156,6 @@ class RankDeathTest {
     }
   }
 
-  /** The bound: every other rank learns of a death within a second. */
-  @Tag("timed")
-  @Test
-  void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled() {
-    for (int round = 0; round < ROUNDS; round++) {
-      try (ProcessRanks ranks = start(4, TWO_HOSTS)) {
-        int victim = round % ranks.all().size();
-        awaitRunning(ranks);
-        long killed = System.nanoTime();
-        ranks.get(victim).kill();
-        for (ProcessRank rank : others(ranks, List.of(victim))) {
-          long millis = awaitFailure(rank, "REMOTE_FAILURE", victim, killed);
-          assertThat(millis).as(about(rank)).isLessThan(1000);
-          assertClosed(rank);
-        }
-        assertNothingLeft(ranks);
-      }
-    }
-  }
-
   static List<Arguments> deathsInSetUp() {
     return Rounds.LONG
         ? List.of(Arguments.of(1, 0), Arguments.of(0, 0), Arguments.of(2, 30))
@@ -205,7 +165,8 @@ class RankDeathTest {
   @ParameterizedTest(name = "rank {0} dies {1} ms after the ranks have met")
   @MethodSource("deathsInSetUp")
   void shouldEndTheOthersWhenOneDiesWhileTheLanesOpen(int victim, int millis) {
-    try (ProcessRanks ranks = start(RANKS, LongRun.DIES + victim + ":" + millis)) {
+    String dies = LongRun.DIES + victim + ":" + millis;
+    try (ProcessRanks ranks = TestJvms.of(RANKS, LongRun.class, dies).start()) {
       ranks.get(victim).end();
       for (ProcessRank rank : others(ranks, List.of(victim))) {
         awaitFailure(rank, "REMOTE_FAILURE", victim, 0);
