@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import com.sun.source.tree.ClassTree;
 import com.sun.source.tree.CompilationUnitTree;
+import com.sun.source.tree.LineMap;
 import com.sun.source.tree.MethodTree;
 import com.sun.source.tree.ModifiersTree;
 import com.sun.source.tree.Tree;
@@ -12,7 +13,6 @@ import com.sun.source.tree.Tree.Kind;
 import com.sun.source.tree.VariableTree;
 import com.sun.source.util.SourcePositions;
 import com.sun.source.util.TreePathScanner;
-import com.sun.source.util.TreeScanner;
 import com.sun.source.util.Trees;
 import com.tngtech.archunit.core.domain.JavaClass;
 import com.tngtech.archunit.core.domain.JavaClasses;
@@ -23,7 +23,6 @@ import io.fluxccl.testing.SourceFiles;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -205,32 +204,40 @@ class ShapeTest {
   }
 
   @Test
-  void shouldKeepConstructorsShort() throws IOException {
-    Set<String> found = new TreeSet<>();
+  void shouldKeepConstructorsAndMethodsShort() throws IOException {
+    Set<String> tooManyArguments = new TreeSet<>();
+    Set<String> tooLong = new TreeSet<>();
     onEachUnit(
         (unit, trees) ->
             new TreePathScanner<Void, Void>() {
               @Override
               public Void visitMethod(MethodTree method, Void unused) {
-                Tree type = getCurrentPath().getParentPath().getLeaf();
+                ClassTree type = (ClassTree) getCurrentPath().getParentPath().getLeaf();
+                String name = unit.getPackageName() + "." + type.getSimpleName();
                 if (method.getReturnType() == null
                     && type.getKind() != Kind.RECORD
                     && method.getParameters().size() > CONSTRUCTOR_ARGUMENTS) {
-                  found.add(unit.getPackageName() + "." + ((ClassTree) type).getSimpleName());
+                  tooManyArguments.add(name);
+                }
+                if (lines(unit, trees.getSourcePositions(), method) > METHOD_LINES) {
+                  tooLong.add(name + "#" + method.getName());
                 }
                 return super.visitMethod(method, unused);
               }
             }.scan(unit, null));
-    assertThat(found)
+    assertThat(tooManyArguments)
         .as("constructors with over %d arguments", CONSTRUCTOR_ARGUMENTS)
         .isEqualTo(exceptions("arguments"));
+    assertThat(tooLong).as("methods over %d lines", METHOD_LINES).isEmpty();
   }
 
-  @Test
-  void shouldKeepMethodsShort() throws IOException {
-    Set<String> tooLong = new TreeSet<>();
-    onEachUnit((unit, trees) -> tooLong.addAll(methodsTooLong(unit, trees.getSourcePositions())));
-    assertThat(tooLong).as("methods over %d lines", METHOD_LINES).isEmpty();
+  /** Returns the lines of a method; 0 for a record's constructor that is not written down. */
+  private static long lines(CompilationUnitTree unit, SourcePositions positions, Tree method) {
+    long end = positions.getEndPosition(unit, method);
+    LineMap map = unit.getLineMap();
+    return end < 0
+        ? 0
+        : map.getLineNumber(end) - map.getLineNumber(positions.getStartPosition(unit, method)) + 1;
   }
 
   /**
@@ -314,28 +321,5 @@ class ShapeTest {
         bare.add(getCurrentPath().getCompilationUnit().getSourceFile().getName() + "#" + name);
       }
     }
-  }
-
-  private static List<String> methodsTooLong(CompilationUnitTree unit, SourcePositions positions) {
-    Path file = SOURCES.toAbsolutePath().relativize(Path.of(unit.getSourceFile().toUri()));
-    List<String> found = new ArrayList<>();
-    new TreeScanner<Void, Void>() {
-      @Override
-      public Void visitMethod(MethodTree method, Void unused) {
-        long end = positions.getEndPosition(unit, method);
-        if (end >= 0) { // a record's constructor that is not written down has none
-          long lines = line(end) - line(positions.getStartPosition(unit, method)) + 1;
-          if (lines > METHOD_LINES) {
-            found.add(file + "#" + method.getName());
-          }
-        }
-        return super.visitMethod(method, unused);
-      }
-
-      private long line(long position) {
-        return unit.getLineMap().getLineNumber(position);
-      }
-    }.scan(unit, null);
-    return found;
   }
 }

@@ -142,6 +142,18 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
+  void shouldCloseTheRootOfAnIdIfJoinedRanksGiveUpAndNoOthersJoin() {
+    byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
+    SessionKey key = SessionKey.of(secret);
+    BootstrapRoot root = new BootstrapRoot(key, 0, OPTIONS, Duration.ofSeconds(2));
+    UniqueId id = UniqueId.of(await(root.open(TcpRanks.loopback(0))), secret);
+    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, within(1000))) {
+      assertFails(rank.initialize(id), Timeout.class, "[1] did not register");
+    }
+    await(root.ended());
+  }
+
+  @Test
   void shouldRefuseUseBeforeAndTwiceInitialize() {
     try (TcpBootstrap alone = TcpBootstrap.create(0, 1, OPTIONS)) {
       assertFails(alone.barrier(soon()), InvalidUsage.class);

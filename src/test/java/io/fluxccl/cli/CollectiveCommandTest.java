@@ -309,28 +309,22 @@ class CollectiveCommandTest {
     return folder.resolve("rows.json");
   }
 
-  @Test
-  void shouldWriteItsRowsAsJson() throws IOException {
-    perf("--ranks 4 --counts 2,3 -n 1 --json " + json()).assertOk();
-    List<Map<String, Object>> rows = parse(json());
-    assertThat(rows).hasSize(2);
-    assertThat(rows.get(1))
-        .containsAllEntriesOf(
-            Map.of("op", "all-reduce", "bytes", 12L, "count", 3L, "dtype", "float"))
-        .containsAllEntriesOf(Map.of("redop", "sum", "wrong", 0L));
-    double algorithm = (double) rows.get(1).get("algbw_gbs");
-    assertThat((double) rows.get(1).get("time_us")).isPositive();
-    assertThat((double) rows.get(1).get("busbw_gbs")).isEqualTo(algorithm * 1.5);
-    assertThat(folder).isDirectoryNotContaining("glob:**/.rows*");
-  }
-
-  @Test
-  void shouldCountSizesAndBandwidthsAsNcclTestsDo() throws IOException {
-    perfOf("all-gather", "--ranks 4 -b 64 -e 64 -n 1 --json " + json());
+  /** Sizes and bandwidths are counted as nccl-tests count them. */
+  @ParameterizedTest
+  @CsvSource({"all-reduce, --counts 3, 12, 3, 1.5", "all-gather, -b 64 -e 64, 64, 4, 0.75"})
+  void shouldWriteItsRowsAsJson(
+      String collective, String sizes, long bytes, long count, double factor) throws IOException {
+    perfOf(collective, "--ranks 4 -n 1 --json " + json() + " " + sizes).assertOk();
+    assertThat(parse(json())).hasSize(1);
     Map<String, Object> row = parse(json()).get(0);
-    assertThat(row).containsEntry("bytes", 64L).containsEntry("count", 4L);
+    assertThat(row)
+        .containsAllEntriesOf(Map.of("op", collective, "bytes", bytes, "count", count))
+        .containsAllEntriesOf(Map.of("dtype", "float", "wrong", 0L));
+    assertThat(row.get("redop")).isEqualTo(collective.equals("all-reduce") ? "sum" : "none");
     double algorithm = (double) row.get("algbw_gbs");
-    assertThat((double) row.get("busbw_gbs")).isEqualTo(algorithm * 0.75);
+    assertThat((double) row.get("time_us")).isPositive();
+    assertThat((double) row.get("busbw_gbs")).isEqualTo(algorithm * factor);
+    assertThat(folder).isDirectoryNotContaining("glob:**/.rows*");
   }
 
   @Test

@@ -26,6 +26,8 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 @Timeout(180)
 class ChildGroupsTest {
@@ -87,22 +89,21 @@ class ChildGroupsTest {
     assertThat(groups.get(0).orElseThrow().name()).isEqualTo("chat.split-1");
   }
 
-  @Test
-  void shouldFormAGridOfTwoByTwo() {
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "2 | [1, 1, 5, 5]         | [2, 4, 2, 4]       | [0, 0, 1, 1]",
+        "3 | [3, 3, 3, 12, 12, 12]| [3, 5, 7, 3, 5, 7] | [0, 0, 0, 1, 1, 1]"
+      })
+  void shouldFormAGrid(int first, String sumsOfFirst, String sumsOfSecond, String ranksOfSecond) {
     List<Map<String, RankGroup>> grid =
-        onAll(local(4), each -> each.grid(Grid.of("tensor", 2).by("pipeline", 2)));
-    assertThat(grid.get(0).keySet()).containsExactly("tensor", "pipeline");
-    assertThat(sums(named(grid, "tensor"))).containsExactly(1, 1, 5, 5);
-    assertThat(sums(named(grid, "pipeline"))).containsExactly(2, 4, 2, 4);
-  }
-
-  @Test
-  void shouldFormAGridOfThreeByTwo() {
-    List<Map<String, RankGroup>> grid =
-        onAll(local(6), each -> each.grid(Grid.of("tensor", 3).by("data", 2)));
-    assertThat(sums(named(grid, "tensor"))).containsExactly(3, 3, 3, 12, 12, 12);
-    assertThat(sums(named(grid, "data"))).containsExactly(3, 5, 7, 3, 5, 7);
-    assertThat(named(grid, "data")).extracting(RankGroup::rank).containsExactly(0, 0, 0, 1, 1, 1);
+        onAll(local(2 * first), each -> each.grid(Grid.of("tensor", first).by("data", 2)));
+    assertThat(grid.get(0).keySet()).containsExactly("tensor", "data");
+    assertThat(sums(named(grid, "tensor"))).hasToString(sumsOfFirst);
+    assertThat(sums(named(grid, "data"))).hasToString(sumsOfSecond);
+    assertThat(named(grid, "data").stream().map(RankGroup::rank).toList())
+        .hasToString(ranksOfSecond);
   }
 
   private static List<RankGroup> named(List<Map<String, RankGroup>> grid, String name) {
