@@ -16,6 +16,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
@@ -23,42 +24,36 @@ import org.junit.jupiter.api.Test;
 class LayeringTest {
   /** From the bottom up; transports stand side by side. */
   private static final List<List<String>> LAYERS =
-      List.of(
-          List.of("io.fluxccl"),
-          List.of("io.fluxccl.settings"),
-          List.of("io.fluxccl.concurrent", "io.fluxccl.wire", "io.fluxccl.tls"),
-          List.of("io.fluxccl.trace"),
-          List.of("io.fluxccl.device"),
-          List.of("io.fluxccl.completion"),
-          List.of("io.fluxccl.device.host", "io.fluxccl.device.cuda"),
-          List.of("io.fluxccl.matmul"),
-          List.of("io.fluxccl.bootstrap"),
-          List.of("io.fluxccl.netplugin"),
-          List.of("io.fluxccl.netplugin.reactive", "io.fluxccl.netplugin.tcp"),
-          List.of("io.fluxccl.netplugin.vendor"),
-          List.of("io.fluxccl.transport"),
-          List.of("io.fluxccl.transport.mapped"),
-          List.of(
-              "io.fluxccl.transport.shm",
-              "io.fluxccl.transport.cudaipc",
-              "io.fluxccl.transport.net",
-              "io.fluxccl.transport.ib"),
-          List.of("io.fluxccl.transport.ib.disni", "io.fluxccl.transport.plugin"),
-          List.of("io.fluxccl.netplugin.export"),
-          List.of("io.fluxccl.communicator"),
-          List.of("io.fluxccl.semaphore"),
-          List.of("io.fluxccl.proxy"),
-          List.of("io.fluxccl.channel"),
-          List.of("io.fluxccl.collective"),
-          List.of("io.fluxccl.collective.pipe"),
-          List.of(
-              "io.fluxccl.collective.host",
-              "io.fluxccl.collective.cuda",
-              "io.fluxccl.collective.channel"),
-          List.of("io.fluxccl.collective.collnet"),
-          List.of("io.fluxccl.group"),
-          List.of("io.fluxccl.testkit"),
-          List.of("io.fluxccl.cli"));
+      Stream.of(
+              "",
+              ".concurrent .wire .tls",
+              ".trace",
+              ".device",
+              ".completion",
+              ".device.host .device.cuda",
+              ".matmul",
+              ".bootstrap",
+              ".netplugin",
+              ".netplugin.reactive .netplugin.tcp",
+              ".netplugin.vendor",
+              ".transport",
+              ".transport.mapped",
+              ".transport.shm .transport.cudaipc .transport.net .transport.ib",
+              ".transport.ib.disni .transport.plugin",
+              ".netplugin.export",
+              ".communicator",
+              ".semaphore",
+              ".proxy",
+              ".channel",
+              ".collective",
+              ".collective.pipe",
+              ".collective.host .collective.cuda .collective.channel",
+              ".collective.collnet",
+              ".group",
+              ".testkit",
+              ".cli")
+          .map(layer -> Stream.of(layer.split(" ")).map("io.fluxccl"::concat).toList())
+          .toList();
 
   // Once for all tests, and without reading the libraries that it uses: their names are enough.
   private static JavaClasses library;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.catchThrowable;
@@ -21,18 +22,15 @@ class NonblockingFutureTest {
 
   @Test
   void shouldRefuseToBlockBeforeItIsStarted() {
-    assertThatThrownBy(future::join)
-        .isInstanceOf(IllegalStateException.class)
-        .hasMessageContaining("connect(rank=3)");
-    assertThatThrownBy(future::get).isInstanceOf(IllegalStateException.class);
-    assertThatThrownBy(() -> future.get(60, TimeUnit.SECONDS))
-        .isInstanceOf(IllegalStateException.class);
+    assertThrows(IllegalStateException.class, future::join, "connect(rank=3)");
+    assertThrows(IllegalStateException.class, future::get);
+    assertThrows(IllegalStateException.class, () -> future.get(60, TimeUnit.SECONDS));
   }
 
   @Test
   void shouldRefuseThroughDerivedFuturesToo() {
     CompletableFuture<Integer> derived = future.thenApply(String::length);
-    assertThatThrownBy(derived::join).isInstanceOf(IllegalStateException.class);
+    assertThrows(IllegalStateException.class, derived::join);
     future.start();
     future.complete("done");
     assertThat(derived.join()).isEqualTo(4);

@@ -190,27 +190,29 @@ class RankEnvironmentTest {
         OPEN_MPI + " PMI_RANK=4 PMI_SIZE=4 | PMI_RANK=4 is out of range: 0 to 3",
         "FLUXCCL_RANK=0                    | FLUXCCL_NRANKS",
         SLURM + " SLURM_STEP_NODELIST=[[   | SLURM_STEP_NODELIST",
-        OWN + " FLUXCCL_RANK=four          | FLUXCCL_RANK",
-        OWN + " FLUXCCL_RANK=4             | FLUXCCL_RANK",
-        OWN + " FLUXCCL_RANK=-1            | FLUXCCL_RANK",
-        OWN + " FLUXCCL_RANK=99999999999   | FLUXCCL_RANK",
-        OWN + " FLUXCCL_NRANKS=0           | FLUXCCL_NRANKS",
-        OWN + " FLUXCCL_NRANKS=1e3         | FLUXCCL_NRANKS",
-        OWN + " FLUXCCL_LOCAL_RANK=4       | FLUXCCL_LOCAL_RANK",
-        OWN + " FLUXCCL_ADDR=nowhere       | FLUXCCL_ADDR",
-        OWN + " FLUXCCL_ADDR=1.0.0.1:99999 | FLUXCCL_ADDR",
-        OWN + " FLUXCCL_ADDR=::1:5         | FLUXCCL_ADDR",
-        OWN + " FLUXCCL_UNIQUE_ID=abc      | FLUXCCL_UNIQUE_ID",
-        OWN + " FLUXCCL_SECRET=short       | FLUXCCL_SECRET",
-        OWN + " FLUXCCL_SECRET_FILE=/proc/nowhere   | FLUXCCL_SECRET_FILE",
-        TORCHRUN + " MASTER_ADDR=10.0.0.1:29500      | MASTER_ADDR=10.0.0.1:29500 is no host",
-        TORCHRUN + " MASTER_ADDR=node1:29500         | MASTER_ADDR=node1:29500 is no host",
-        TORCHRUN + " MASTER_ADDR=[10.0.0.1]          | MASTER_ADDR=[10.0.0.1] is no host",
-        TORCHRUN + " MASTER_ADDR=eth0:10.0.0.1       | MASTER_ADDR=eth0:10.0.0.1 is no host",
-        TORCHRUN + " MASTER_ADDR=[node1]             | MASTER_ADDR=[node1] is no host",
       })
   void shouldRefuseVariablesThatAreInvalidOrContradictEachOther(String variables, String message) {
     assertRefused(() -> read(variables), message);
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        OWN + "      | FLUXCCL_RANK        | four; 4; -1; 99999999999",
+        OWN + "      | FLUXCCL_NRANKS      | 0; 1e3",
+        OWN + "      | FLUXCCL_LOCAL_RANK  | 4",
+        OWN + "      | FLUXCCL_ADDR        | nowhere; 10.0.0.1:99999; ::1:5",
+        OWN + "      | FLUXCCL_UNIQUE_ID   | abc",
+        OWN + "      | FLUXCCL_SECRET      | short",
+        OWN + "      | FLUXCCL_SECRET_FILE | /proc/nowhere",
+        TORCHRUN + "| MASTER_ADDR | a b; 10.0.0.1:29500; n1:1; [10.0.0.1]; eth0:10.0.0.1; [n1]",
+      })
+  void shouldNameTheInvalidVariable(String variables, String name, String values) {
+    for (String value : values.split("; ")) {
+      String problem = name.equals("MASTER_ADDR") ? "=" + value + " is no host" : "";
+      assertRefused(() -> read(variables, name, value), name + problem);
+    }
   }
 
   @ParameterizedTest

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.concurrent;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.Lifecycle.State;
 import java.util.ArrayList;
 import java.util.List;
@@ -27,9 +27,7 @@ class LifecycleTest {
 
     assertThat(closed).containsExactly("second", "first");
     assertThat(lifecycle.state()).isEqualTo(State.CLOSED);
-    assertThatThrownBy(lifecycle::checkOpen)
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessage("thing is closed");
+    assertRefused(lifecycle::checkOpen, "thing is closed");
   }
 
   @Test
@@ -66,8 +64,7 @@ class LifecycleTest {
   @Test
   void shouldCloseAChildThatIsAddedAfterClose() {
     lifecycle.close();
-    assertThatThrownBy(() -> lifecycle.own(() -> closed.add("late")))
-        .isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> lifecycle.own(() -> closed.add("late")));
     assertThat(closed).containsExactly("late");
   }
 

@@ -13,9 +13,8 @@ import static org.awaitility.Awaitility.await;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.device.FloatView;
-import io.fluxccl.testing.Ports;
+import io.fluxccl.group.Groups.Place;
 import io.fluxccl.testing.Rounds;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -33,7 +32,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -44,9 +42,8 @@ import reactor.core.Disposable;
 class GenerationsTest {
   private static final int RANKS = 3;
 
-  private final JobSecret secret = JobSecret.random();
+  private final Place place = Place.free();
   private final List<Process> processes = new ArrayList<>();
-  private int port;
 
   /** Stands for a process of the job, inside this JVM. */
   private static final class Process {
@@ -67,22 +64,13 @@ class GenerationsTest {
     }
   }
 
-  @BeforeEach
-  void choosePort() throws IOException {
-    port = Ports.free();
-  }
-
   @AfterEach
   void close() {
     processes.forEach(process -> process.subscription.dispose());
   }
 
   private JoinOptions options(int rank) {
-    return JoinOptions.of(rank, RANKS)
-        .withDevice(DeviceChoice.HOST)
-        .withName("chat")
-        .withAddress("127.0.0.1:" + port)
-        .withSecret(secret);
+    return place.options(rank, RANKS);
   }
 
   private Process start(JoinOptions options) {
@@ -240,7 +228,7 @@ class GenerationsTest {
 
   @Test
   void shouldReportAForeignServiceAtTheJobsAddress() throws IOException {
-    try (ServerSocket other = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+    try (ServerSocket other = new ServerSocket(place.port(), 1, InetAddress.getLoopbackAddress())) {
       CompletableFuture.runAsync(() -> answerLikeAWebServer(other));
       JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(2));
       assertFails(start(options).end, FluxCclException.class, "HTTP", "chat");
@@ -267,12 +255,7 @@ class GenerationsTest {
   @Test
   void shouldRefuseARankOfAJobOfAnotherSize() throws Exception {
     startAll(0);
-    Process other =
-        start(
-            JoinOptions.of(3, 4)
-                .withDevice(DeviceChoice.HOST)
-                .withAddress("127.0.0.1:" + port)
-                .withSecret(secret));
+    Process other = start(place.options(3, 4));
     assertFails(other.end, InvalidUsage.class, "has 3 ranks");
   }
 }

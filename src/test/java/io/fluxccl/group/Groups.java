@@ -4,7 +4,11 @@ package io.fluxccl.group;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.ReduceOp;
+import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.device.IntView;
+import io.fluxccl.testing.Ports;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -27,6 +31,25 @@ final class Groups {
   /** Returns options of ranks in host memory. */
   static JoinOptions onHost() {
     return JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST);
+  }
+
+  /** A free port of this host, and the secret of a job in host memory that is named chat. */
+  record Place(int port, JobSecret secret) {
+    static Place free() {
+      try {
+        return new Place(Ports.free(), JobSecret.random());
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+
+    JoinOptions options(int rank, int nRanks) {
+      return JoinOptions.of(rank, nRanks)
+          .withDevice(DeviceChoice.HOST)
+          .withName("chat")
+          .withAddress("127.0.0.1:" + port)
+          .withSecret(secret);
+    }
   }
 
   static List<RankGroup> local(int nRanks) {

@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
+import static io.fluxccl.group.Groups.LONG;
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
-import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.bootstrap.JobSecret;
+import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.collective.AlgorithmSet;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
+import io.fluxccl.group.Groups.Place;
 import io.fluxccl.testing.FakeFamily;
-import io.fluxccl.testing.Ports;
-import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 
-@Timeout(180)
+@org.junit.jupiter.api.Timeout(180)
 class RankGroupJoiningTest {
-  private static final Duration LONG = Duration.ofSeconds(60);
-  private static final JoinOptions OPTIONS =
-      JoinOptions.of(0, 1).withDevice(DeviceChoice.HOST).withTimeout(LONG);
+  private static final JoinOptions OPTIONS = Groups.onHost().withTimeout(LONG);
 
   @Test
   void shouldCloseTheGroupIfJoiningIsCancelled() {
@@ -54,67 +55,41 @@ class RankGroupJoiningTest {
   void shouldFailTheFutureIfTheEnvironmentIsInvalid() {
     System.setProperty(DeviceChoice.PROPERTY, "abacus");
     try {
-      assertThat(RankGroup.fromEnvironment())
-          .failsWithin(LONG)
-          .withThrowableThat()
-          .withCauseInstanceOf(InvalidUsage.class)
-          .withMessageContaining("abacus");
+      assertFails(RankGroup.fromEnvironment(), InvalidUsage.class, "abacus");
     } finally {
       System.clearProperty(DeviceChoice.PROPERTY);
     }
   }
 
-  private static JoinOptions atPort(int rank, int port, JobSecret secret) {
-    return JoinOptions.of(rank, 2)
-        .withDevice(DeviceChoice.HOST)
-        .withName("chat")
-        .withAddress("127.0.0.1:" + port)
-        .withSecret(secret);
-  }
-
   @Test
-  void shouldJoinAJobThatCodeDescribes() throws IOException {
-    int port = Ports.free();
-    JobSecret secret = JobSecret.random();
-    CompletableFuture<RankGroup> first = RankGroup.join(atPort(0, port, secret));
-    CompletableFuture<RankGroup> second = RankGroup.join(atPort(1, port, secret));
-    assertThat(first).succeedsWithin(LONG);
-    assertThat(second).succeedsWithin(LONG);
-    try (RankGroup one = first.join();
-        RankGroup other = second.join()) {
+  void shouldJoinAJobThatCodeDescribes() {
+    Place place = Place.free();
+    List<RankGroup> both =
+        Groups.await(
+            List.of(RankGroup.join(place.options(0, 2)), RankGroup.join(place.options(1, 2))));
+    try (RankGroup one = both.get(0);
+        RankGroup other = both.get(1)) {
       assertThat(one.requireRanks(2)).isSameAs(one);
-      assertThatThrownBy(() -> one.requireRanks(4))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("needs 4 ranks, the job has 2");
+      assertRefused(() -> one.requireRanks(4), "needs 4 ranks, the job has 2");
       assertThat(other.name()).isEqualTo("chat");
       other.communicator().abort(new Aborted(1, "enough"));
-      assertThat(one.communicator().failed())
-          .succeedsWithin(LONG)
-          .satisfies(
-              reason ->
-                  assertThat(reason).hasMessageContaining("enough").hasMessageContaining("chat"));
-      assertThatThrownBy(() -> other.collectives().barrier().block(LONG))
-          .hasMessageContaining("chat");
+      assertThat(one.communicator().failed()).succeedsWithin(LONG);
+      assertThat(one.communicator().failure()).hasMessageContainingAll("enough", "chat");
+      CompletableFuture<Void> barrier = other.collectives().barrier().toFuture();
+      assertFails(barrier, FluxCclException.class, "chat");
     }
   }
 
   @Test
-  void shouldNameTheJobIfARankDoesNotJoin() throws IOException {
-    JoinOptions options =
-        atPort(0, Ports.free(), JobSecret.random()).withJoinTimeout(Duration.ofSeconds(1));
-    assertThat(RankGroup.join(options))
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .withMessageContaining("[1] did not register")
-        .withMessageContaining("chat");
+  void shouldNameTheJobIfARankDoesNotJoin() {
+    JoinOptions options = Place.free().options(0, 2).withJoinTimeout(Duration.ofSeconds(1));
+    assertFails(RankGroup.join(options), Timeout.class, "[1] did not register", "chat");
   }
 
   @Test
   void shouldRefuseAJobOfSeveralRanksWithoutAnAddress() {
-    assertThat(RankGroup.join(JoinOptions.of(0, 2)))
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .withMessageContaining("no address for the root");
+    CompletableFuture<RankGroup> joining = RankGroup.join(JoinOptions.of(0, 2));
+    assertFails(joining, InvalidUsage.class, "no address for the root");
   }
 
   @Test
@@ -122,25 +97,15 @@ class RankGroupJoiningTest {
     List<LocalBootstrap> bootstraps = LocalBootstrap.group(2);
     try {
       OutOfMemoryError error = new OutOfMemoryError("on purpose");
-      assertThat(
-              catchThrowable(
-                  () ->
-                      new RankGroup(
-                          bootstraps.get(0),
-                          () -> {
-                            throw error;
-                          },
-                          true,
-                          Generation.ONLY,
-                          OPTIONS)))
+      Supplier<Device> broken =
+          () -> {
+            throw error;
+          };
+      assertThatThrownBy(
+              () -> new RankGroup(bootstraps.get(0), broken, true, Generation.ONLY, OPTIONS))
           .isSameAs(error);
-      assertThat(bootstraps.get(1).failure())
-          .succeedsWithin(LONG)
-          .satisfies(
-              reason ->
-                  assertThat(reason)
-                      .hasMessageContaining("rank 0: ")
-                      .hasMessageContaining("on purpose"));
+      assertThat(Groups.await(List.of(bootstraps.get(1).failure())).get(0))
+          .hasMessageContainingAll("rank 0: ", "on purpose");
       assertThat(bootstraps.get(0).failure()).succeedsWithin(LONG);
     } finally {
       bootstraps.forEach(LocalBootstrap::close);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
+import static io.fluxccl.group.DeviceChoice.HOST;
 import static io.fluxccl.group.Groups.LONG;
 import static io.fluxccl.group.Groups.assertWorks;
 import static io.fluxccl.testing.FailureAssertions.assertFails;
@@ -12,36 +13,26 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.bootstrap.BootstrapOptions;
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.device.IntView;
-import io.fluxccl.testing.Ports;
-import java.io.IOException;
+import io.fluxccl.group.Groups.Place;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.UnaryOperator;
+import java.util.function.IntFunction;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Ranks in one JVM that meet over TCP; {@link RankDeathTest} kills processes. */
 @Timeout(120)
 class ShrinkTest {
-  private static final Duration FEW_SECONDS = Duration.ofSeconds(3);
-
   private final List<RankGroup> all = new ArrayList<>();
-  private final JobSecret secret = JobSecret.random();
-  private int port;
-
-  @BeforeEach
-  void choosePort() throws IOException {
-    port = Ports.free();
-  }
+  private final Place place = Place.free();
 
   @AfterEach
   void close() {
@@ -49,21 +40,12 @@ class ShrinkTest {
   }
 
   private List<RankGroup> start(int nRanks) {
-    return start(nRanks, this::place);
+    return start(nRanks, rank -> place.options(rank, nRanks));
   }
 
-  private JoinOptions place(JoinOptions options) {
-    return options.withAddress("127.0.0.1:" + port).withSecret(secret);
-  }
-
-  private List<RankGroup> start(int nRanks, UnaryOperator<JoinOptions> change) {
-    List<CompletableFuture<RankGroup>> joining = new ArrayList<>();
-    for (int rank = 0; rank < nRanks; rank++) {
-      JoinOptions options =
-          JoinOptions.of(rank, nRanks).withDevice(DeviceChoice.HOST).withName("chat");
-      joining.add(RankGroup.join(change.apply(options)));
-    }
-    return open(joining);
+  private List<RankGroup> start(int nRanks, IntFunction<JoinOptions> options) {
+    return open(
+        IntStream.range(0, nRanks).mapToObj(options).map(each -> RankGroup.join(each)).toList());
   }
 
   private List<RankGroup> open(List<CompletableFuture<RankGroup>> opening) {
@@ -127,7 +109,8 @@ class ShrinkTest {
   @Test
   void shouldKeepAllRanksIfTheFailureIsAnAbort() {
     UniqueId id = TcpBootstrap.createUniqueId(BootstrapOptions.defaults());
-    List<RankGroup> first = start(3, options -> options.withUniqueId(id));
+    List<RankGroup> first =
+        start(3, rank -> JoinOptions.of(rank, 3).withDevice(HOST).withUniqueId(id));
     first.get(1).communicator().abort(new Aborted(1, "on purpose"));
     awaitFailure(first);
     assertWorks(shrink(first));
@@ -135,7 +118,8 @@ class ShrinkTest {
 
   @Test
   void shouldNameTheRankThatDoesNotCall() {
-    List<RankGroup> first = start(4, options -> place(options).withJoinTimeout(FEW_SECONDS));
+    List<RankGroup> first =
+        start(4, rank -> place.options(rank, 4).withJoinTimeout(Duration.ofSeconds(3)));
     lose(first, 0);
     CompletableFuture<RankGroup> one = first.get(1).shrink();
     CompletableFuture<RankGroup> two = first.get(2).shrink();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testkit;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
@@ -86,10 +86,9 @@ class ProcessRanksTest {
       ranks.get(1).resume();
       ranks.all().forEach(rank -> assertThat(rank.awaitLine("sum")).isEqualTo("sum 42"));
       assertThat(ranks.all().stream().map(ProcessRank::end)).containsOnly(0);
-      assertThatThrownBy(() -> ranks.get(0).awaitLine("nothing"))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContainingAll("rank 0 ended with code 0", "'nothing'", "ready 0\nsum 42");
-      assertThatThrownBy(() -> ranks.get(0).stop()).isInstanceOf(RemoteFailure.class);
+      String[] message = {"rank 0 ended with code 0", "'nothing'", "ready 0\nsum 42"};
+      assertThrows(RemoteFailure.class, () -> ranks.get(0).awaitLine("nothing"), message);
+      assertThrows(RemoteFailure.class, () -> ranks.get(0).stop());
     }
   }
 
@@ -129,10 +128,9 @@ class ProcessRanksTest {
       alone.awaitLine("ready");
     }
     try (ProcessRank late = startAlone()) {
-      assertThatThrownBy(() -> late.awaitLine("ready"))
-          .isInstanceOf(Timeout.class)
-          .hasMessageContainingAll("rank 1", "'ready'", "within 200 ms")
-          .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
+      String[] message = {"rank 1", "'ready'", "within 200 ms"};
+      assertThat(assertThrows(Timeout.class, () -> late.awaitLine("ready"), message).rank())
+          .isEqualTo(1);
     }
   }
 
@@ -164,9 +162,8 @@ class ProcessRanksTest {
   @Test
   void shouldTimeOutIfARankPrintsNoLine() {
     try (ProcessRank silent = startAlone()) {
-      assertThatThrownBy(silent::readLine)
-          .isInstanceOf(Timeout.class)
-          .hasMessageContainingAll("rank 1", "another line", "within 200 ms");
+      String[] message = {"rank 1", "another line", "within 200 ms"};
+      assertThrows(Timeout.class, silent::readLine, message);
     }
   }
 }
