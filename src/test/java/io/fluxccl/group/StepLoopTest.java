@@ -60,7 +60,7 @@ class StepLoopTest {
     Groups.closeAll(groups);
   }
 
-  /** What a rank does in a step. */
+  /** The work of one rank in a step. */
   private interface Work {
     Mono<Void> run(RankGroup group, byte[] command);
   }
