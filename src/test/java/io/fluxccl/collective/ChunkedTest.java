@@ -2,16 +2,16 @@
 package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.OnRanks;
+import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
-import java.time.Duration;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -22,9 +22,8 @@ import reactor.test.StepVerifier;
 
 /** Chunks on the host device. */
 @Timeout(300)
+@OnRanks(seconds = 120)
 class ChunkedTest {
-  private static final Duration LONG = Duration.ofSeconds(120);
-
   @ParameterizedTest(name = "{0} ranks, {1} elements, registered: {2}")
   @CsvSource({"2,10007,false", "2,100003,true", "3,5001,true", "3,40001,false", "4,5,false"})
   void shouldMatchTheResultOfTheUnchunkedCall(int nRanks, int count, boolean registered) {
@@ -34,57 +33,44 @@ class ChunkedTest {
   }
 
   @Test
-  void shouldMatchUnchunkedCallsOverSockets() {
-    CollectivesOptions options = CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET);
-    try (LocalRanks ranks = LocalRanks.of(3)) {
-      new ChunkedContract(options, 30_001, false).check(ranks);
+  void shouldMatchUnchunkedCallsBetweenHosts() {
+    CollectivesOptions overSockets = CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET);
+    try (LocalRanks sockets = LocalRanks.of(3);
+        LocalRanks hosts = LocalRanks.ofHosts(2, 2)) {
+      new ChunkedContract(overSockets, 30_001, false).check(sockets);
+      new ChunkedContract(CollectivesOptions.DEFAULT, 100_003, false).check(hosts);
     }
   }
 
-  @Test
-  void shouldMatchUnchunkedCallsBetweenHostsOfSeveralRanks() {
-    try (LocalRanks ranks = LocalRanks.ofHosts(2, 2)) {
-      new ChunkedContract(CollectivesOptions.DEFAULT, 100_003, false).check(ranks);
-    }
-  }
-
-  /** Rank 0's own share starts with the buffer of all shares, so one object may be both. */
   @ParameterizedTest
   @EnumSource(names = {"ALL_GATHER", "GATHER", "REDUCE_SCATTER", "SCATTER"})
-  void shouldRunInPlaceIfInputAndOutputAreOneObject(Collective which) {
+  void shouldRunInPlaceIfInputAndOutputAreOneObject(
+      Collective which, LocalRank rank, Collectives collectives) {
     int count = 1000;
     long share = count * 4L;
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (Collectives collectives = Collectives.create(rank.communicator()).join();
-                DeviceBuffer all = rank.device().allocate(2 * share)) {
-              HostMemory.fill(all.address(), all.size(), (byte) (1 + rank.rank()));
-              DeviceBuffer mine = rank.rank() == 0 ? all : all.slice(share, share);
-              CollectiveCall call =
-                  switch (which) {
-                    case ALL_GATHER -> CollectiveCall.allGather(mine, all, count, INT32);
-                    case GATHER -> CollectiveCall.gather(mine, all, count, INT32, 0);
-                    case SCATTER -> CollectiveCall.scatter(all, mine, count, INT32, 0);
-                    default -> CollectiveCall.reduceScatter(all, mine, count, INT32, ReduceOp.MAX);
-                  };
-              StepVerifier.create(collectives.chunked(call, 300))
-                  .expectNextCount(4)
-                  .expectComplete()
-                  .verify(LONG);
-              boolean gathers = which == Collective.ALL_GATHER || which == Collective.GATHER;
-              long from = mine.address();
-              long to = gathers ? all.address() + 2 * share : from + share;
-              for (long at = from; at < to; at += 4) {
-                int owner = gathers ? 1 + (int) ((at - all.address()) / share) : 1;
-                int expected = which == Collective.REDUCE_SCATTER ? 2 : owner;
-                assertThat(HostMemory.getInt(at)).isEqualTo(0x01010101 * expected);
-              }
-              rank.awaitAll();
-            }
-          });
+    DeviceBuffer all = rank.device().allocate(2 * share);
+    HostMemory.fill(all.address(), all.size(), (byte) (1 + rank.rank()));
+    DeviceBuffer mine = rank.rank() == 0 ? all : all.slice(share, share);
+    CollectiveCall call =
+        switch (which) {
+          case ALL_GATHER -> CollectiveCall.allGather(mine, all, count, INT32);
+          case GATHER -> CollectiveCall.gather(mine, all, count, INT32, 0);
+          case SCATTER -> CollectiveCall.scatter(all, mine, count, INT32, 0);
+          default -> CollectiveCall.reduceScatter(all, mine, count, INT32, ReduceOp.MAX);
+        };
+    StepVerifier.create(collectives.chunked(call, 300))
+        .expectNextCount(4)
+        .expectComplete()
+        .verify(ChunkedContract.LONG);
+    boolean gathers = which == Collective.ALL_GATHER || which == Collective.GATHER;
+    long from = mine.address();
+    long to = gathers ? all.address() + 2 * share : from + share;
+    for (long at = from; at < to; at += 4) {
+      int owner = gathers ? 1 + (int) ((at - all.address()) / share) : 1;
+      int expected = which == Collective.REDUCE_SCATTER ? 2 : owner;
+      assertThat(HostMemory.getInt(at)).isEqualTo(0x01010101 * expected);
     }
+    rank.awaitAll();
   }
 
   @Test
@@ -96,30 +82,19 @@ class ChunkedTest {
           CollectiveCall.allToAllv(null, counts, null, counts, INT32),
           CollectiveCall.sendReceive(null, 0, 1, null, 0, 1, INT32)
         }) {
-      assertThatThrownBy(() -> ChunkedCall.of(call, 1))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining(call.collective().label())
-          .hasMessageContaining("can't be chunked");
+      refuses(() -> ChunkedCall.of(call, 1), call.collective().label(), "can't be chunked");
     }
   }
 
   @ParameterizedTest
   @ValueSource(longs = {2, 16})
-  void shouldDoAllInOneChunkOfAnySize(long count) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
-              DeviceBuffer x = rank.device().allocate(64);
-              CollectiveCall call = CollectiveCall.allReduce(x, x, count, INT32, ReduceOp.SUM);
-              StepVerifier.create(collectives.chunked(call, Long.MAX_VALUE))
-                  .expectNext(new Chunk(0, 0, count))
-                  .expectComplete()
-                  .verify(LONG);
-            }
-          });
-    }
+  void shouldDoAllInOneChunkOfAnySize(long count, LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = rank.device().allocate(64);
+    CollectiveCall call = CollectiveCall.allReduce(x, x, count, INT32, ReduceOp.SUM);
+    StepVerifier.create(collectives.chunked(call, Long.MAX_VALUE))
+        .expectNext(new Chunk(0, 0, count))
+        .expectComplete()
+        .verify(ChunkedContract.LONG);
   }
 
   @Test
@@ -130,9 +105,7 @@ class ChunkedTest {
     assertThat(ChunkedCall.of(broadcast(10), 5).chunks()).isEqualTo(2);
     assertThat(ChunkedCall.of(broadcast(11), 5).chunks()).isEqualTo(3);
     assertThat(ChunkedCall.of(broadcast(most), 1).chunks()).isEqualTo(Integer.MAX_VALUE);
-    assertThatThrownBy(() -> ChunkedCall.of(broadcast(most + 1), 1))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("chunks");
+    refuses(() -> ChunkedCall.of(broadcast(most + 1), 1), "chunks");
   }
 
   private static CollectiveCall broadcast(long count) {

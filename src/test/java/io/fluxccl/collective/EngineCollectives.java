@@ -17,9 +17,8 @@ import io.fluxccl.device.cuda.EngineStream;
 import io.fluxccl.gpu.TestKernels;
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Optional;
-import java.util.function.IntBinaryOperator;
+import java.util.Random;
 import java.util.function.IntUnaryOperator;
 import reactor.core.publisher.Mono;
 
@@ -58,64 +57,39 @@ final class EngineCollectives {
     assertThat(Arrays.mismatch(found, array(length, value))).as(what).isEqualTo(-1);
   }
 
-  /** Every collective, on buffers of one kind of memory. */
+  /** Does every collective on memory of the engine, and the all-reduce by every algorithm. */
   void doAll(EngineMemory engine, EngineMemory.Kind kind, int count, boolean registered) {
-    long bytes = 4L * n * count;
-    CudaBuffer in = engine.allocate(kind, bytes);
-    CudaBuffer out = engine.allocate(kind, bytes);
-    List<Registration> registrations =
-        registered
-            ? List.of(collectives.register(in).join(), collectives.register(out).join())
-            : List.of();
-    registrations.forEach(
-        each -> assertThat(each.stagedReason().isEmpty()).isEqualTo(kind.isShareable));
-    allReduceByEveryAlgorithm(in, out, count);
-    int share = rank * count;
-    fill(in, out, count);
-    run(collectives.allGather(in, out, count, INT32));
-    check("all-gather", out, n * count, i -> value(i / count, i % count));
-    fill(in, out, n * count);
-    run(collectives.reduceScatter(in, out, count, INT32, MAX));
-    check("reduce-scatter", out, count, i -> value(n - 1, share + i));
-    run(collectives.allToAll(in, out, count, INT32));
-    check("all-to-all", out, n * count, i -> value(i / count, share + i % count));
-    run(collectives.scatter(in, out, count, INT32, n - 1));
-    check("scatter", out, count, i -> value(n - 1, share + i));
-    fill(in, out, count);
-    run(collectives.broadcast(in, out, count, INT32, n - 1));
-    check("broadcast", out, count, i -> value(n - 1, i));
-    run(collectives.reduce(in, out, count, INT32, MAX, 0));
-    check("reduce", out, rank == 0 ? count : 0, i -> value(n - 1, i));
-    run(collectives.gather(in, out, count, INT32, 0));
-    check("gather", out, rank == 0 ? n * count : 0, i -> value(i / count, i % count));
-    int next = (rank + 1) % n;
-    int before = (rank + n - 1) % n;
-    run(collectives.sendReceive(in, count, next, out, count, before, INT32));
-    check("send-receive", out, count, i -> value(before, i));
-    run(collectives.broadcast(in, count, INT32, 0)); // in place
-    check("broadcast in place", in, count, i -> value(0, i));
-    registrations.forEach(Registration::close);
-    in.close();
-    out.close();
-  }
-
-  private void fill(CudaBuffer in, CudaBuffer out, int length) {
-    IntView.of(in.slice(0, length * 4L)).put(array(length, i -> value(rank, i)));
-    out.upload(0, new byte[(int) out.size()]);
-  }
-
-  private void allReduceByEveryAlgorithm(CudaBuffer in, CudaBuffer out, int count) {
-    CollectiveCall call = CollectiveCall.allReduce(in, out, count, INT32, SUM);
-    IntBinaryOperator sum = (ranks, i) -> sum(ranks, i);
-    for (String algorithm : collectives.algorithmsFor(call)) {
-      collectives.prefer(Collective.ALL_REDUCE, Optional.of(algorithm));
-      fill(in, out, count);
-      run(collectives.run(call));
-      check("all-reduce by " + algorithm, out, count, i -> sum.applyAsInt(n, i));
-      run(collectives.allReduce(in, in, count, INT32, SUM));
-      check("all-reduce in place by " + algorithm, in, count, i -> sum.applyAsInt(n, i));
+    CudaBuffer memory = engine.allocate(kind, RandomCollectiveCase.memory(n, 4 * count));
+    Registration registration = registered ? collectives.register(memory).join() : null;
+    if (registered) {
+      assertThat(registration.stagedReason().isEmpty()).isEqualTo(kind.isShareable);
     }
-    collectives.prefer(Collective.ALL_REDUCE, Optional.empty());
+    for (boolean inPlace : new boolean[] {false, true}) {
+      for (Collective which : Collective.plain()) {
+        check(which, count, inPlace, memory);
+      }
+      CudaBuffer x = memory.slice(0, 4L * count);
+      for (String algorithm :
+          collectives.algorithmsFor(CollectiveCall.allReduce(x, x, count, INT32, SUM))) {
+        collectives.prefer(Collective.ALL_REDUCE, Optional.of(algorithm));
+        check(Collective.ALL_REDUCE, count, inPlace, memory);
+      }
+      collectives.prefer(Collective.ALL_REDUCE, Optional.empty());
+    }
+    if (registered) {
+      registration.close();
+    }
+    memory.close();
+  }
+
+  private void check(Collective which, int count, boolean inPlace, CudaBuffer memory) {
+    RandomCollectiveCase.Run run =
+        new RandomCollectiveCase(new Random(count), n, which, 4 * count)
+            .with(INT32, count, inPlace)
+            .on(rank, memory);
+    run(collectives.barrier().then(collectives.run(run.call)));
+    run(collectives.barrier());
+    run.verify();
   }
 
   private static int sum(int ranks, int i) {
@@ -179,11 +153,11 @@ final class EngineCollectives {
           owner.add(own.address(), 1000);
           addTo(stream, x, 3);
           run(lane.allReduce(x, INT32, MAX));
-          check("after replay " + replay, x, count, new Expected(n, replay)::value);
+          check("after replay " + replay, x, count, after(replay));
         }
       }
       owner.await();
-      check("at the end", x, count, new Expected(n, replays)::value);
+      check("at the end", x, count, after(replays));
       int last = n * replays + replays / 10 * 3 - (replays % 10 == 0 ? 3 : 0);
       check("the engine's copy", part(own, 16, count), count, i -> last);
       check("the engine's counts", own, 1, i -> replays + replays / 10 * 1000);
@@ -195,10 +169,8 @@ final class EngineCollectives {
     own.close();
   }
 
-  private record Expected(int n, int replays) {
-    int value(int i) {
-      return n * replays + replays / 10 * 3;
-    }
+  private IntUnaryOperator after(int replays) {
+    return i -> n * replays + replays / 10 * 3;
   }
 
   private static CudaBuffer part(CudaBuffer of, long offset, int ints) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.ReduceOp.AVG;
+
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.host.Float8;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
@@ -18,9 +21,9 @@ public final class ExactElements {
   public static long input(DataType type, ReduceOp op, int rank, int nRanks, int index) {
     long value = (index * 7L + rank * 5L) % 6;
     if (type == DataType.FLOAT8_E4M3 || type == DataType.FLOAT8_E5M2) {
-      value %= op == ReduceOp.AVG ? 2 : 3; // sums of few ranks, at most 8, and products are exact
+      value %= op == AVG ? 2 : 3; // sums of few ranks, at most 8, and products are exact
     }
-    long scaled = op == ReduceOp.AVG ? value * nRanks : value;
+    long scaled = op == AVG ? value * nRanks : value;
     return isUnsigned(type) || (index + rank) % 3 != 0 ? scaled : -scaled;
   }
 
@@ -35,7 +38,7 @@ public final class ExactElements {
         default -> result = result.add(next);
       }
     }
-    return op == ReduceOp.AVG ? result.divide(BigInteger.valueOf(nRanks)) : result;
+    return op == AVG ? result.divide(BigInteger.valueOf(nRanks)) : result;
   }
 
   private static boolean isUnsigned(DataType type) {
@@ -48,49 +51,13 @@ public final class ExactElements {
       case INT8, UINT8 -> buffer.put(at, (byte) value);
       case INT32, UINT32 -> buffer.putInt(at, (int) value);
       case INT64, UINT64 -> buffer.putLong(at, value);
-      case FLOAT16 -> buffer.putShort(at, (short) half(value));
-      case BFLOAT16 -> buffer.putShort(at, (short) (Float.floatToIntBits(value) >>> 16));
+      case FLOAT16 -> buffer.putShort(at, HalfFloat.toFloat16(value));
+      case BFLOAT16 -> buffer.putShort(at, HalfFloat.toBfloat16(value));
       case FLOAT32 -> buffer.putFloat(at, value);
       case FLOAT64 -> buffer.putDouble(at, value);
       case FLOAT8_E4M3 -> buffer.put(at, Float8.E4M3.fromFloat(value));
       case FLOAT8_E5M2 -> buffer.put(at, Float8.E5M2.fromFloat(value));
       default -> throw new AssertionError(type);
     }
-  }
-
-  public static long get(ByteBuffer buffer, DataType type, int index) {
-    int at = index * type.size();
-    return switch (type) {
-      case INT8 -> buffer.get(at);
-      case UINT8 -> buffer.get(at) & 0xff;
-      case INT32 -> buffer.getInt(at);
-      case UINT32 -> buffer.getInt(at) & 0xffff_ffffL;
-      case INT64, UINT64 -> buffer.getLong(at);
-      case FLOAT16 -> ofHalf(buffer.getShort(at) & 0xffff);
-      case BFLOAT16 -> (long) Float.intBitsToFloat(buffer.getShort(at) << 16);
-      case FLOAT32 -> (long) buffer.getFloat(at);
-      case FLOAT64 -> (long) buffer.getDouble(at);
-      case FLOAT8_E4M3 -> (long) Float8.E4M3.toFloat(buffer.get(at));
-      case FLOAT8_E5M2 -> (long) Float8.E5M2.toFloat(buffer.get(at));
-    };
-  }
-
-  /** binary16 of an integer below 2048. */
-  private static int half(long value) {
-    if (value == 0) {
-      return 0;
-    }
-    long magnitude = Math.abs(value);
-    int exponent = 63 - Long.numberOfLeadingZeros(magnitude);
-    int fraction = (int) (magnitude << 10 - exponent) & 0x3ff;
-    return (value < 0 ? 0x8000 : 0) | exponent + 15 << 10 | fraction;
-  }
-
-  private static long ofHalf(int bits) {
-    if ((bits & 0x7fff) == 0) {
-      return 0;
-    }
-    long magnitude = (long) Math.scalb((double) (bits & 0x3ff | 0x400), (bits >> 10 & 31) - 25);
-    return (bits & 0x8000) == 0 ? magnitude : -magnitude;
   }
 }

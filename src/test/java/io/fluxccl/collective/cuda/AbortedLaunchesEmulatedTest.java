@@ -9,9 +9,10 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.testing.EmulatedGpus;
-import java.nio.ByteBuffer;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -79,35 +80,41 @@ class AbortedLaunchesEmulatedTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"ll8", "ll128"})
+  @ValueSource(strings = {"ll8", "ll128", "short_ll8", "short_ll128"})
   void shouldNotMixAnAbortedExchangeIntoTheNext(String kernel) throws Exception {
+    int bytes = COUNT * 2;
+    int area = MappedPeers.AREAS_OFFSET;
     ExchangeRing ring =
-        kernel.equals("ll8")
-            ? ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS)
-            : ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS);
-    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), COUNT * 4)) {
+        kernel.endsWith("ll8")
+            ? ExchangeRing.ll8(area, LaunchedRanks.RANKS)
+            : ExchangeRing.ll128(area, LaunchedRanks.RANKS);
+    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), 2 * bytes)) {
       byte launch = 0;
       for (int rank : ABORTED_TWICE) {
-        ByteBuffer input = ByteBuffer.allocateDirect(1).put(++launch);
-        ranks.inputs.get(rank).upload(0, input.flip());
-        BoundCall call =
-            ranks.bind(
-                rank,
-                CollectiveCall.allGather(
-                    ranks.inputs.get(rank), ranks.outputs.get(rank), COUNT * 2, DataType.UINT8),
-                -1);
+        DeviceBuffer input = ranks.inputs.get(rank);
+        DeviceBuffer output = ranks.outputs.get(rank);
+        input.upload(0, new byte[] {++launch});
         ranks.abort(rank);
-        ranks
-            .launch(
-                rank,
-                GpuKernels.one(ranks.gpu, "exchange_" + kernel, 0),
-                2,
-                256,
-                ranks.peers(call),
-                new ExchangeParts().of(call, ring, ranks.states.get(rank).address()))
-            .get(60, TimeUnit.SECONDS);
+        CudaKernel exchange = GpuKernels.one(ranks.gpu, "exchange_" + kernel, 0);
+        CompletableFuture<Void> done;
+        if (kernel.startsWith("short")) {
+          ExchangeParts parts = new ExchangeParts().clear(ring);
+          parts.add(1 - rank, input.address(), bytes, output.address(), bytes);
+          ShortExchange call = ranks.shortExchange(rank);
+          assertThat(call.fill(parts, ring)).isTrue();
+          done = ranks.launch(rank, exchange, 2, 256, call);
+        } else {
+          BoundCall call =
+              ranks.bind(rank, CollectiveCall.allGather(input, output, bytes, DataType.UINT8), -1);
+          ExchangeParts parts =
+              new ExchangeParts().of(call, ring, ranks.states.get(rank).address());
+          done = ranks.launch(rank, exchange, 2, 256, ranks.peers(call), parts);
+        }
+        done.get(60, TimeUnit.SECONDS);
       }
-      assertThat(ReduceTestData.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
+      byte[] first = new byte[1];
+      ranks.outputs.get(1).download(0, first);
+      assertThat(first[0]).isNotEqualTo((byte) 2);
     }
   }
 

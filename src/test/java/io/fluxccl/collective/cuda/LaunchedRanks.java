@@ -25,6 +25,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 
 /** Two ranks on one GPU whose kernels a test launches directly, in an order that it chooses. */
@@ -73,6 +74,19 @@ final class LaunchedRanks implements AutoCloseable {
   }
 
   /** Allocates memory of the GPU and fills it with a byte. */
+  /** Returns bytes that a rank sends. */
+  static byte[] random(int seed, int length) {
+    byte[] bytes = new byte[length];
+    new Random(seed).nextBytes(bytes);
+    return bytes;
+  }
+
+  static byte[] download(DeviceBuffer buffer, int length) {
+    byte[] bytes = new byte[length];
+    buffer.download(0, bytes);
+    return bytes;
+  }
+
   DeviceBuffer allocate(int bytes, int value) {
     DeviceBuffer buffer = gpu.allocate(bytes);
     others.add(buffer);

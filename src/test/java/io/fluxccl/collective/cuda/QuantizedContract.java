@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import static io.fluxccl.DataType.FLOAT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
@@ -12,14 +15,14 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.NearWrap;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.FloatView;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -30,6 +33,7 @@ import org.junit.jupiter.params.provider.CsvSource;
  * All-reduces that send codes of 8 bits: the error that is promised, and the same bits anywhere.
  */
 @Timeout(300)
+@OnRanks(seconds = 100)
 abstract class QuantizedContract {
   private static final Duration LONG = Duration.ofSeconds(100);
   private static final int GROUP = 112;
@@ -37,42 +41,39 @@ abstract class QuantizedContract {
   /** Of half the distance between two codes, for the rounding of factors and scales. */
   private static final double SLACK = 1.001;
 
-  abstract LocalRanks ranks(int n);
-
   private static CollectivesOptions options(String algorithm) {
     return CollectivesOptions.DEFAULT.withAlgorithm(Collective.ALL_REDUCE, algorithm);
   }
 
-  @ParameterizedTest(name = "{0} of {3} {2} on {1} ranks")
+  /** The output of a rank. */
+  private record Output(byte[] bits, float[] values) {}
+
+  private final Map<Integer, float[]> inputs = new ConcurrentHashMap<>();
+  private final Map<Integer, Output> outputs = new ConcurrentHashMap<>();
+
+  @ParameterizedTest(name = "{1} of {3} {2} on {0} ranks")
   @CsvSource({
-    "quantized-int8, 2, FLOAT32, 1",
-    "quantized-int8, 2, FLOAT16, 10007",
-    "quantized-int8, 5, BFLOAT16, 4999",
-    "quantized-f8e4m3, 2, BFLOAT16, 70001",
-    "quantized-f8e4m3, 8, FLOAT32, 3333",
-    "quantized-f8e4m3, 3, FLOAT16, 448"
+    "2, quantized-int8, FLOAT32, 1",
+    "2, quantized-int8, FLOAT16, 10007",
+    "5, quantized-int8, BFLOAT16, 4999",
+    "2, quantized-f8e4m3, BFLOAT16, 70001",
+    "8, quantized-f8e4m3, FLOAT32, 3333",
+    "3, quantized-f8e4m3, FLOAT16, 448"
   })
-  void shouldStayWithinTheErrorBound(String algorithm, int nRanks, DataType type, int count) {
-    Map<Integer, byte[]> results = new ConcurrentHashMap<>();
-    float[][] inputs = new float[nRanks][];
-    for (int rank = 0; rank < nRanks; rank++) {
-      inputs[rank] = values(rank, count, type);
+  @OnRanks(OnRanks.FIRST_ARGUMENT)
+  void shouldStayWithinTheErrorBound(
+      int nRanks, String algorithm, DataType type, int count, LocalRank rank) {
+    reduce(rank, algorithm, values(rank.rank(), count), type);
+    if (rank.rank() == 0) {
+      float[][] all = IntStream.range(0, nRanks).mapToObj(inputs::get).toArray(float[][]::new);
+      checkSums(algorithm, type, all, outputs.get(0).values);
     }
-    try (LocalRanks ranks = ranks(nRanks)) {
-      ranks.run(
-          LONG,
-          rank -> results.put(rank.rank(), reduce(rank, algorithm, inputs[rank.rank()], type)));
-    }
-    assertThat(results.values())
-        .hasSize(nRanks)
-        .allSatisfy(r -> assertThat(r).isEqualTo(results.get(0)));
-    checkSums(algorithm, type, inputs, decode(results.get(0), type));
   }
 
   @Test
   @Tag("long")
-  void shouldStayWithinTheErrorBoundForLargeSums() {
-    shouldStayWithinTheErrorBound("quantized-int8", 2, DataType.FLOAT32, 2_000_003);
+  void shouldStayWithinTheErrorBoundForLargeSums(LocalRank rank) {
+    shouldStayWithinTheErrorBound(2, "quantized-int8", FLOAT32, 2_000_003, rank);
   }
 
   private static void checkSums(
@@ -112,24 +113,29 @@ abstract class QuantizedContract {
     }
   }
 
-  private static byte[] reduce(LocalRank rank, String algorithm, float[] input, DataType type) {
+  /** Reduces twice in a graph; all ranks and both runs must produce identical bits. */
+  private void reduce(LocalRank rank, String algorithm, float[] input, DataType type) {
     int bytes = input.length * type.size();
-    try (Collectives collectives =
-            NearWrap.of(Collectives.create(rank.communicator(), options(algorithm)).join());
-        DeviceBuffer buffer = rank.device().allocate(bytes);
-        DeviceBuffer output = rank.device().allocate(bytes)) {
-      buffer.upload(0, encode(input, type));
+    try (Collectives collectives = NearWrap.of(lane(rank, options(algorithm)));
+        FloatView in = FloatView.of(rank.device().allocate(bytes), type);
+        FloatView out = FloatView.of(rank.device().allocate(bytes), type)) {
+      in.put(input);
+      inputs.put(rank.rank(), in.toArray());
       CollectiveCall call =
-          CollectiveCall.allReduce(buffer, output, input.length, type, ReduceOp.SUM);
+          CollectiveCall.allReduce(in.buffer(), out.buffer(), input.length, type, SUM);
       assertThat(collectives.algorithmFor(call)).isEqualTo(algorithm);
-      byte[] first;
+      byte[] bits = new byte[bytes];
       try (CapturedPipeline step = collectives.pipeline().then(call).capture()) {
         step.run().block(LONG);
-        first = download(output, bytes);
+        out.buffer().download(0, bits);
+        outputs.put(rank.rank(), new Output(bits, out.toArray()));
         step.run(3).block(LONG);
       }
-      assertThat(download(output, bytes)).as("the same bits each time").isEqualTo(first);
-      return first;
+      byte[] again = new byte[bytes];
+      out.buffer().download(0, again);
+      assertThat(again).as("the same bits each time").isEqualTo(bits);
+      rank.awaitAll();
+      assertThat(bits).as("the bits of rank 0").isEqualTo(outputs.get(0).bits);
     }
   }
 
@@ -165,130 +171,51 @@ abstract class QuantizedContract {
   }
 
   @Test
-  void shouldReturnNaNsOnlyForGroupsThatContainInfinity() {
-    Map<Integer, float[]> results = new ConcurrentHashMap<>();
-    int count = 4 * GROUP;
-    try (LocalRanks ranks = ranks(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            float[] input = new float[count];
-            for (int i = 0; i < count; i++) {
-              input[i] = i % 7;
-            }
-            input[GROUP / 2] = rank.rank() == 0 ? Float.POSITIVE_INFINITY : 1;
-            byte[] result = reduce(rank, "quantized-int8", input, DataType.FLOAT32);
-            results.put(rank.rank(), decode(result, DataType.FLOAT32));
-          });
+  void shouldReturnNaNsOnlyForGroupsThatContainInfinity(LocalRank rank) {
+    float[] input = new float[4 * GROUP];
+    for (int i = 0; i < input.length; i++) {
+      input[i] = i % 7;
     }
-    assertThat(results.get(0)).containsExactly(results.get(1));
-    for (int i = 0; i < GROUP; i++) {
-      assertThat(results.get(0)[i]).isNaN();
-    }
-    for (int i = GROUP; i < count; i++) {
-      assertThat(results.get(0)[i]).isFinite();
+    input[GROUP / 2] = rank.rank() == 0 ? Float.POSITIVE_INFINITY : 1;
+    reduce(rank, "quantized-int8", input, FLOAT32);
+    float[] output = outputs.get(rank.rank()).values;
+    for (int i = 0; i < output.length; i++) {
+      assertThat(Float.isFinite(output[i])).as("element %d", i).isEqualTo(i >= GROUP);
+      assertThat(Float.isNaN(output[i])).as("element %d", i).isEqualTo(i < GROUP);
     }
   }
 
   @Test
-  void shouldNotChooseQuantizedAlgorithmsByDefault() {
-    try (LocalRanks ranks = ranks(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (Collectives collectives = Collectives.create(rank.communicator()).join();
-                DeviceBuffer buffer = rank.device().allocate(64 << 20)) {
-              for (long count = 1; count <= buffer.size() / 2; count *= 8) {
-                CollectiveCall call =
-                    CollectiveCall.allReduce(
-                        buffer, buffer, count, DataType.BFLOAT16, ReduceOp.SUM);
-                assertThat(collectives.algorithmFor(call)).doesNotContain("quantized");
-                assertThat(collectives.algorithmsFor(call))
-                    .isNotEmpty()
-                    .noneMatch(name -> name.contains("quantized"));
-              }
-            }
-            // It is not chosen for operations that it doesn't support, even if the options name it.
-            try (Collectives collectives =
-                    Collectives.create(rank.communicator(), options("quantized-int8").withTag(7))
-                        .join();
-                DeviceBuffer buffer = rank.device().allocate(64)) {
-              for (ReduceOp op : new ReduceOp[] {ReduceOp.MAX, ReduceOp.AVG}) {
-                assertThat(
-                        collectives.algorithmFor(
-                            CollectiveCall.allReduce(buffer, buffer, 8, DataType.FLOAT32, op)))
-                    .doesNotContain("quantized");
-              }
-            }
-          });
+  void shouldNotChooseQuantizedAlgorithmsByDefault(LocalRank rank) {
+    try (Collectives collectives = Collectives.create(rank.communicator()).join();
+        DeviceBuffer buffer = rank.device().allocate(64 << 20)) {
+      for (long count = 1; count <= buffer.size() / 2; count *= 8) {
+        CollectiveCall call =
+            CollectiveCall.allReduce(buffer, buffer, count, DataType.BFLOAT16, SUM);
+        assertThat(collectives.algorithmFor(call)).doesNotContain("quantized");
+        assertThat(collectives.algorithmsFor(call))
+            .isNotEmpty()
+            .noneMatch(name -> name.contains("quantized"));
+      }
+    }
+    // It is not chosen for operations that it doesn't support, even if the options name it.
+    try (Collectives collectives = lane(rank, options("quantized-int8").withTag(7));
+        DeviceBuffer buffer = rank.device().allocate(64)) {
+      for (ReduceOp op : new ReduceOp[] {ReduceOp.MAX, ReduceOp.AVG}) {
+        assertThat(
+                collectives.algorithmFor(CollectiveCall.allReduce(buffer, buffer, 8, FLOAT32, op)))
+            .doesNotContain("quantized");
+      }
     }
   }
 
-  /** Returns values of very different magnitudes that the type represents exactly. */
-  private static float[] values(int rank, int count, DataType type) {
+  /** Returns values of very different magnitudes. */
+  private static float[] values(int rank, int count) {
     Random random = new Random(rank * 31L + count);
     float[] values = new float[count];
     for (int i = 0; i < count; i++) {
-      float value = (float) (random.nextGaussian() * Math.pow(2, (i / 500) % 9 - 4));
-      values[i] = decode(array(encode(new float[] {value}, type)), type)[0];
+      values[i] = (float) (random.nextGaussian() * Math.pow(2, (i / 500) % 9 - 4));
     }
     return values;
-  }
-
-  private static ByteBuffer encode(float[] values, DataType type) {
-    ByteBuffer bytes =
-        ByteBuffer.allocateDirect(values.length * type.size()).order(ByteOrder.LITTLE_ENDIAN);
-    for (float value : values) {
-      switch (type) {
-        case FLOAT16 -> bytes.putShort(toHalf(value));
-        case BFLOAT16 -> bytes.putShort((short) (Float.floatToRawIntBits(value) >>> 16));
-        default -> bytes.putFloat(value);
-      }
-    }
-    return bytes.flip();
-  }
-
-  private static float[] decode(byte[] from, DataType type) {
-    ByteBuffer bytes = ByteBuffer.wrap(from).order(ByteOrder.LITTLE_ENDIAN);
-    float[] values = new float[from.length / type.size()];
-    for (int i = 0; i < values.length; i++) {
-      values[i] =
-          switch (type) {
-            case FLOAT16 -> fromHalf(bytes.getShort());
-            case BFLOAT16 -> Float.intBitsToFloat(bytes.getShort() << 16);
-            default -> bytes.getFloat();
-          };
-    }
-    return values;
-  }
-
-  /** Truncated; the values here are normal in binary16. */
-  private static short toHalf(float value) {
-    int bits = Float.floatToRawIntBits(value);
-    int exponent = (bits >>> 23 & 0xff) - 112;
-    return (short)
-        (exponent <= 0
-            ? bits >>> 16 & 0x8000
-            : bits >>> 16 & 0x8000 | exponent << 10 | bits >>> 13 & 0x3ff);
-  }
-
-  private static float fromHalf(short half) {
-    int exponent = half >>> 10 & 0x1f;
-    double fraction = (half & 0x3ff) / 1024.0;
-    double magnitude =
-        exponent == 0 ? Math.scalb(fraction, -14) : Math.scalb(1 + fraction, exponent - 15);
-    return (float) (half < 0 ? -magnitude : magnitude);
-  }
-
-  private static byte[] array(ByteBuffer bytes) {
-    byte[] array = new byte[bytes.remaining()];
-    bytes.get(array);
-    return array;
-  }
-
-  private static byte[] download(DeviceBuffer buffer, int length) {
-    ByteBuffer target = ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
-    buffer.download(0, target);
-    return array(target.flip());
   }
 }

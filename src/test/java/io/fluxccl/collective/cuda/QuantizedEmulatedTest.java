@@ -2,13 +2,7 @@
 package io.fluxccl.collective.cuda;
 
 import io.fluxccl.testing.EmulatedGpus;
-import io.fluxccl.testkit.LocalRanks;
 
 /** Four GPUs whose kernels run on the CPU. */
 @EmulatedGpus
-class QuantizedEmulatedTest extends QuantizedContract {
-  @Override
-  LocalRanks ranks(int n) {
-    return LocalRanks.onGpus(n);
-  }
-}
+class QuantizedEmulatedTest extends QuantizedContract {}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import static io.fluxccl.DataType.UINT8;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.DataType;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.GpuKernels;
@@ -42,8 +42,8 @@ class SendReceiveLaunchesEmulatedTest {
       ByteBuffer known = ByteBuffer.allocateDirect(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
       known.putLong(0, ranks.outputs.get(1).address());
       registrations.upload(Long.BYTES, known);
-      ByteBuffer message = ReduceTestData.input(DataType.UINT8, 0, 1, bytes);
-      ReduceTestData.upload(ranks.inputs.get(0), 0, message, bytes);
+      byte[] message = LaunchedRanks.random(1, bytes);
+      ranks.inputs.get(0).upload(0, message);
       CompletableFuture<?>[] done = new CompletableFuture<?>[LaunchedRanks.RANKS];
       for (int i = 0; i < MESSAGES; i++) {
         for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
@@ -60,8 +60,7 @@ class SendReceiveLaunchesEmulatedTest {
         }
       }
       CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);
-      ByteBuffer output = ReduceTestData.download(ranks.outputs.get(1), 0, bytes);
-      assertThat(ReduceTestData.mismatch(DataType.UINT8, message, 0, output, bytes)).isEqualTo(-1);
+      assertThat(LaunchedRanks.download(ranks.outputs.get(1), bytes)).isEqualTo(message);
     }
   }
 
@@ -70,7 +69,7 @@ class SendReceiveLaunchesEmulatedTest {
     DeviceBuffer output = ranks.outputs.get(rank);
     int none = CollectiveCall.NO_PEER;
     return rank == 0
-        ? CollectiveCall.sendReceive(input, bytes, 1, output, 0, none, DataType.UINT8)
-        : CollectiveCall.sendReceive(input, 0, none, output, bytes, 0, DataType.UINT8);
+        ? CollectiveCall.sendReceive(input, bytes, 1, output, 0, none, UINT8)
+        : CollectiveCall.sendReceive(input, 0, none, output, bytes, 0, UINT8);
   }
 }

@@ -6,18 +6,16 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.FakeMemory;
 import io.fluxccl.collective.PeerConnections;
-import io.fluxccl.collective.RankTopology;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.FakeCuda;
+import io.fluxccl.testing.FakeFamily;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.testkit.ProcessRank;
@@ -43,51 +41,19 @@ class SetupLeaksTest {
   private static final Executor BLOCKING = BlockingTasks.EXECUTOR;
   private static final long GRANULE = 2 << 20;
 
-  /** A family without algorithms, whose set-up is the test. */
-  private record Probe(Function<PeerConnections, CompletableFuture<Void>> test)
-      implements AlgorithmFamily {
-    @Override
-    public String name() {
-      return "a-probe";
-    }
-
-    @Override
-    public List<String> description() {
-      return List.of();
-    }
-
-    @Override
-    public boolean supports(RankTopology topology) {
-      return true;
-    }
-
-    @Override
-    public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
-      return test.apply(peers).thenApply(done -> new Nothing());
-    }
-  }
-
-  private static final class Nothing implements AlgorithmSet {
-    @Override
-    public List<CollectiveAlgorithm> algorithms() {
-      return List.of();
-    }
-
-    @Override
-    public void close() {}
-  }
-
-  /** Runs the test on two ranks, each on its own GPU. */
+  /** Runs the test in the set-up of a family of two ranks, each on its own GPU. */
   private static void onAMesh(Function<PeerConnections, CompletableFuture<Void>> test) {
+    FakeFamily probe =
+        new FakeFamily("a-probe") {
+          @Override
+          public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+            return test.apply(peers).thenApply(done -> this);
+          }
+        };
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT.withSetupTimeout(LONG).withFamily(probe);
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(
-          LONG,
-          rank ->
-              Collectives.create(
-                      rank.communicator(),
-                      CollectivesOptions.DEFAULT.withSetupTimeout(LONG).withFamily(new Probe(test)))
-                  .join()
-                  .close());
+      ranks.run(LONG, rank -> Collectives.create(rank.communicator(), options).join().close());
     }
   }
 

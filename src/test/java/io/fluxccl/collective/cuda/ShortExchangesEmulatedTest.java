@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import static io.fluxccl.DataType.UINT8;
+import static io.fluxccl.testing.Outcomes.completes;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
 import io.fluxccl.collective.BoundCall;
+import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.GpuKernels;
+import io.fluxccl.collective.RandomCollectiveCase;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
-import io.fluxccl.testkit.LocalRanks;
-import java.nio.ByteBuffer;
-import java.time.Duration;
+import io.fluxccl.testing.OnRanks;
+import io.fluxccl.testkit.LocalRank;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -25,6 +28,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Short exchanges, also where the ranks of a pair use different kernels and grids. */
 @EmulatedGpus
 @Tag("any-order")
+@OnRanks
 class ShortExchangesEmulatedTest {
   private static final int LAUNCHES = 12;
 
@@ -43,8 +47,7 @@ class ShortExchangesEmulatedTest {
       Random random = new Random(bytes);
       CompletableFuture<?>[] done = new CompletableFuture<?>[LaunchedRanks.RANKS];
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        ByteBuffer all = ReduceTestData.input(DataType.UINT8, rank, 1, bytes * LAUNCHES);
-        ReduceTestData.upload(ranks.inputs.get(rank), 0, all, bytes * LAUNCHES);
+        ranks.inputs.get(rank).upload(0, LaunchedRanks.random(rank, bytes * LAUNCHES));
       }
       for (int i = 0; i < LAUNCHES; i++) {
         for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
@@ -54,8 +57,7 @@ class ShortExchangesEmulatedTest {
           BoundCall call =
               ranks.bind(
                   rank,
-                  CollectiveCall.sendReceive(
-                      input, bytes, peer, output, bytes, peer, DataType.UINT8),
+                  CollectiveCall.sendReceive(input, bytes, peer, output, bytes, peer, UINT8),
                   -1);
           ExchangeParts parts =
               new ExchangeParts()
@@ -87,10 +89,8 @@ class ShortExchangesEmulatedTest {
       }
       CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        ByteBuffer sent = ReduceTestData.input(DataType.UINT8, 1 - rank, 1, bytes * LAUNCHES);
-        ByteBuffer output = ReduceTestData.download(ranks.outputs.get(rank), 0, bytes * LAUNCHES);
-        assertThat(ReduceTestData.mismatch(DataType.UINT8, sent, 0, output, bytes * LAUNCHES))
-            .isEqualTo(-1);
+        assertThat(LaunchedRanks.download(ranks.outputs.get(rank), bytes * LAUNCHES))
+            .isEqualTo(LaunchedRanks.random(1 - rank, bytes * LAUNCHES));
       }
     }
   }
@@ -121,58 +121,17 @@ class ShortExchangesEmulatedTest {
   /** Each rank sends to its successor and receives from its predecessor: parts of two peers. */
   @ParameterizedTest
   @ValueSource(ints = {8, 4096, 65536})
-  void shouldSendAroundARing(int bytes) {
-    int nRanks = 3;
-    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
-      ranks.run(
-          Duration.ofSeconds(100),
-          rank -> {
-            int ahead = (rank.rank() + 1) % nRanks;
-            int behind = (rank.rank() + nRanks - 1) % nRanks;
-            try (Collectives collectives = Collectives.create(rank.communicator()).join();
-                DeviceBuffer input = rank.device().allocate(bytes);
-                DeviceBuffer output = rank.device().allocate(bytes)) {
-              for (int i = 0; i < 5; i++) {
-                ByteBuffer sent = ReduceTestData.input(DataType.UINT8, rank.rank(), i, bytes);
-                ReduceTestData.upload(input, 0, sent, bytes);
-                collectives
-                    .sendReceive(input, bytes, ahead, output, bytes, behind, DataType.UINT8)
-                    .block(Duration.ofSeconds(60));
-                ByteBuffer expected = ReduceTestData.input(DataType.UINT8, behind, i, bytes);
-                ByteBuffer received = ReduceTestData.download(output, 0, bytes);
-                assertThat(ReduceTestData.mismatch(DataType.UINT8, expected, 0, received, bytes))
-                    .isEqualTo(-1);
-              }
-            }
-          });
-    }
-  }
-
-  /** As what AbortedLaunchesEmulatedTest checks of other kernels. */
-  @ParameterizedTest
-  @ValueSource(strings = {"ll8", "ll128"})
-  void shouldNotMixAnAbortedExchangeIntoTheNext(String kind) throws Exception {
-    int bytes = 2000;
-    ExchangeRing ring = ring(kind);
-    try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), bytes)) {
-      byte launch = 0;
-      // Rank 0 launches again after its first launch was aborted.
-      for (int rank : new int[] {0, 0, 1}) {
-        DeviceBuffer input = ranks.inputs.get(rank);
-        DeviceBuffer output = ranks.outputs.get(rank);
-        input.upload(0, ByteBuffer.allocateDirect(1).put(++launch).flip());
-        ShortExchange exchange = ranks.shortExchange(rank);
-        ExchangeParts parts = new ExchangeParts().clear(ring);
-        assertThat(
-                exchange.fill(
-                    parts.add(1 - rank, input.address(), bytes, output.address(), bytes), ring))
-            .isTrue();
-        ranks.abort(rank);
-        ranks
-            .launch(rank, GpuKernels.one(ranks.gpu, "exchange_short_" + kind, 0), 2, 256, exchange)
-            .get(60, TimeUnit.SECONDS);
-      }
-      assertThat(ReduceTestData.download(ranks.outputs.get(1), 0, 1).get(0)).isNotEqualTo((byte) 2);
+  @OnRanks(3)
+  void shouldSendAroundARing(int bytes, LocalRank rank, Collectives collectives) {
+    DeviceBuffer memory = rank.device().allocate(RandomCollectiveCase.memory(1, bytes + 16));
+    for (int i = 0; i < 5; i++) {
+      RandomCollectiveCase.Run run =
+          new RandomCollectiveCase(new Random(i), 3, Collective.SEND_RECEIVE, 8)
+              .with(DataType.INT64, bytes / 8 + 2, false)
+              .on(rank.rank(), memory);
+      completes(collectives.run(run.call));
+      run.verify();
+      completes(collectives.barrier()); // before any rank refills its memory
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.host;
 
+import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
@@ -39,17 +40,13 @@ class MismatchedSizesTest {
   }
 
   private static Collectives create(LocalRank rank, String algorithm, Collective which) {
-    Collectives collectives =
-        Collectives.create(
-                rank.communicator(),
-                CollectivesOptions.DEFAULT
-                    .withThreads(2)
-                    .withTimeout(LONG)
-                    .withSetupTimeout(LONG)
-                    .withAlgorithm(which, algorithm))
-            .join();
-    rank.awaitAll();
-    return collectives;
+    return lane(
+        rank,
+        CollectivesOptions.DEFAULT
+            .withThreads(2)
+            .withTimeout(LONG)
+            .withSetupTimeout(LONG)
+            .withAlgorithm(which, algorithm));
   }
 
   /** A call of a rank; input and output are large enough for all calls. */

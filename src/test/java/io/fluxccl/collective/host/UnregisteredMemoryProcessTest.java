@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.RandomCollectiveCase;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;

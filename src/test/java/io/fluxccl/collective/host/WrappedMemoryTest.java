@@ -3,17 +3,17 @@ package io.fluxccl.collective.host;
 
 import static io.fluxccl.DataType.INT64;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.Collectives;
+import io.fluxccl.collective.RandomCollectiveCase;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostBuffer;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.nio.ByteBuffer;
@@ -30,6 +30,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** The host device on wrapped memory of the program. */
 @Timeout(120)
 @Tag("jdk")
+@OnRanks
 class WrappedMemoryTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final int RANKS = 3;
@@ -64,7 +65,7 @@ class WrappedMemoryTest {
       assertThat(whole.unshareableReason()).isPresent();
       whole.close();
       byAddress.close();
-      assertThatThrownBy(() -> whole.download(0, found)).isInstanceOf(InvalidUsage.class);
+      refuses(() -> whole.download(0, found));
       assertThat(bytes.getInt(20)).isEqualTo(0x01020304);
     }
   }
@@ -72,96 +73,72 @@ class WrappedMemoryTest {
   @Test
   void shouldRefuseHeapReadOnlyEmptyOrWronglyOrderedBuffers() {
     try (HostDevice device = HostDevice.create()) {
-      assertThatThrownBy(() -> device.wrap(ByteBuffer.allocate(8).order(ByteOrder.nativeOrder())))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("direct");
-      assertThatThrownBy(() -> device.wrap(ByteBuffer.allocateDirect(8)))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("big-endian");
-      assertThatThrownBy(
-              () -> device.wrap(direct(8).asReadOnlyBuffer().order(ByteOrder.nativeOrder())))
-          .isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> device.wrap(direct(0))).isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> device.wrap(null)).isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> device.wrap(0, 8)).isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> device.wrap(4096, 0)).isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> device.wrap(4096, Long.MAX_VALUE)).isInstanceOf(InvalidUsage.class);
+      refuses(() -> device.wrap(ByteBuffer.allocate(8).order(ByteOrder.nativeOrder())), "direct");
+      refuses(() -> device.wrap(ByteBuffer.allocateDirect(8)), "big-endian");
+      refuses(() -> device.wrap(direct(8).asReadOnlyBuffer().order(ByteOrder.nativeOrder())));
+      refuses(() -> device.wrap(direct(0)));
+      refuses(() -> device.wrap(null));
+      refuses(() -> device.wrap(0, 8));
+      refuses(() -> device.wrap(4096, 0));
+      refuses(() -> device.wrap(4096, Long.MAX_VALUE));
     }
   }
 
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
-  void shouldDoAllKindsOfCallsOnIt(boolean registered) {
-    try (LocalRanks ranks = LocalRanks.of(RANKS)) {
-      ranks.run(rank -> exercise(rank, registered));
-    }
-  }
-
-  private static void exercise(LocalRank rank, boolean registered) {
+  @OnRanks(RANKS)
+  void shouldDoAllKindsOfCallsOnIt(boolean registered, LocalRank rank, Collectives collectives) {
     HostDevice device = (HostDevice) rank.device();
-    // Rank 0 allocates its memory, the others wrap theirs: all agree on staging.
     long size = RandomCollectiveCase.memory(RANKS, MAX_BYTES);
     DeviceBuffer memory =
         rank.rank() == 0 ? device.allocate(size) : device.wrap(direct((int) size));
+    if (registered) {
+      Registration registration = collectives.register(memory).join();
+      assertThat(registration.stagedReason().get()).startsWith("rank 1: ");
+      assertThat(registration.id()).isZero();
+    }
+    Random random = new Random(RANKS);
+    for (int i = 0; i < 30; i++) {
+      RandomCollectiveCase.Run run =
+          RandomCollectiveCase.draw(random, RANKS, MAX_BYTES).on(rank.rank(), memory);
+      collectives.run(run.call).block(LONG);
+      collectives.barrier().block(LONG);
+      run.verify();
+      collectives.barrier().block(LONG);
+    }
+    DeviceBuffer own = device.allocate(1 << 20);
+    Registration next = collectives.register(own).join();
+    assertThat(next.stagedReason()).isEmpty();
+    assertThat(next.id()).isEqualTo(registered ? 1 : 0);
+  }
+
+  @Test
+  @OnRanks(1)
+  void shouldRefuseToRegisterItForSharedMemoryAlone(LocalRank rank) {
+    HostBuffer memory = ((HostDevice) rank.device()).wrap(direct(64));
+    refuses(
+        () -> rank.communicator().registerMemory(memory, TransportFlags.of(Transport.SHM)),
+        "can't be mapped by other processes");
+    rank.communicator().registerMemory(memory, TransportFlags.of(Transport.ETHERNET)).close();
+  }
+
+  @Test
+  void shouldOpenALaneOnAStreamOfTheProgram(LocalRank rank) {
+    DeviceBuffer x = ((HostDevice) rank.device()).wrap(direct(4096));
     try (Collectives collectives = rank.collectives()) {
-      if (registered) {
-        Registration registration = collectives.register(memory).join();
-        assertThat(registration.stagedReason().get()).startsWith("rank 1: ");
-        assertThat(registration.id()).isZero();
-      }
-      Random random = new Random(RANKS);
-      for (int i = 0; i < 30; i++) {
-        RandomCollectiveCase.Run run =
-            RandomCollectiveCase.draw(random, RANKS, MAX_BYTES).on(rank.rank(), memory);
-        collectives.run(run.call).block(LONG);
-        collectives.barrier().block(LONG);
-        run.verify();
-        collectives.barrier().block(LONG);
-      }
-      try (DeviceBuffer own = device.allocate(1 << 20);
-          Registration next = collectives.register(own).join()) {
-        assertThat(next.stagedReason()).isEmpty();
-        assertThat(next.id()).isEqualTo(registered ? 1 : 0);
-      }
+      Collectives lane = collectives.lane(rank.stream()).join();
+      assertThat(lane.stream()).isSameAs(rank.stream());
+      rank.stream().writeValue(x, 0, rank.rank() + 1);
+      lane.allReduce(x, INT64, SUM).block(LONG);
+      lane.close();
+      // The stream stays usable after the lane is closed.
+      rank.stream().writeValue(x, 8, 77);
+      assertThat(rank.stream().completion()).succeedsWithin(LONG);
     }
-    memory.close();
-  }
-
-  @Test
-  void shouldRefuseToRegisterItForSharedMemoryAlone() {
-    try (LocalRanks ranks = LocalRanks.of(1)) {
-      LocalRank rank = ranks.ranks().get(0);
-      HostBuffer memory = ((HostDevice) rank.device()).wrap(direct(64));
-      assertThatThrownBy(
-              () -> rank.communicator().registerMemory(memory, TransportFlags.of(Transport.SHM)))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("can't be mapped by other processes");
-      rank.communicator().registerMemory(memory, TransportFlags.of(Transport.ETHERNET)).close();
-    }
-  }
-
-  @Test
-  void shouldOpenALaneOnAStreamOfTheProgram() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            DeviceBuffer x = ((HostDevice) rank.device()).wrap(direct(4096));
-            try (Collectives collectives = rank.collectives()) {
-              Collectives lane = collectives.lane(rank.stream()).join();
-              assertThat(lane.stream()).isSameAs(rank.stream());
-              rank.stream().writeValue(x, 0, rank.rank() + 1);
-              lane.allReduce(x, INT64, SUM).block(LONG);
-              lane.close();
-              // The stream stays usable after the lane is closed.
-              rank.stream().writeValue(x, 8, 77);
-              assertThat(rank.stream().completion()).succeedsWithin(LONG);
-            }
-            byte[] found = new byte[9];
-            x.download(0, found);
-            assertThat(found[0]).isEqualTo((byte) 3);
-            assertThat(found[8]).isEqualTo((byte) 77);
-            x.close();
-          });
-    }
+    byte[] found = new byte[9];
+    x.download(0, found);
+    assertThat(found[0]).isEqualTo((byte) 3);
+    assertThat(found[8]).isEqualTo((byte) 77);
+    x.close();
   }
 }
