@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.completes;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
@@ -8,20 +10,17 @@ import ch.qos.logback.classic.Logger;
 import ch.qos.logback.classic.spi.ILoggingEvent;
 import ch.qos.logback.core.read.ListAppender;
 import io.fluxccl.Aborted;
-import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.ReduceOp;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.testing.FakeFamily;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -29,18 +28,21 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.slf4j.LoggerFactory;
 
-/** Failures of one algorithm family that throws, and their effect on the other families. */
+/** Families that throw where they must not: on opening, on enqueueing, on closing. */
 @Timeout(180)
+@OnRanks
 class BrokenFamilyTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  /** A preferred algorithm for barriers that throws on enqueue or on close. */
+  private final AtomicInteger closed = new AtomicInteger();
+
+  /** A preferred algorithm for barriers that throws on enqueue, or a set that can't be closed. */
   private static final class BrokenFamily extends FakeFamily implements CollectiveAlgorithm {
     private final Throwable enqueueing;
     private final boolean closesBadly;
 
-    BrokenFamily(Throwable enqueueing, boolean closesBadly) {
-      super("broken");
+    BrokenFamily(String name, Throwable enqueueing, boolean closesBadly) {
+      super(name);
       this.enqueueing = enqueueing;
       this.closesBadly = closesBadly;
     }
@@ -70,16 +72,12 @@ class BrokenFamilyTest {
 
     @Override
     public CompletableFuture<Void> drain() {
-      refuseToEnd();
+      close();
       return CompletableFuture.completedFuture(null);
     }
 
     @Override
     public void close() {
-      refuseToEnd();
-    }
-
-    private void refuseToEnd() {
       if (closesBadly) {
         throw new IllegalStateException("on purpose");
       }
@@ -87,105 +85,108 @@ class BrokenFamilyTest {
   }
 
   private static Collectives open(LocalRank rank, boolean checked, BrokenFamily family) {
+    return lane(rank, CollectivesOptions.DEFAULT.withChecks(checked).withFamily(family));
+  }
+
+  @ParameterizedTest
+  @CsvSource({"false, false", "false, true", "true, false", "true, true"})
+  void shouldAbortOnAllRanksWhenAnAlgorithmThrows(boolean checked, boolean isError, LocalRank rank)
+      throws Exception {
+    boolean breaks = rank.rank() == 0;
+    Throwable broken =
+        isError ? new OutOfMemoryError("on purpose") : new IllegalStateException("on purpose");
     Collectives collectives =
-        Collectives.create(
-                rank.communicator(),
-                CollectivesOptions.DEFAULT.withChecks(checked).withFamily(family))
-            .join();
+        open(rank, checked, new BrokenFamily("broken", breaks ? broken : null, false));
+    CompletableFuture<Object> end = new CompletableFuture<>();
+    Throwable thrown =
+        catchThrowable(
+            () ->
+                collectives
+                    .barrier()
+                    .subscribe(done -> {}, end::complete, () -> end.complete("completed")));
+    if (breaks) {
+      assertThat(end).succeedsWithin(LONG).isSameAs(broken);
+      // The caller gets a fatal error too, unless another thread enqueues.
+      assertThat(thrown).isSameAs(isError && !checked ? broken : null);
+    } else {
+      assertThat(end).succeedsWithin(LONG).isInstanceOf(FluxCclException.class);
+    }
+    assertThat(rank.communicator().failed().get(60, TimeUnit.SECONDS))
+        .hasMessageContaining("on purpose");
+    assertThat(collectives.barrier().toFuture()).failsWithin(LONG);
+  }
+
+  @Test
+  void shouldCloseConnectionsIfClosingTheAlgorithmFamilyThrows(LocalRank rank) {
+    Collectives collectives = open(rank, false, new BrokenFamily("broken", null, true));
+    assertThat(catchThrowable(collectives::close)).hasMessageContaining("on purpose");
+    shouldOpenAgain(rank);
+  }
+
+  private static void shouldOpenAgain(LocalRank rank) {
     rank.awaitAll();
-    return collectives;
-  }
-
-  private static void shouldAbort(boolean checked, Throwable broken) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            boolean breaks = rank.rank() == 0;
-            Collectives collectives =
-                open(rank, checked, new BrokenFamily(breaks ? broken : null, false));
-            CompletableFuture<Object> heard = new CompletableFuture<>();
-            Runnable subscription =
-                () ->
-                    collectives
-                        .barrier()
-                        .subscribe(
-                            (Consumer<Void>) null,
-                            heard::complete,
-                            () -> heard.complete("completed"));
-            Throwable thrown = catchThrowable(subscription::run);
-            if (breaks) {
-              assertThat(heard).succeedsWithin(LONG).isSameAs(broken);
-              assertThat(thrown).isSameAs(broken instanceof Error && !checked ? broken : null);
-            } else {
-              assertThat(heard).succeedsWithin(LONG).isInstanceOf(FluxCclException.class);
-            }
-            FluxCclException failure = rank.communicator().failed().get(60, TimeUnit.SECONDS);
-            assertThat(failure).hasMessageContaining("on purpose");
-            DeviceBuffer x = rank.device().allocate(64);
-            assertThat(collectives.allReduce(x, DataType.INT32, ReduceOp.SUM).toFuture())
-                .failsWithin(LONG);
-          });
-    }
-  }
-
-  @ParameterizedTest
-  @CsvSource({"false", "true"})
-  void shouldAbortOnAllRanksWhenAnAlgorithmThrows(boolean checked) {
-    shouldAbort(checked, new IllegalStateException("on purpose"));
-  }
-
-  @ParameterizedTest
-  @CsvSource({"false", "true"})
-  void shouldAbortOnAllRanksIfAnAlgorithmThrowsAnError(boolean checked) {
-    shouldAbort(checked, new OutOfMemoryError("on purpose"));
+    assertThat(rank.communicator().failure()).isNull();
+    completes(rank.collectives().barrier());
   }
 
   @Test
-  void shouldCloseConnectionsIfClosingTheAlgorithmFamilyThrows() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            Collectives collectives = open(rank, false, new BrokenFamily(null, true));
-            // Close throws on both ranks but frees the tag for another lane.
-            assertThat(catchThrowable(collectives::close)).hasMessageContaining("on purpose");
-            rank.awaitAll();
-            assertThat(rank.communicator().failure()).isNull();
-            try (Collectives again =
-                Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT).join()) {
-              again.barrier().block(LONG);
-            }
-          });
-    }
+  void shouldCloseAllThatWasReadyThoughAFamilyCannotBeClosed(LocalRank rank) {
+    FakeFamily other =
+        new FakeFamily("b") {
+          @Override
+          public void close() {
+            closed.incrementAndGet();
+          }
+        };
+    FakeFamily unprepared =
+        new FakeFamily("c") {
+          @Override
+          public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+            return peers
+                .awaitAllRanks()
+                .thenApply(
+                    ready -> {
+                      throw new IllegalStateException("can't be prepared");
+                    });
+          }
+        };
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT
+            .withFamily(new BrokenFamily("a", null, true))
+            .withFamily(other)
+            .withFamily(unprepared);
+    Throwable failure =
+        catchThrowable(
+            () -> Collectives.create(rank.communicator(), options).get(60, TimeUnit.SECONDS));
+    assertThat(failure.getCause()).hasMessageContaining("can't be prepared");
+    assertThat(failure.getCause().getSuppressed())
+        .anySatisfy(closing -> assertThat(closing).hasMessageContaining("on purpose"));
+    rank.awaitAll();
+    assertThat(closed).as("the other family of both ranks").hasValue(2);
+    shouldOpenAgain(rank);
   }
 
   @Test
-  void shouldLogTheErrorIfClosingALaneThrowsAfterAnAbort() {
+  void shouldLogTheErrorIfClosingALaneThrowsAfterAnAbort(LocalRank rank) {
     Logger log = (Logger) LoggerFactory.getLogger(LaneClosing.class);
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
     lines.list = new CopyOnWriteArrayList<>();
     lines.start();
     log.addAppender(lines);
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            open(rank, false, new BrokenFamily(null, rank.rank() == 1));
-            rank.awaitAll();
-            if (rank.rank() == 0) {
-              rank.communicator().abort(Aborted.of(0, "enough"));
-            }
-            assertThat(rank.communicator().failed()).succeedsWithin(LONG);
-          });
+    try {
+      open(rank, false, new BrokenFamily("broken", null, rank.rank() == 1));
+      if (rank.rank() == 0) {
+        rank.communicator().abort(Aborted.of(0, "enough"));
+      }
+      assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+      String line = "rank 1: closing a lane failed; some of its resources were not released";
       Awaitility.await()
           .atMost(LONG)
           .untilAsserted(
               () ->
                   assertThat(lines.list)
                       .extracting(ILoggingEvent::getFormattedMessage)
-                      .contains(
-                          "rank 1: closing a lane failed; some of its resources were not released"));
+                      .contains(line));
     } finally {
       log.detachAppender(lines);
     }

@@ -7,16 +7,18 @@ import static io.fluxccl.collective.PipelineKernels.hold;
 import static io.fluxccl.collective.PipelineKernels.ints;
 import static io.fluxccl.collective.PipelineKernels.release;
 import static io.fluxccl.collective.PipelineKernels.scale;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.completes;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
-import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.ParkingStepVerifier;
+import io.fluxccl.testing.OnRanks;
+import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.testkit.ResourceLeaks;
 import java.lang.ref.WeakReference;
@@ -24,7 +26,6 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.UnaryOperator;
 import java.util.stream.Stream;
@@ -40,6 +41,7 @@ import reactor.test.StepVerifier;
 
 /** A run cancelled in flight still completes, but its subscriber receives no further signals. */
 @org.junit.jupiter.api.Timeout(180)
+@OnRanks(value = 3, seconds = 120)
 class CancelledRunTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final Duration SHORT = Duration.ofMillis(250);
@@ -66,125 +68,90 @@ class CancelledRunTest {
     }
   }
 
-  private static void onEachRank(CollectivesOptions options, PipelineContract.Body body) {
-    try (LocalRanks ranks = LocalRanks.of(3)) {
-      ranks.run(
-          Duration.ofSeconds(120),
-          rank -> {
-            Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            rank.awaitAll();
-            body.run(rank, collectives);
-            rank.awaitAll();
-          });
-    }
-  }
-
   /** Cancels the run on one rank before the others call; all ranks then complete it. */
   private static void givesUp(
-      CollectivesOptions options, Kind kind, UnaryOperator<Mono<Void>> giveUp) {
-    onEachRank(
-        options,
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          Mono<Void> run = kind.on(collectives, x);
-          if (rank.rank() == 1) {
-            ParkingStepVerifier.create(giveUp.apply(run), LONG).expectComplete().verify(LONG);
-            assertThat(collectives.lane.inFlight.runs).hasSize(1);
-          }
-          rank.awaitAll();
-          if (rank.rank() != 1) {
-            PipelineContract.verify(run);
-          }
-          PipelineContract.verify(kind.on(collectives, x));
-          int expected = kind.times() == 2 ? 81 : 9;
-          assertThat(PipelineKernels.get(x)).containsExactly(expected);
-          assertThat(rank.communicator().failure()).isNull();
-          assertThat(collectives.lane.inFlight.runs).isEmpty();
-        });
+      LocalRank rank, Collectives collectives, Kind kind, UnaryOperator<Mono<Void>> giveUp) {
+    DeviceBuffer x = ints(rank.device(), 1);
+    Mono<Void> run = kind.on(collectives, x);
+    if (rank.rank() == 1) {
+      completes(giveUp.apply(run));
+      assertThat(collectives.lane.inFlight.runs).hasSize(1);
+    }
+    rank.awaitAll();
+    if (rank.rank() != 1) {
+      completes(run);
+    }
+    completes(kind.on(collectives, x));
+    assertThat(PipelineKernels.get(x)).containsExactly(kind.times() == 2 ? 81 : 9);
+    assertThat(rank.communicator().failure()).isNull();
+    assertThat(collectives.lane.inFlight.runs).isEmpty();
+    rank.awaitAll();
   }
 
-  @ParameterizedTest
-  @EnumSource
-  void shouldCompleteOnAllRanksIfTheTimeoutOfOneSubscriberFires(Kind kind) {
-    givesUp(
-        CollectivesOptions.DEFAULT,
-        kind,
-        run -> run.timeout(SHORT).onErrorComplete(TimeoutException.class));
-  }
-
-  @ParameterizedTest
-  @EnumSource
-  void shouldCompleteOnAllRanksIfAnotherSignalArrivesFirst(Kind kind) {
-    givesUp(
-        CollectivesOptions.DEFAULT,
-        kind,
-        run -> Mono.firstWithSignal(run, Mono.delay(SHORT).then()));
-    givesUp(CollectivesOptions.DEFAULT, kind, run -> run.takeUntilOther(Mono.delay(SHORT)));
-  }
-
-  @ParameterizedTest
-  @EnumSource
-  void shouldCompleteOnAllRanksIfASubscriberCancelsAtOnce(Kind kind) {
-    givesUp(CollectivesOptions.DEFAULT, kind, run -> run.takeUntilOther(Mono.empty()));
-  }
-
-  @Test
-  void shouldCompleteAfterATimeoutIfASchedulerIsConfigured() {
-    givesUp(
-        CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic()),
-        Kind.PIPELINE,
-        run -> run.timeout(SHORT).onErrorComplete(TimeoutException.class));
-  }
-
-  @Test
-  void shouldCompleteOnAllRanksIfTheFutureIsCancelled() {
-    givesUp(
-        CollectivesOptions.DEFAULT,
-        Kind.COLLECTIVE,
+  /** Ways of a subscriber not to wait for the end of a run. */
+  private enum GivingUp {
+    TIMEOUT(run -> run.timeout(SHORT).onErrorComplete(TimeoutException.class)),
+    FIRST_SIGNAL(run -> Mono.firstWithSignal(run, Mono.delay(SHORT).then())),
+    OTHER_SIGNAL(run -> run.takeUntilOther(Mono.delay(SHORT))),
+    AT_ONCE(run -> run.takeUntilOther(Mono.empty())),
+    FUTURE(
         run -> {
           assertThat(run.toFuture().cancel(true)).isTrue();
           return Mono.empty();
         });
+
+    private final UnaryOperator<Mono<Void>> way;
+
+    GivingUp(UnaryOperator<Mono<Void>> way) {
+      this.way = way;
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void shouldCompleteOnAllRanksIfOneSubscriberGivesUp(
+      GivingUp givingUp, LocalRank rank, Collectives collectives) {
+    for (Kind kind : Kind.values()) {
+      givesUp(rank, collectives, kind, givingUp.way);
+    }
   }
 
   @Test
-  void shouldNotAffectOtherSubscribersOfAPipeline() {
-    onEachRank(
-        CollectivesOptions.DEFAULT,
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          PinnedBuffer gate = rank.device().allocatePinned(64);
-          Mono<Void> run =
-              hold(collectives.pipeline(), rank.device(), gate).allReduce(x, INT32, SUM).run();
-          List<Object> heard = new CopyOnWriteArrayList<>();
-          CompletableFuture<Void> first = run.toFuture();
-          Disposable second =
-              run.subscribe(null, heard::add, () -> heard.add("completed by itself"));
-          CompletableFuture<Void> third = run.toFuture();
-          second.dispose();
-          release(gate);
-          assertThat(first).succeedsWithin(LONG);
-          assertThat(third).succeedsWithin(LONG);
-          assertThat(heard).as("who has cancelled hears nothing").isEmpty();
-          assertThat(PipelineKernels.get(x)).containsExactly(27);
-        });
+  void shouldCompleteAfterATimeoutIfASchedulerIsConfigured(LocalRank rank) {
+    CollectivesOptions options =
+        CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic());
+    givesUp(rank, lane(rank, options), Kind.PIPELINE, GivingUp.TIMEOUT.way);
   }
 
   @Test
-  void shouldReduceTheChunksThatWereInFlightOnAllRanks() {
-    onEachRank(
-        CollectivesOptions.DEFAULT,
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1, 1, 1, 1, 1, 1, 1);
-          CollectiveCall call = CollectiveCall.allReduce(x, x, 7, INT32, SUM);
-          StepVerifier.create(collectives.chunked(call, 1, 3).take(2))
-              .expectNextCount(2)
-              .expectComplete()
-              .verify(LONG);
-          PipelineContract.verify(collectives.barrier());
-          assertThat(PipelineKernels.get(x)).containsExactly(3, 3, 3, 3, 3, 1, 1);
-          assertThat(rank.communicator().failure()).isNull();
-        });
+  void shouldNotAffectOtherSubscribersOfAPipeline(LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = ints(rank.device(), 1);
+    PinnedBuffer gate = rank.device().allocatePinned(64);
+    Mono<Void> run =
+        hold(collectives.pipeline(), rank.device(), gate).allReduce(x, INT32, SUM).run();
+    List<Object> heard = new CopyOnWriteArrayList<>();
+    CompletableFuture<Void> first = run.toFuture();
+    Disposable second = run.subscribe(null, heard::add, () -> heard.add("completed by itself"));
+    CompletableFuture<Void> third = run.toFuture();
+    second.dispose();
+    release(gate);
+    assertThat(first).succeedsWithin(LONG);
+    assertThat(third).succeedsWithin(LONG);
+    assertThat(heard).as("who has cancelled hears nothing").isEmpty();
+    assertThat(PipelineKernels.get(x)).containsExactly(27);
+  }
+
+  @Test
+  void shouldReduceTheChunksThatWereInFlightOnAllRanks(LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = ints(rank.device(), 1, 1, 1, 1, 1, 1, 1);
+    CollectiveCall call = CollectiveCall.allReduce(x, x, 7, INT32, SUM);
+    StepVerifier.create(collectives.chunked(call, 1, 3).take(2))
+        .expectNextCount(2)
+        .expectComplete()
+        .verify(LONG);
+    completes(collectives.barrier());
+    assertThat(PipelineKernels.get(x)).containsExactly(3, 3, 3, 3, 3, 1, 1);
+    assertThat(rank.communicator().failure()).isNull();
   }
 
   /** The timeout still fails a run that never finishes, although no subscriber is left. */
@@ -193,24 +160,29 @@ class CancelledRunTest {
   void shouldTimeOutWithoutASubscriber(Kind kind) {
     List<Throwable> dropped = new CopyOnWriteArrayList<>();
     Hooks.onErrorDropped(dropped::add);
-    try {
-      onEachRank(
-          CollectivesOptions.DEFAULT.withTimeout(Duration.ofMillis(500)).withSetupTimeout(LONG),
-          (rank, collectives) -> {
-            if (rank.rank() == 0) {
-              kind.on(collectives, ints(rank.device(), 1)).timeout(SHORT).subscribe(null, e -> {});
-              await().atMost(LONG).until(() -> rank.communicator().failure() != null);
-              await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
-            }
-            FluxCclException reason = rank.communicator().failed().get(60, TimeUnit.SECONDS);
-            assertThat(reason)
-                .isInstanceOf(Timeout.class)
-                .hasMessageContaining("on rank 0: not done within 500 ms");
-          });
+    try (LocalRanks ranks = LocalRanks.of(3)) {
+      ranks.run(LONG, rank -> timeOut(kind, rank));
       assertThat(dropped).isEmpty();
     } finally {
       Hooks.resetOnErrorDropped();
     }
+  }
+
+  private static void timeOut(Kind kind, LocalRank rank) {
+    Collectives collectives =
+        lane(
+            rank,
+            CollectivesOptions.DEFAULT.withTimeout(Duration.ofMillis(500)).withSetupTimeout(LONG));
+    rank.awaitAll();
+    if (rank.rank() == 0) {
+      kind.on(collectives, ints(rank.device(), 1)).timeout(SHORT).subscribe(null, e -> {});
+      await().atMost(LONG).until(() -> rank.communicator().failure() != null);
+      await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
+    }
+    assertThat(rank.communicator().failed().join())
+        .isInstanceOf(Timeout.class)
+        .hasMessageContaining("on rank 0: not done within 500 ms");
+    rank.awaitAll();
   }
 
   private static boolean isMapped(long address) {
@@ -223,49 +195,42 @@ class CancelledRunTest {
   }
 
   @Test
-  void shouldKeepABufferThatIsClosedWhileTheCancelledRunUsesIt() {
-    onEachRank(
-        CollectivesOptions.DEFAULT,
-        (rank, collectives) -> {
-          DeviceBuffer x = rank.device().allocate(32 << 20);
-          HostMemory.putInt(x.address(), 1 + rank.rank());
-          PinnedBuffer gate = rank.device().allocatePinned(64);
-          DeviceBuffer y = rank.device().allocate(4);
-          Pipeline held = hold(collectives.pipeline(), rank.device(), gate);
-          scale(held, x, 2, 1)
-              .allReduce(x.slice(0, 4), INT32, SUM)
-              .copy(y, 0, x, 0, 4)
-              .run()
-              .subscribe()
-              .dispose();
-          x.close();
-          assertThat(isMapped(x.address())).isTrue();
-          release(gate);
-          PipelineContract.verify(collectives.barrier());
-          assertThat(PipelineKernels.get(y)).containsExactly(3 + 5 + 7);
-          await().atMost(LONG).until(() -> !isMapped(x.address()));
-        });
+  void shouldKeepABufferThatIsClosedWhileTheCancelledRunUsesIt(
+      LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = rank.device().allocate(32 << 20);
+    HostMemory.putInt(x.address(), 1 + rank.rank());
+    PinnedBuffer gate = rank.device().allocatePinned(64);
+    DeviceBuffer y = rank.device().allocate(4);
+    Pipeline held = hold(collectives.pipeline(), rank.device(), gate);
+    scale(held, x, 2, 1)
+        .allReduce(x.slice(0, 4), INT32, SUM)
+        .copy(y, 0, x, 0, 4)
+        .run()
+        .subscribe()
+        .dispose();
+    x.close();
+    assertThat(isMapped(x.address())).isTrue();
+    release(gate);
+    completes(collectives.barrier());
+    assertThat(PipelineKernels.get(y)).containsExactly(3 + 5 + 7);
+    await().atMost(LONG).until(() -> !isMapped(x.address()));
   }
 
   @Test
-  void shouldNotRetainACancelledSubscriber() {
-    onEachRank(
-        CollectivesOptions.DEFAULT,
-        (rank, collectives) -> {
-          PinnedBuffer gate = rank.device().allocatePinned(64);
-          Mono<Void> run = hold(collectives.pipeline(), rank.device(), gate).barrier().run();
-          WeakReference<Object> subscriber = cancelled(run);
-          await()
-              .atMost(LONG)
-              .until(
-                  () -> {
-                    System.gc();
-                    return subscriber.get() == null;
-                  });
-          assertThat(collectives.lane.inFlight.runs).hasSize(1);
-          release(gate);
-          PipelineContract.verify(collectives.barrier());
-        });
+  void shouldNotRetainACancelledSubscriber(LocalRank rank, Collectives collectives) {
+    PinnedBuffer gate = rank.device().allocatePinned(64);
+    Mono<Void> run = hold(collectives.pipeline(), rank.device(), gate).barrier().run();
+    WeakReference<Object> subscriber = cancelled(run);
+    await()
+        .atMost(LONG)
+        .until(
+            () -> {
+              System.gc();
+              return subscriber.get() == null;
+            });
+    assertThat(collectives.lane.inFlight.runs).hasSize(1);
+    release(gate);
+    completes(collectives.barrier());
   }
 
   private static WeakReference<Object> cancelled(Mono<Void> run) {
@@ -283,7 +248,7 @@ class CancelledRunTest {
     Mono<Void> cancelled = groups.get(0).collectives().allReduce(buffers.get(0), INT32, SUM);
     cancelled.subscribe().dispose();
     CompletableFuture<Void> first = groups.get(0).closeAsync();
-    PipelineContract.verify(groups.get(1).collectives().allReduce(buffers.get(1), INT32, SUM));
+    completes(groups.get(1).collectives().allReduce(buffers.get(1), INT32, SUM));
     assertThat(PipelineKernels.get(buffers.get(1))).containsExactly(14);
     assertThat(first).isNotDone();
     assertThat(groups.get(1).closeAsync()).succeedsWithin(LONG);
@@ -291,24 +256,20 @@ class CancelledRunTest {
   }
 
   @Test
-  void shouldFinishCancelledRunsIfCollectivesAreClosed() {
-    onEachRank(
-        CollectivesOptions.DEFAULT,
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          PinnedBuffer gate = rank.device().allocatePinned(64);
-          CapturedPipeline captured = collectives.pipeline().allReduce(x, INT32, SUM).capture();
-          Mono<Void> first = hold(collectives.pipeline(), rank.device(), gate).run();
-          Stream.of(first, captured.run(), captured.run(2), collectives.allReduce(x, INT32, SUM))
-              .forEach(run -> run.subscribe().dispose());
-          captured.close();
-          collectives.close();
-          assertThat(collectives.lane.inFlight.runs).hasSize(4);
-          assertThat(PipelineKernels.get(x)).containsExactly(1);
-          release(gate);
-          await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
-          assertThat(PipelineKernels.get(x)).containsExactly(81);
-          assertThat(rank.communicator().failure()).isNull();
-        });
+  void shouldFinishCancelledRunsIfCollectivesAreClosed(LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = ints(rank.device(), 1);
+    PinnedBuffer gate = rank.device().allocatePinned(64);
+    CapturedPipeline captured = collectives.pipeline().allReduce(x, INT32, SUM).capture();
+    Mono<Void> first = hold(collectives.pipeline(), rank.device(), gate).run();
+    Stream.of(first, captured.run(), captured.run(2), collectives.allReduce(x, INT32, SUM))
+        .forEach(run -> run.subscribe().dispose());
+    captured.close();
+    collectives.close();
+    assertThat(collectives.lane.inFlight.runs).hasSize(4);
+    assertThat(PipelineKernels.get(x)).containsExactly(1);
+    release(gate);
+    await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
+    assertThat(PipelineKernels.get(x)).containsExactly(81);
+    assertThat(rank.communicator().failure()).isNull();
   }
 }

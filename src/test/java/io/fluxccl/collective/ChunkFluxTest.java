@@ -3,8 +3,8 @@ package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
@@ -13,9 +13,11 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -24,7 +26,6 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.reactivestreams.Subscription;
-import reactor.core.CoreSubscriber;
 import reactor.core.publisher.BaseSubscriber;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
@@ -40,7 +41,7 @@ class ChunkFluxTest {
 
   private final SteppedFamily family = new SteppedFamily();
   private final LocalRanks ranks = LocalRanks.of(2);
-  private final List<Collectives> all = new ArrayList<>();
+  private Collectives collectives;
 
   @AfterEach
   void close() {
@@ -48,19 +49,8 @@ class ChunkFluxTest {
     ranks.close();
   }
 
-  /** Creates collectives on both ranks and returns those of rank 0; rank 1 calls nothing. */
-  private Collectives collectives(CollectivesOptions options) {
-    CollectivesOptions stepped = options.withFamily(family);
-    List<CompletableFuture<Collectives>> both =
-        ranks.ranks().stream()
-            .map(rank -> Collectives.create(rank.communicator(), stepped))
-            .toList();
-    both.forEach(one -> all.add(one.join()));
-    return all.get(0);
-  }
-
   private Flux<Chunk> chunks(CollectivesOptions options, int chunks, int prefetch) {
-    Collectives collectives = collectives(options);
+    collectives = family.open(ranks, options);
     DeviceBuffer x = ranks.ranks().get(0).device().allocate(chunks * 8L);
     return collectives.chunked(
         CollectiveCall.allReduce(x, x, chunks * 2L, INT32, SUM), 2, prefetch);
@@ -142,41 +132,44 @@ class ChunkFluxTest {
   void shouldCompleteAtOnceWhenThereIsNothing() {
     StepVerifier.create(chunks(1, 1).take(0)).expectComplete().verify(LONG);
     DeviceBuffer x = ranks.ranks().get(0).device().allocate(8);
-    StepVerifier.create(all.get(0).chunked(CollectiveCall.allReduce(x, x, 0, INT32, SUM), 3), 0)
+    StepVerifier.create(collectives.chunked(CollectiveCall.allReduce(x, x, 0, INT32, SUM), 3), 0)
         .expectComplete()
         .verify(LONG);
     assertThat(family.enqueued).hasValue(0);
   }
 
+  /** Returns the signals of a subscriber that only requests on subscription. */
+  private static List<Object> signals(Flux<Chunk> chunks, long... requests) {
+    List<Object> signals = new CopyOnWriteArrayList<>();
+    chunks.subscribe(
+        new BaseSubscriber<>() {
+          @Override
+          protected void hookOnSubscribe(Subscription subscription) {
+            Arrays.stream(requests).forEach(subscription::request);
+          }
+
+          @Override
+          protected void hookOnNext(Chunk chunk) {
+            signals.add(chunk);
+          }
+
+          @Override
+          protected void hookOnError(Throwable failure) {
+            signals.add(failure.getClass());
+          }
+
+          @Override
+          protected void hookOnComplete() {
+            signals.add("completed");
+          }
+        });
+    return signals;
+  }
+
   @Test
   void shouldFailTheSubscriberIfDemandIsNotPositive() {
-    List<Object> heard = new ArrayList<>();
-    chunks(3, 1)
-        .subscribe(
-            new CoreSubscriber<>() {
-              @Override
-              public void onSubscribe(Subscription subscription) {
-                subscription.request(0);
-                subscription.request(-1);
-                subscription.request(1);
-              }
-
-              @Override
-              public void onNext(Chunk chunk) {
-                heard.add(chunk);
-              }
-
-              @Override
-              public void onError(Throwable failure) {
-                heard.add(failure.getClass());
-              }
-
-              @Override
-              public void onComplete() {
-                heard.add("completed");
-              }
-            });
-    assertThat(heard).containsExactly(IllegalArgumentException.class);
+    List<Object> signals = signals(chunks(3, 1), 0, -1, 1);
+    assertThat(signals).containsExactly(IllegalArgumentException.class);
     assertThat(family.enqueued).hasValue(0);
     assertThat(failure()).isNull();
   }
@@ -207,7 +200,7 @@ class ChunkFluxTest {
         .expectNext(chunk(0))
         .thenCancel()
         .verify(LONG);
-    CompletableFuture<Void> behind = all.get(0).barrier().toFuture();
+    CompletableFuture<Void> behind = collectives.barrier().toFuture();
     enqueuedIs(4);
     assertThat(behind).isNotDone();
     family.step(3);
@@ -218,24 +211,10 @@ class ChunkFluxTest {
 
   @Test
   void shouldFinishChunksInFlightIfDemandIsInvalid() {
-    CompletableFuture<Throwable> heard = new CompletableFuture<>();
-    chunks(5, 1)
-        .subscribe(
-            new BaseSubscriber<>() {
-              @Override
-              protected void hookOnSubscribe(Subscription subscription) {
-                subscription.request(1);
-                subscription.request(-1);
-              }
-
-              @Override
-              protected void hookOnError(Throwable failure) {
-                heard.complete(failure);
-              }
-            });
-    assertThat(heard).isCompletedWithValueMatching(IllegalArgumentException.class::isInstance);
+    List<Object> signals = signals(chunks(5, 1), 1, -1);
+    assertThat(signals).containsExactly(IllegalArgumentException.class);
     family.step(3);
-    assertThat(all.get(0).barrier().toFuture()).succeedsWithin(LONG);
+    assertThat(collectives.barrier().toFuture()).succeedsWithin(LONG);
     assertThat(family.enqueued).hasValue(3);
     assertThat(failure()).isNull();
   }
@@ -352,8 +331,8 @@ class ChunkFluxTest {
       family.step(1); // the prefetched chunk
       assertThat(got).isEqualTo(IntStream.range(0, threads * each).boxed().toList());
       // Once the prefetched chunk is done, no chunk is in flight, so cancel aborts nothing.
-      all.get(0).stream().completion().get(30, TimeUnit.SECONDS);
-      all.get(0).pipeline().run().block(LONG);
+      collectives.stream().completion().get(30, TimeUnit.SECONDS);
+      collectives.pipeline().run().block(LONG);
       subscriber.cancel();
       assertThat(failure()).isNull();
     }
@@ -409,19 +388,12 @@ class ChunkFluxTest {
 
   @Test
   void shouldRefuseCallsThatCannotBeChunked() {
-    Collectives collectives = collectives(CollectivesOptions.DEFAULT);
+    collectives = family.open(ranks, CollectivesOptions.DEFAULT);
     DeviceBuffer x = ranks.ranks().get(0).device().allocate(64);
-    assertThatThrownBy(() -> collectives.chunked(CollectiveCall.barrier(), 2))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("barrier")
-        .hasMessageContaining("can't be chunked");
+    refuses(() -> collectives.chunked(CollectiveCall.barrier(), 2), "barrier", "can't be chunked");
     CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
-    assertThatThrownBy(() -> collectives.chunked(call, 0))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("chunks of 0");
-    assertThatThrownBy(() -> collectives.chunked(call, 1, ChunkFlux.MAX_IN_FLIGHT))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("prefetch=32");
+    refuses(() -> collectives.chunked(call, 0), "chunks of 0");
+    refuses(() -> collectives.chunked(call, 1, ChunkFlux.MAX_IN_FLIGHT), "prefetch=32");
     StepVerifier.create(collectives.chunked(CollectiveCall.allReduce(x, x, 17, INT32, SUM), 2), 0)
         .expectError(InvalidUsage.class)
         .verify(LONG);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
@@ -18,16 +18,13 @@ class CollectiveCallTest {
   private static final DataType I8 = DataType.INT8;
 
   private static void shouldBeTooLarge(ThrowingCallable call, String collective) {
-    assertThatThrownBy(call)
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining(collective)
-        .hasMessageContaining("more bytes than there can be");
+    refuses(call, collective, "more bytes than there can be");
   }
 
   @Test
   void shouldRefuseCountsIfTheirSizeInBytesOverflows() {
     for (long n : new long[] {1L << 60, 1L << 61, 1L << 62, Long.MAX_VALUE}) {
-      ReduceOp sum = ReduceOp.SUM;
+      ReduceOp sum = SUM;
       shouldBeTooLarge(() -> CollectiveCall.allReduce(null, null, n, F64, sum), "all-reduce");
       shouldBeTooLarge(() -> CollectiveCall.reduce(null, null, n, F64, sum, 0), "reduce");
       shouldBeTooLarge(
@@ -49,12 +46,12 @@ class CollectiveCallTest {
   @Test
   void shouldRefuseASendReceiveWithACountAndNoPeer() {
     int none = CollectiveCall.NO_PEER;
-    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 5, none, null, 0, none, F64))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("sendCount=5 destination=-1");
-    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 5, 1, null, 3, none, F64))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("receiveCount=3 source=-1");
+    refuses(
+        () -> CollectiveCall.sendReceive(null, 5, none, null, 0, none, F64),
+        "sendCount=5 destination=-1");
+    refuses(
+        () -> CollectiveCall.sendReceive(null, 5, 1, null, 3, none, F64),
+        "receiveCount=3 source=-1");
     assertThat(CollectiveCall.sendReceive(null, 0, none, null, 0, none, F64).count()).isZero();
   }
 
@@ -76,17 +73,6 @@ class CollectiveCallTest {
   }
 
   @Test
-  void shouldRefuseASendReceiveWithACountButNoRank() {
-    int none = CollectiveCall.NO_PEER;
-    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 3, none, null, 0, 1, F64))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("sendCount=3 destination=-1");
-    assertThatThrownBy(() -> CollectiveCall.sendReceive(null, 0, 1, null, 4, none, F64))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("receiveCount=4 source=-1");
-  }
-
-  @Test
   void shouldShareNoMemoryWithABufferThatIsNotUsed() {
     try (HostDevice device = HostDevice.create();
         DeviceBuffer memory = device.allocate(64)) {
@@ -94,7 +80,7 @@ class CollectiveCallTest {
       CollectiveCall broadcast = CollectiveCall.broadcast(within, memory, 64, I8, 0);
       assertThat(broadcast.isInPlace(0, 2)).isTrue();
       assertThat(broadcast.isInPlace(1, 2)).isFalse();
-      CollectiveCall reduce = CollectiveCall.reduce(memory, within, 64, I8, ReduceOp.SUM, 0);
+      CollectiveCall reduce = CollectiveCall.reduce(memory, within, 64, I8, SUM, 0);
       assertThat(reduce.isInPlace(0, 2)).isTrue();
       assertThat(reduce.isInPlace(1, 2)).isFalse();
       long[] none = {0, 0};
@@ -114,7 +100,7 @@ class CollectiveCallTest {
       CollectiveCall allGather = CollectiveCall.allGather(null, null, n, I8);
       shouldBeTooLarge(() -> allGather.outputBytes(1, nRanks), "all-gather");
       shouldBeTooLarge(() -> allGather.totalBytes(nRanks), "all-gather");
-      CollectiveCall reduceScatter = CollectiveCall.reduceScatter(null, null, n, I8, ReduceOp.SUM);
+      CollectiveCall reduceScatter = CollectiveCall.reduceScatter(null, null, n, I8, SUM);
       shouldBeTooLarge(() -> reduceScatter.inputBytes(1, nRanks), "reduce-scatter");
       CollectiveCall allToAll = CollectiveCall.allToAll(null, null, n, I8);
       shouldBeTooLarge(() -> allToAll.inputBytes(1, nRanks), "all-to-all");

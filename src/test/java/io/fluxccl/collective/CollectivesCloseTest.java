@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.testing.Outcomes.fails;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
@@ -67,9 +67,7 @@ class CollectivesCloseTest {
         LockSupport.parkNanos(round * 100_000L);
         close(what, ranks.ranks().get(0), preparing.get(0).join());
         for (CompletableFuture<Void> end : ends) {
-          assertThatThrownBy(() -> end.get(60, TimeUnit.SECONDS))
-              .cause()
-              .isInstanceOf(FluxCclException.class);
+          fails(end, FluxCclException.class);
         }
         buffers.forEach(DeviceBuffer::close);
       }

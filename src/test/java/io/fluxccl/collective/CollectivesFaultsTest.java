@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.completes;
+import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
@@ -12,7 +17,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
-import io.fluxccl.testing.ParkingStepVerifier;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -28,7 +33,10 @@ import reactor.core.Disposable;
 import reactor.core.publisher.Mono;
 
 /** Operations that a rank does not call, or cancels. */
+@OnRanks(seconds = 120)
 class CollectivesFaultsTest {
+  private final CountDownLatch waiting = new CountDownLatch(2);
+
   private static final Duration LONG = Duration.ofSeconds(120);
 
   /** Longer under -Plong: on a busy machine a waiting rank needs time to record its peer. */
@@ -38,15 +46,7 @@ class CollectivesFaultsTest {
       CollectivesOptions.DEFAULT.withTimeout(LONG).withAbortOnCancel(true);
 
   private static Collectives open(LocalRank rank, Duration timeout) {
-    return open(rank, CollectivesOptions.DEFAULT.withTimeout(timeout));
-  }
-
-  private static Collectives open(LocalRank rank, CollectivesOptions options) {
-    Collectives collectives =
-        Collectives.create(rank.communicator(), options.withSetupTimeout(LONG)).join();
-    // A later abort must not interrupt a rank that is still creating its collectives.
-    rank.awaitAll();
-    return collectives;
+    return lane(rank, CollectivesOptions.DEFAULT.withTimeout(timeout).withSetupTimeout(LONG));
   }
 
   private static DeviceBuffer buffer(LocalRank rank) {
@@ -69,16 +69,16 @@ class CollectivesFaultsTest {
     DeviceBuffer one = x.slice(0, 1 << 12);
     DeviceBuffer other = x.slice(1 << 15, 1 << 15);
     long count = 512;
-    DataType type = DataType.INT32;
+    DataType type = INT32;
     return switch (which) {
-      case ALL_REDUCE -> collectives.allReduce(x, type, ReduceOp.SUM);
+      case ALL_REDUCE -> collectives.allReduce(x, type, SUM);
       case FUSED_ALL_REDUCE ->
           collectives.allReduce(
               one, 1, count, DataType.FLOAT32, new AddRmsNorm(other, other, 1, 0, other, one));
       case ALL_GATHER -> collectives.allGather(one, other, count, type);
       case REDUCE_SCATTER -> collectives.reduceScatter(other, one, count, type, ReduceOp.MIN);
       case BROADCAST -> collectives.broadcast(x, count, type, 1);
-      case REDUCE -> collectives.reduce(one, other, count, type, ReduceOp.SUM, 0);
+      case REDUCE -> collectives.reduce(one, other, count, type, SUM, 0);
       case ALL_TO_ALL -> collectives.allToAll(x, x, count, type);
       case ALL_TO_ALL_V ->
           collectives.allToAllv(one, new long[] {1, 2}, other, new long[] {1, 2}, type);
@@ -93,153 +93,96 @@ class CollectivesFaultsTest {
 
   @ParameterizedTest
   @EnumSource
-  void shouldTimeOutOnAllRanksIfARankDoesNotCall(Collective which) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            Collectives collectives = open(rank, rank.rank() == 0 ? SHORT : LONG);
-            if (rank.rank() == 0) {
-              ParkingStepVerifier.create(call(collectives, which, buffer(rank)), LONG)
-                  .expectErrorSatisfies(
-                      e ->
-                          assertThat(e)
-                              .isInstanceOf(Timeout.class)
-                              .hasMessageContaining(which.label())
-                              .hasMessageContaining("rank 1"))
-                  .verify(LONG);
-            }
-            assertThat(rank.communicator().failed())
-                .succeedsWithin(LONG)
-                .isInstanceOf(Timeout.class);
-            ParkingStepVerifier.create(collectives.barrier(), LONG)
-                .expectError(Timeout.class)
-                .verify(LONG);
-          });
+  void shouldTimeOutOnAllRanksIfARankDoesNotCall(Collective which, LocalRank rank) {
+    Collectives collectives = open(rank, rank.rank() == 0 ? SHORT : LONG);
+    if (rank.rank() == 0) {
+      fails(call(collectives, which, buffer(rank)), Timeout.class, which.label(), "rank 1");
+    }
+    assertThat(rank.communicator().failed()).succeedsWithin(LONG).isInstanceOf(Timeout.class);
+    fails(collectives.barrier(), Timeout.class);
+  }
+
+  @Test
+  @OnRanks(3)
+  void shouldAbortOnAllRanksIfAnOperationIsCancelledAndCancelAborts(LocalRank rank)
+      throws Exception {
+    Collectives collectives = lane(rank, ABORT_ON_CANCEL);
+    if (rank.rank() == 2) {
+      waiting.await();
+    } else {
+      CompletableFuture<Void> failed = new CompletableFuture<>();
+      Disposable run =
+          collectives
+              .allReduce(buffer(rank), INT32, SUM)
+              .subscribe(done -> {}, failed::completeExceptionally);
+      waiting.countDown();
+      waiting.await();
+      if (rank.rank() == 0) {
+        run.dispose();
+      } else {
+        fails(failed, Aborted.class, "cancelled by rank 0");
+      }
+    }
+    FluxCclException reason = rank.communicator().failed().join();
+    assertThat(reason).isInstanceOf(Aborted.class);
+    assertThat(reason.rank()).isZero();
+  }
+
+  @Test
+  void shouldAbortOnAllRanksIfASubscriberTimesOutAndCancelAborts(LocalRank rank) {
+    Collectives collectives = lane(rank, ABORT_ON_CANCEL);
+    if (rank.rank() == 0) {
+      fails(collectives.barrier().timeout(SHORT), java.util.concurrent.TimeoutException.class);
+    }
+    assertThat(rank.communicator().failed().join())
+        .isInstanceOf(Aborted.class)
+        .hasMessageContaining("barrier");
+  }
+
+  @Test
+  void shouldRefuseInvalidCallsAndStayUsable(LocalRank rank, LocalRanks ranks) {
+    try (Collectives collectives = open(rank, LONG);
+        DeviceBuffer x = buffer(rank);
+        DeviceBuffer foreign = ranks.ranks().get(1 - rank.rank()).device().allocate(64)) {
+      DeviceBuffer closed = buffer(rank);
+      closed.close();
+      PinnedBuffer closedPinned = rank.device().allocatePinned(64);
+      closedPinned.close();
+      refuses(() -> CollectiveCall.allReduce(x, x, 1, INT32, null), "op=null");
+      List<Function<Collectives, Mono<Void>>> wrong =
+          List.of(
+              c -> c.pipeline().copy(x, 0, closedPinned, 0, 4).barrier().run(),
+              c -> c.allReduce(closed, INT32, SUM),
+              c -> c.pipeline().copy(x, 0, closed, 0, 4).barrier().run(),
+              c -> c.allReduce(x, x, 1 << 15, INT32, SUM),
+              c -> c.allReduce(foreign, INT32, SUM),
+              c -> c.allReduce(x.slice(2, 8), INT32, SUM),
+              c -> c.broadcast(x, 4, INT32, 2),
+              c -> c.send(x, 4, INT32, -3),
+              c -> c.allGather(x, x.slice(32, 1 << 15), 16, INT32),
+              c -> c.allToAllv(x, new long[] {1}, x.slice(64, 64), new long[] {1}, INT32),
+              c ->
+                  c.pipeline()
+                      .allReduce(x, INT32, SUM)
+                      .then(CollectiveCall.broadcast(x, x, 1 << 20, INT32, 0))
+                      .run());
+      for (Function<Collectives, Mono<Void>> call : wrong) {
+        fails(call.apply(collectives), InvalidUsage.class);
+      }
+      assertThat(rank.communicator().failure()).isNull();
+      completes(collectives.barrier());
     }
   }
 
   @Test
-  void shouldAbortOnAllRanksIfAnOperationIsCancelledAndCancelAborts() {
-    try (LocalRanks ranks = LocalRanks.of(3)) {
-      CountDownLatch waiting = new CountDownLatch(2);
-      ranks.run(
-          LONG,
-          rank -> {
-            Collectives collectives = open(rank, ABORT_ON_CANCEL);
-            if (rank.rank() == 2) {
-              waiting.await();
-            } else {
-              CompletableFuture<Void> failed = new CompletableFuture<>();
-              Disposable run =
-                  collectives
-                      .allReduce(buffer(rank), DataType.INT32, ReduceOp.SUM)
-                      .subscribe(done -> {}, failed::completeExceptionally);
-              waiting.countDown();
-              waiting.await();
-              if (rank.rank() == 0) {
-                run.dispose();
-              } else {
-                assertThat(failed)
-                    .failsWithin(LONG)
-                    .withThrowableThat()
-                    .havingCause()
-                    .isInstanceOf(Aborted.class)
-                    .withMessageContaining("cancelled by rank 0");
-              }
-            }
-            FluxCclException reason = rank.communicator().failed().join();
-            assertThat(reason).isInstanceOf(Aborted.class);
-            assertThat(reason.rank()).isZero();
-          });
-    }
-  }
-
-  @Test
-  void shouldAbortOnAllRanksIfASubscriberTimesOutAndCancelAborts() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            Collectives collectives = open(rank, ABORT_ON_CANCEL);
-            if (rank.rank() == 0) {
-              ParkingStepVerifier.create(collectives.barrier().timeout(SHORT), LONG)
-                  .expectError(java.util.concurrent.TimeoutException.class)
-                  .verify(LONG);
-            }
-            assertThat(rank.communicator().failed().join())
-                .isInstanceOf(Aborted.class)
-                .hasMessageContaining("barrier");
-          });
-    }
-  }
-
-  @Test
-  void shouldRefuseInvalidCallsAndStayUsable() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (Collectives collectives = open(rank, LONG);
-                DeviceBuffer x = buffer(rank);
-                DeviceBuffer foreign = ranks.ranks().get(1 - rank.rank()).device().allocate(64)) {
-              DeviceBuffer closed = buffer(rank);
-              closed.close();
-              PinnedBuffer closedPinned = rank.device().allocatePinned(64);
-              closedPinned.close();
-              assertThatThrownBy(() -> CollectiveCall.allReduce(x, x, 1, DataType.INT32, null))
-                  .isInstanceOf(InvalidUsage.class)
-                  .hasMessageContaining("op=null");
-              List<Function<Collectives, Mono<Void>>> wrong =
-                  List.of(
-                      c -> c.pipeline().copy(x, 0, closedPinned, 0, 4).barrier().run(),
-                      c -> c.allReduce(closed, DataType.INT32, ReduceOp.SUM),
-                      c -> c.pipeline().copy(x, 0, closed, 0, 4).barrier().run(),
-                      c -> c.allReduce(x, x, 1 << 15, DataType.INT32, ReduceOp.SUM),
-                      c -> c.allReduce(foreign, DataType.INT32, ReduceOp.SUM),
-                      c -> c.allReduce(x.slice(2, 8), DataType.INT32, ReduceOp.SUM),
-                      c -> c.broadcast(x, 4, DataType.INT32, 2),
-                      c -> c.send(x, 4, DataType.INT32, -3),
-                      c -> c.allGather(x, x.slice(32, 1 << 15), 16, DataType.INT32),
-                      c ->
-                          c.allToAllv(
-                              x, new long[] {1}, x.slice(64, 64), new long[] {1}, DataType.INT32),
-                      c ->
-                          c.pipeline()
-                              .allReduce(x, DataType.INT32, ReduceOp.SUM)
-                              .then(CollectiveCall.broadcast(x, x, 1 << 20, DataType.INT32, 0))
-                              .run());
-              for (Function<Collectives, Mono<Void>> call : wrong) {
-                ParkingStepVerifier.create(call.apply(collectives), LONG)
-                    .expectError(InvalidUsage.class)
-                    .verify(LONG);
-              }
-              assertThat(rank.communicator().failure()).isNull();
-              ParkingStepVerifier.create(collectives.barrier(), LONG).expectComplete().verify(LONG);
-            }
-          });
-    }
-  }
-
-  @Test
-  void shouldRefuseNewRunsAfterCloseAndFinishRunsInFlight() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            Collectives collectives = open(rank, LONG);
-            DeviceBuffer x = buffer(rank);
-            CompletableFuture<Void> last =
-                collectives.allReduce(x, DataType.INT32, ReduceOp.SUM).toFuture();
-            collectives.close();
-            collectives.close();
-            assertThat(last).succeedsWithin(LONG);
-            ParkingStepVerifier.create(collectives.barrier(), LONG)
-                .expectErrorMatches(
-                    e -> e instanceof InvalidUsage && e.getMessage().contains("closed"))
-                .verify(LONG);
-            rank.awaitAll();
-          });
-    }
+  void shouldRefuseNewRunsAfterCloseAndFinishRunsInFlight(LocalRank rank) {
+    Collectives collectives = open(rank, LONG);
+    DeviceBuffer x = buffer(rank);
+    CompletableFuture<Void> last = collectives.allReduce(x, INT32, SUM).toFuture();
+    collectives.close();
+    collectives.close();
+    assertThat(last).succeedsWithin(LONG);
+    fails(collectives.barrier(), InvalidUsage.class, "closed");
+    rank.awaitAll();
   }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.SUM;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.DataType;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
@@ -55,7 +55,7 @@ class CollectivesLeakTest {
                 Collectives.create(
                         rank.communicator(), CollectivesOptions.DEFAULT.withTransport(transport))
                     .join();
-            collectives.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG);
+            collectives.allReduce(buffer, INT32, SUM).block(LONG);
             if (closed) {
               collectives.close();
             }
@@ -83,7 +83,7 @@ class CollectivesLeakTest {
             try (DeviceStream stream = rank.device().createStream("callers");
                 DeviceBuffer buffer = rank.device().allocate(100_000)) {
               Collectives lane = collectives.lane(stream).join();
-              lane.allReduce(buffer, DataType.INT32, ReduceOp.SUM).block(LONG);
+              lane.allReduce(buffer, INT32, SUM).block(LONG);
               rank.awaitAll();
               communicator.abort(Aborted.of(rank.rank(), "a test's failure"));
               assertThat(communicator.failed()).succeedsWithin(LONG);

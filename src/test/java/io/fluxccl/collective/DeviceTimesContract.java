@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.FLOAT32;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.communicator.Communicator;
@@ -64,7 +64,7 @@ abstract class DeviceTimesContract {
 
   private CompletableFuture<Void> call(int rank) {
     DeviceBuffer x = buffers.get(rank);
-    return collectives.get(rank).allReduce(x, DataType.FLOAT32, ReduceOp.SUM).toFuture();
+    return collectives.get(rank).allReduce(x, FLOAT32, ReduceOp.SUM).toFuture();
   }
 
   /** Enqueues {@code count} calls on both ranks before it awaits any of them. */
@@ -102,7 +102,7 @@ abstract class DeviceTimesContract {
     for (int rank = 0; rank < 2; rank++) {
       DeviceBuffer x = buffers.get(rank);
       Pipeline pipeline = collectives.get(rank).pipeline();
-      captured.add(pipeline.allReduce(x, DataType.FLOAT32, ReduceOp.MAX).barrier().capture());
+      captured.add(pipeline.allReduce(x, FLOAT32, ReduceOp.MAX).barrier().capture());
       runs.add(captured.get(rank).run().toFuture());
       runs.add(captured.get(rank).run().toFuture());
     }

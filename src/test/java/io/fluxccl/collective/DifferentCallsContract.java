@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.FLOAT32;
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.ReduceOp.MAX;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
@@ -10,6 +14,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -20,37 +25,32 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.mockito.Mockito;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
 /** Ranks whose calls differ: all of them end with an error that names both calls. */
+@OnRanks(seconds = 120)
 abstract class DifferentCallsContract {
   static final Duration LONG = Duration.ofSeconds(120);
   private static final int BYTES = 1 << 20;
   private static final int HIDDEN = 64;
   private static final int[] COUNTS = {64, 640, 6400, 38400};
   private static final List<DataType> TYPES =
-      List.of(DataType.INT32, DataType.UINT32, DataType.FLOAT32, DataType.INT64, DataType.FLOAT64);
+      List.of(INT32, DataType.UINT32, FLOAT32, DataType.INT64, DataType.FLOAT64);
   private static final List<Collective> KINDS =
-      List.of(
-          Collective.ALL_REDUCE,
-          Collective.ALL_GATHER,
-          Collective.REDUCE_SCATTER,
-          Collective.BROADCAST,
-          Collective.REDUCE,
-          Collective.ALL_TO_ALL,
-          Collective.GATHER,
-          Collective.SCATTER,
-          Collective.FUSED_ALL_REDUCE,
-          Collective.BARRIER);
+      Stream.of(Collective.values())
+          .filter(each -> !each.isOfExperts())
+          .filter(each -> each != Collective.ALL_TO_ALL_V && each != Collective.SEND_RECEIVE)
+          .toList();
 
   private static final DeviceBuffer NOTHING = Mockito.mock(DeviceBuffer.class);
   private static final Memory NO_MEMORY = new Memory(NOTHING, NOTHING, NOTHING, NOTHING);
-
-  abstract LocalRanks ranks(int n);
 
   /** Returns the number of seeds with which the ranks call random operations. */
   int seeds() {
@@ -92,32 +92,20 @@ abstract class DifferentCallsContract {
           KINDS.get(random.nextInt(KINDS.size())),
           COUNTS[random.nextInt(COUNTS.length)],
           TYPES.get(random.nextInt(TYPES.size())),
-          random.nextBoolean() ? ReduceOp.SUM : ReduceOp.MAX,
+          random.nextBoolean() ? ReduceOp.SUM : MAX,
           random.nextInt(2),
           1e-5f);
     }
 
     CollectiveCall call(Memory of) {
-      DeviceBuffer in = of.input;
-      DeviceBuffer out = of.output;
-      return switch (kind) {
-        case ALL_REDUCE -> CollectiveCall.allReduce(in, out, count, type, op);
-        case ALL_GATHER -> CollectiveCall.allGather(in, out, count, type);
-        case REDUCE_SCATTER -> CollectiveCall.reduceScatter(in, out, count, type, op);
-        case BROADCAST -> CollectiveCall.broadcast(in, out, count, type, root);
-        case REDUCE -> CollectiveCall.reduce(in, out, count, type, op, root);
-        case ALL_TO_ALL -> CollectiveCall.allToAll(in, out, count, type);
-        case GATHER -> CollectiveCall.gather(in, out, count, type, root);
-        case SCATTER -> CollectiveCall.scatter(in, out, count, type, root);
-        case FUSED_ALL_REDUCE ->
-            CollectiveCall.fusedAllReduce(
-                in,
-                count / HIDDEN,
-                HIDDEN,
-                DataType.FLOAT32,
-                new AddRmsNorm(of.third, of.fourth, epsilon, 0, null, out));
-        default -> CollectiveCall.barrier();
-      };
+      return kind == Collective.FUSED_ALL_REDUCE
+          ? CollectiveCall.fusedAllReduce(
+              of.input,
+              count / HIDDEN,
+              HIDDEN,
+              FLOAT32,
+              new AddRmsNorm(of.third, of.fourth, epsilon, 0, null, of.output))
+          : new CallShape(kind, count, type, op, root).on(of.input, of.output);
     }
 
     /** Returns a call that differs in one part, or this if it has no such part. */
@@ -161,7 +149,7 @@ abstract class DifferentCallsContract {
     ResourceLeaks before = ResourceLeaks.snapshot();
     for (int round = 0; round < seeds(); round++) {
       long seed = Rounds.SEED + round;
-      try (LocalRanks ranks = ranks(2)) {
+      try (LocalRanks ranks = OnRanks.Runner.create(this, 2)) {
         checkRandomCalls(ranks, seed);
       } catch (AssertionError | RuntimeException e) {
         throw new AssertionError("-Dfluxccl.test.seed=" + seed, e);
@@ -247,151 +235,101 @@ abstract class DifferentCallsContract {
     Mono<Void> on(Collectives collectives, int rank, Memory memory);
   }
 
-  /** Expects that all ranks fail with an error that contains these texts. */
-  private void shouldRefuse(int nRanks, Calls calls, String... texts) {
-    try (LocalRanks ranks = ranks(nRanks)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (Memory memory = Memory.of(rank)) {
-              Collectives collectives = open(rank);
-              CompletableFuture<Void> run = calls.on(collectives, rank.rank(), memory).toFuture();
-              assertRefused(rank, texts);
-              run.handle((done, failure) -> null).get();
-            }
-          });
+  /** Calls of two ranks that differ, and texts of the error that both get. */
+  private enum Wrong {
+    BARRIER_AND_ALL_REDUCE(
+        (on, rank, of) ->
+            rank == 0 ? on.barrier() : on.allReduce(of.input, of.input, 1, INT32, SUM),
+        "rank 0 calls barrier as call 1 of lane 0",
+        "rank 1 calls all-reduce(count=1, INT32, SUM)",
+        "all ranks must call the same operations in the same order"),
+    ROOTS_OF_REDUCE(
+        (on, rank, of) -> on.reduce(of.input, of.output, 64, INT32, SUM, rank),
+        "rank 0 calls reduce(count=64, INT32, SUM, root=0)",
+        "rank 1 calls reduce(count=64, INT32, SUM, root=1)"),
+    ROOTS_OF_BROADCAST(
+        (on, rank, of) -> on.broadcast(of.input, 64, INT32, rank),
+        "rank 0 calls broadcast(count=64, INT32, root=0)",
+        "rank 1 calls broadcast(count=64, INT32, root=1)"),
+    CAPTURED_PIPELINES(
+        (on, rank, of) ->
+            on.pipeline()
+                .allReduce(of.input, of.output, 64, INT32, SUM)
+                .allReduce(of.output, of.input, 64 + rank, INT32, SUM)
+                .capture()
+                .run(2),
+        "rank 0 calls all-reduce(count=64, INT32, SUM) as call 2 of lane 0",
+        "rank 1 calls all-reduce(count=65, INT32, SUM)"),
+    ORDER_OF_BUCKETS(
+        (on, rank, of) ->
+            Flux.just(1, 2, rank == 0 ? 3 : 5, 4, rank == 0 ? 5 : 3)
+                .flatMap(i -> on.allReduce(of.input, of.output, 100 * i, FLOAT32, MAX))
+                .then(),
+        "rank 0 calls all-reduce(count=300, FLOAT32, MAX) as call 3 of lane 0",
+        "rank 1 calls all-reduce(count=500, FLOAT32, MAX)"),
+    SIZE_OF_SEND(
+        (on, rank, of) ->
+            rank == 0 ? on.send(of.input, 10, INT32, 1) : on.recv(of.output, 20, INT32, 0),
+        "rank 0 calls send-receive(count=10, INT32) as message 1 from rank 0 to rank 1 of lane 0",
+        "rank 1 calls send-receive(count=20, INT32)"),
+    TYPE_OF_SEND(
+        (on, rank, of) ->
+            rank == 0 ? on.send(of.input, 10, INT32, 1) : on.recv(of.output, 10, FLOAT32, 0),
+        "rank 0 calls send-receive(count=10, INT32)",
+        "rank 1 calls send-receive(count=10, FLOAT32)");
+
+    private final Calls calls;
+    private final String[] texts;
+
+    Wrong(Calls calls, String... texts) {
+      this.calls = calls;
+      this.texts = texts;
     }
   }
 
-  @Test
-  void shouldRefuseABarrierOnOneRankAndAnAllReduceOnTheOther() {
-    shouldRefuse(
-        2,
-        (collectives, rank, memory) ->
-            rank == 0
-                ? collectives.barrier()
-                : collectives.allReduce(memory.input, memory.input, 1, DataType.INT32, SUM),
-        "rank 0 calls barrier as call 1 of lane 0",
-        "rank 1 calls all-reduce(count=1, INT32, SUM)",
-        "all ranks must call the same operations in the same order");
+  @ParameterizedTest
+  @EnumSource
+  void shouldRefuseDifferentCallsOnBothRanks(Wrong wrong, LocalRank rank) throws Exception {
+    shouldRefuse(rank, wrong.calls, wrong.texts);
   }
 
   @Test
-  void shouldRefuseAReduceIfRanksNameDifferentRoots() {
+  @OnRanks(3)
+  void shouldFailAllRanksIfOneOfThreeDiffers(LocalRank rank) throws Exception {
     shouldRefuse(
-        2,
-        (collectives, rank, memory) ->
-            collectives.reduce(memory.input, memory.output, 64, DataType.INT32, SUM, rank),
-        "rank 0 calls reduce(count=64, INT32, SUM, root=0)",
-        "rank 1 calls reduce(count=64, INT32, SUM, root=1)");
-  }
-
-  @Test
-  void shouldRefuseABroadcastIfRanksNameDifferentRoots() {
-    shouldRefuse(
-        2,
-        (collectives, rank, memory) ->
-            collectives.broadcast(memory.input, 64, DataType.INT32, rank),
-        "rank 0 calls broadcast(count=64, INT32, root=0)",
-        "rank 1 calls broadcast(count=64, INT32, root=1)");
-  }
-
-  @Test
-  void shouldFailAllRanksIfOneOfThreeDiffers() {
-    shouldRefuse(
-        3,
-        (collectives, rank, memory) ->
-            collectives.allGather(
-                memory.input, memory.output, rank == 2 ? 6401 : 6400, DataType.FLOAT32),
+        rank,
+        (on, me, of) -> on.allGather(of.input, of.output, me == 2 ? 6401 : 6400, FLOAT32),
         "rank 2 calls all-gather(count=6401, FLOAT32)",
         "all-gather(count=6400, FLOAT32)");
   }
 
-  @Test
-  void shouldRefuseCapturedPipelinesThatDiffer() {
-    shouldRefuse(
-        2,
-        (collectives, rank, memory) ->
-            collectives
-                .pipeline()
-                .allReduce(memory.input, memory.output, 64, DataType.INT32, SUM)
-                .allReduce(memory.output, memory.input, 64 + rank, DataType.INT32, SUM)
-                .capture()
-                .run(2),
-        "rank 0 calls all-reduce(count=64, INT32, SUM) as call 2 of lane 0",
-        "rank 1 calls all-reduce(count=65, INT32, SUM)");
-  }
-
-  @Test
-  void shouldRefuseBucketsThatRanksReduceInAnyOrder() {
-    int[][] orders = {{0, 1, 2, 3, 4}, {0, 1, 4, 3, 2}};
-    shouldRefuse(
-        2,
-        (collectives, rank, memory) ->
-            Flux.range(0, 5)
-                .flatMap(
-                    i ->
-                        collectives.allReduce(
-                            memory.input,
-                            memory.output,
-                            100 * (1 + orders[rank][i]),
-                            DataType.FLOAT32,
-                            ReduceOp.MAX))
-                .then(),
-        "rank 0 calls all-reduce(count=300, FLOAT32, MAX) as call 3 of lane 0",
-        "rank 1 calls all-reduce(count=500, FLOAT32, MAX)");
-  }
-
-  @Test
-  void shouldRefuseASendOfAnotherSize() {
-    shouldRefuse(
-        2,
-        (collectives, rank, memory) ->
-            rank == 0
-                ? collectives.send(memory.input, 10, DataType.INT32, 1)
-                : collectives.recv(memory.output, 20, DataType.INT32, 0),
-        "rank 0 calls send-receive(count=10, INT32) as message 1 from rank 0 to rank 1 of lane 0",
-        "rank 1 calls send-receive(count=20, INT32)");
-  }
-
-  @Test
-  void shouldRefuseASendOfAnotherType() {
-    shouldRefuse(
-        2,
-        (collectives, rank, memory) ->
-            rank == 0
-                ? collectives.send(memory.input, 10, DataType.INT32, 1)
-                : collectives.recv(memory.output, 10, DataType.FLOAT32, 0),
-        "rank 0 calls send-receive(count=10, INT32)",
-        "rank 1 calls send-receive(count=10, FLOAT32)");
-  }
-
-  @Test
-  void shouldNameTheLastCallOfTheMissingRankIfARunTimesOut() {
-    try (LocalRanks ranks = ranks(2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            CollectivesOptions options =
-                CollectivesOptions.DEFAULT
-                    .withTimeout(Duration.ofSeconds(3))
-                    .withSetupTimeout(LONG);
-            Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            collectives.barrier().block(LONG);
-            if (rank.rank() == 0) {
-              collectives.barrier().toFuture().handle((done, failure) -> null).get();
-            }
-            assertThat(rank.communicator().failed().join())
-                .isInstanceOf(io.fluxccl.Timeout.class)
-                .hasMessageContaining(
-                    "rank 1, which has called nothing on lane 0 since its barrier 1 ended");
-          });
+  private static void shouldRefuse(LocalRank rank, Calls calls, String... texts) throws Exception {
+    try (Memory memory = Memory.of(rank)) {
+      CompletableFuture<Void> run = calls.on(open(rank), rank.rank(), memory).toFuture();
+      assertRefused(rank, texts);
+      run.handle((done, failure) -> null).get();
     }
   }
 
+  @Test
+  void shouldNameTheLastCallOfTheMissingRankIfARunTimesOut(LocalRank rank) throws Exception {
+    Collectives collectives = open(rank, Duration.ofSeconds(3));
+    collectives.barrier().block(LONG);
+    if (rank.rank() == 0) {
+      collectives.barrier().toFuture().handle((done, failure) -> null).get();
+    }
+    assertThat(rank.communicator().failed().join())
+        .isInstanceOf(io.fluxccl.Timeout.class)
+        .hasMessageContaining(
+            "rank 1, which has called nothing on lane 0 since its barrier 1 ended");
+  }
+
   static Collectives open(LocalRank rank) {
-    CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(LONG);
-    return Collectives.create(rank.communicator(), options).join();
+    return open(rank, LONG);
+  }
+
+  private static Collectives open(LocalRank rank, Duration timeout) {
+    return lane(rank, CollectivesOptions.DEFAULT.withTimeout(timeout).withSetupTimeout(LONG));
   }
 
   static void assertRefused(LocalRank rank, String... texts) {

@@ -3,6 +3,8 @@ package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.fails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -132,11 +134,7 @@ abstract class EngineMemoryContract {
   }
 
   private static void refused(Pipeline pipeline) {
-    assertThat(pipeline.run().toFuture())
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .withCauseInstanceOf(InvalidUsage.class)
-        .withMessageContaining("captured by the stream's owner");
+    fails(pipeline.run().toFuture(), InvalidUsage.class, "captured by the stream's owner");
   }
 
   @Test
@@ -149,23 +147,16 @@ abstract class EngineMemoryContract {
           try (CudaDevice another = CudaDevice.open(device.index());
               EngineStream owner = new EngineStream(device);
               CudaStream stream = device.wrapStream(owner.address());
-              Collectives slow = Collectives.create(rank.communicator(), checked).join();
+              Collectives slow = lane(rank, checked);
               Collectives lane = slow.lane(stream).join()) {
             lane.allReduce(x, INT32, SUM).block(LONG);
             rank.awaitAll();
             owner.beginCapture(EngineStream.THREAD_LOCAL);
-            assertThat(lane.allReduce(x, INT32, SUM).toFuture())
-                .failsWithin(LONG)
-                .withThrowableThat()
-                .withCauseInstanceOf(InvalidUsage.class)
-                .withMessageContaining("checked mode");
+            fails(lane.allReduce(x, INT32, SUM).toFuture(), InvalidUsage.class, "checked mode");
             owner.add(x.address(), 1);
             owner.endCapture();
             lane.allReduce(x, INT32, SUM).block(LONG);
-            assertThat(slow.lane(another.createStream("another")))
-                .failsWithin(LONG)
-                .withThrowableThat()
-                .withCauseInstanceOf(InvalidUsage.class);
+            fails(slow.lane(another.createStream("another")), InvalidUsage.class);
           }
           x.close();
         });
@@ -181,11 +172,7 @@ abstract class EngineMemoryContract {
           rank.awaitAll();
           engine.close();
           rank.awaitAll();
-          assertThat(collectives.register(x))
-              .failsWithin(LONG)
-              .withThrowableThat()
-              .withCauseInstanceOf(InvalidUsage.class)
-              .withMessageContaining("freed by its owner");
+          fails(collectives.register(x), InvalidUsage.class, "freed by its owner");
           registration.close();
           x.close();
           try (DeviceBuffer own = rank.device().allocate(4096)) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.BFLOAT16;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.fluxccl.device.FloatView;
+import io.fluxccl.device.HalfFloat;
+import io.fluxccl.device.IntView;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -14,27 +16,27 @@ import java.util.Random;
 import java.util.SplittableRandom;
 import java.util.stream.IntStream;
 
-/** A mixture of experts as a plain computation, and one rank's buffers of it. */
+/** A rank's buffers of a dispatch and a combine, and the content that each rank must receive. */
 final class ExpertTrial implements AutoCloseable {
   private static final byte POISON = (byte) 0xdb;
   private static final int GUARD = 64;
 
-  /** Ways to assign experts to tokens. */
+  /** How tokens choose their experts. */
   enum Routing {
-    /** Random experts; some entries have none. */
     RANDOM,
-    /** All experts are on the last rank. */
     ALL_TO_ONE,
-    /** Odd ranks have no tokens, and their experts receive none. */
     EMPTY_RANKS,
-    /** No token has an expert. */
     NONE
   }
+
+  /** A token of a rank. */
+  private record Token(int rank, int number) {}
 
   private final ExpertShape shape;
   private final int rank;
   private final int nRanks;
   private final int each;
+  private final int pairs;
   private final ExpertBatch batch;
   private final List<DeviceBuffer> owned = new ArrayList<>();
   private final DeviceBuffer tokens;
@@ -46,8 +48,6 @@ final class ExpertTrial implements AutoCloseable {
   private final DeviceBuffer combined;
   private Routing routing;
   private int seed;
-
-  /** The experts of each rank's tokens. */
   private int[][][] ids;
 
   ExpertTrial(Device device, ExpertShape shape, int rank, int nRanks) {
@@ -55,13 +55,14 @@ final class ExpertTrial implements AutoCloseable {
     this.rank = rank;
     this.nRanks = nRanks;
     this.each = shape.experts() / nRanks;
+    this.pairs = shape.capacity() * shape.topK();
     this.batch = ExpertBatch.allocate(device, shape, nRanks);
     this.tokens = allocate(device, (long) shape.tokens() * shape.tokenBytes());
     this.scales = scales(device, shape.tokens());
     this.received = allocate(device, (long) shape.capacity() * shape.tokenBytes() + GUARD);
     this.receivedScales = scales(device, shape.capacity());
-    this.given = allocate(device, givenRows() * shape.combinedBytes());
-    this.rows = allocate(device, (long) shape.capacity() * shape.topK() * Integer.BYTES);
+    this.given = allocate(device, (long) pairs * shape.combinedBytes());
+    this.rows = allocate(device, (long) pairs * Integer.BYTES);
     this.combined = allocate(device, (long) shape.tokens() * shape.combinedBytes() + GUARD);
   }
 
@@ -75,23 +76,16 @@ final class ExpertTrial implements AutoCloseable {
     return shape.scaleBytes() == 0 ? null : allocate(device, (long) count * shape.scaleBytes());
   }
 
-  private long givenRows() {
-    return (long) shape.capacity() * shape.topK();
-  }
-
-  ExpertBatch batch() {
-    return batch;
-  }
-
   Dispatch dispatch() {
     return new Dispatch(batch, tokens, scales, received, receivedScales);
   }
 
+  /** Returns a combine, of the expert's outputs by row if so wanted, else summed before. */
   Combine combine(boolean ofRows) {
     return new Combine(batch, given, ofRows ? rows : null, combined);
   }
 
-  /** Writes all inputs, and fills the outputs with poison. */
+  /** Fills all buffers. */
   void upload(Routing newRouting, int newSeed, boolean ofRows) {
     routing = newRouting;
     seed = newSeed;
@@ -101,16 +95,12 @@ final class ExpertTrial implements AutoCloseable {
         ids[of][token] = makeIds(of, token);
       }
     }
-    ByteBuffer allIds = words(shape.tokens() * shape.topK());
-    ByteBuffer weights = words(shape.tokens() * shape.topK());
-    for (int token = 0; token < shape.tokens(); token++) {
-      for (int k = 0; k < shape.topK(); k++) {
-        allIds.putInt(ids[rank][token][k]);
-        weights.putFloat(weight(rank, token, k));
-      }
+    IntView.of(batch.ids()).put(Arrays.stream(ids[rank]).flatMapToInt(Arrays::stream).toArray());
+    float[] weights = new float[shape.tokens() * shape.topK()];
+    for (int i = 0; i < weights.length; i++) {
+      weights[i] = weight(rank, i / shape.topK(), i % shape.topK());
     }
-    batch.ids().upload(0, allIds.flip());
-    batch.weights().upload(0, weights.flip());
+    FloatView.of(batch.weights()).put(weights);
     tokens.upload(0, allTokens(rank));
     if (scales != null) {
       scales.upload(0, allScales(rank));
@@ -118,114 +108,94 @@ final class ExpertTrial implements AutoCloseable {
     poison(received);
     poison(combined);
     poison(batch.sources());
-    ByteBuffer values = bytes((int) (givenRows() * shape.combinedBytes()));
-    for (int row = 0; row < givenRows(); row++) {
-      values.put(given(rank, row));
+    FloatView values = FloatView.of(given, BFLOAT16);
+    for (int row = 0; row < pairs; row++) {
+      values.slice((long) row * shape.hidden(), shape.hidden()).put(given(rank, row));
     }
-    given.upload(0, values.flip());
     if (ofRows) {
-      ByteBuffer all = words(shape.capacity() * shape.topK());
-      for (int i = 0; i < shape.capacity() * shape.topK(); i++) {
-        all.putInt(rowOf(rank, i));
-      }
-      rows.upload(0, all.flip());
+      IntView.of(rows).put(IntStream.range(0, pairs).map(i -> rowOf(rank, i)).toArray());
     }
   }
 
   void writeId(int token, int k, int id) {
-    batch
-        .ids()
-        .upload((long) (token * shape.topK() + k) * Integer.BYTES, words(1).putInt(id).flip());
+    IntView.of(batch.ids()).put((long) token * shape.topK() + k, id);
   }
 
   void writeRows(int row) {
-    ByteBuffer all = words(shape.capacity() * shape.topK());
-    while (all.hasRemaining()) {
-      all.putInt(row);
-    }
-    rows.upload(0, all.flip());
+    IntView.of(rows).put(IntStream.range(0, pairs).map(i -> row).toArray());
   }
 
-  /** Checks all outputs of a dispatch. */
+  /** Checks the received tokens, their scales and routings, and the bytes after them. */
   void checkDispatch() {
-    List<int[]> places = received(rank);
+    List<Token> places = received(rank);
     assertThat(ints(batch.perRank(), nRanks))
         .as("tokens by rank")
         .containsExactly(
             IntStream.range(0, nRanks)
-                .map(from -> (int) places.stream().filter(p -> p[0] == from).count())
+                .map(from -> (int) places.stream().filter(p -> p.rank() == from).count())
                 .toArray());
     int[] perExpert = new int[each];
+    int[] sources = ints(batch.sources(), places.size());
     int bytes = shape.tokenBytes();
-    byte[] values = download(received, (shape.capacity() * bytes) + GUARD);
-    List<ByteBuffer> sent = IntStream.range(0, nRanks).mapToObj(this::allTokens).toList();
+    byte[] values = bytes(received);
+    List<byte[]> sent = IntStream.range(0, nRanks).mapToObj(this::allTokens).toList();
     for (int place = 0; place < places.size(); place++) {
-      int from = places.get(place)[0];
-      int token = places.get(place)[1];
-      String what = "rank %d's token %d on rank %d".formatted(from, token, rank);
-      assertThat(ints(batch.sources(), place + 1)[place])
+      Token token = places.get(place);
+      String what = "%s on rank %d".formatted(token, rank);
+      assertThat(sources[place]).as(what).isEqualTo(token.rank() * shape.tokens() + token.number());
+      assertThat(part(values, place, bytes))
           .as(what)
-          .isEqualTo(from * shape.tokens() + token);
-      assertThat(Arrays.copyOfRange(values, place * bytes, (place + 1) * bytes))
-          .as(what)
-          .isEqualTo(slice(sent.get(from), token, bytes));
-      checkRouting(what, place, from, token, perExpert);
+          .isEqualTo(part(sent.get(token.rank()), token.number(), bytes));
+      checkRouting(what, place, token, perExpert);
     }
     assertThat(ints(batch.perExpert(), each)).as("tokens by expert").containsExactly(perExpert);
-    byte[] rest = Arrays.copyOfRange(values, places.size() * bytes, values.length);
-    byte[] poison = new byte[rest.length];
-    Arrays.fill(poison, POISON);
-    assertThat(rest).as("behind the received tokens").isEqualTo(poison);
+    assertPoison(values, places.size() * bytes);
   }
 
-  private void checkRouting(String what, int place, int from, int token, int[] perExpert) {
+  private void checkRouting(String what, int place, Token token, int[] perExpert) {
     if (scales != null) {
-      assertThat(
-              slice(
-                  wrap(download(receivedScales, (place + 1) * shape.scaleBytes())),
-                  place,
-                  shape.scaleBytes()))
+      assertThat(part(bytes(receivedScales), place, shape.scaleBytes()))
           .as(what)
-          .isEqualTo(slice(allScales(from), token, shape.scaleBytes()));
+          .isEqualTo(part(allScales(token.rank()), token.number(), shape.scaleBytes()));
     }
-    int[] receivedIds = ints(batch.receivedIds(), (place + 1) * shape.topK());
-    int[] weights = ints(batch.receivedWeights(), (place + 1) * shape.topK());
+    int first = place * shape.topK();
+    int[] receivedIds = ints(batch.receivedIds(), first + shape.topK());
+    FloatView weights = FloatView.of(batch.receivedWeights());
     for (int k = 0; k < shape.topK(); k++) {
-      int id = ids[from][token][k];
+      int id = ids[token.rank()][token.number()][k];
       boolean isHere = id >= 0 && id / each == rank;
-      assertThat(receivedIds[place * shape.topK() + k]).as(what).isEqualTo(isHere ? id % each : -1);
-      assertThat(Float.intBitsToFloat(weights[place * shape.topK() + k]))
+      assertThat(receivedIds[first + k]).as(what).isEqualTo(isHere ? id % each : -1);
+      assertThat(weights.get(first + k))
           .as(what)
-          .isEqualTo(isHere ? weight(from, token, k) : 0);
+          .isEqualTo(isHere ? weight(token.rank(), token.number(), k) : 0);
       if (isHere) {
         perExpert[id % each]++;
       }
     }
   }
 
-  /** Checks the bits of the output of a combine, and returns them. */
+  /** Checks the combined tokens and returns their bytes. */
   byte[] checkCombine(boolean ofRows) {
-    int bytes = shape.combinedBytes();
-    byte[] values = download(combined, shape.tokens() * bytes + GUARD);
+    int hidden = shape.hidden();
+    FloatView found = FloatView.of(combined, BFLOAT16);
     for (int token = 0; token < shape.tokens(); token++) {
-      float[] sums = new float[shape.hidden()];
+      float[] sums = new float[hidden];
       for (int to = 0; to < nRanks; to++) {
-        int place = placeOf(rank, token, to);
+        int place = received(to).indexOf(new Token(rank, token));
         if (place >= 0) {
           add(sums, ofRows ? weighted(to, place, token) : given(to, place), 1);
         }
       }
-      assertThat(Arrays.copyOfRange(values, token * bytes, (token + 1) * bytes))
+      assertThat(found.slice((long) token * hidden, hidden).toArray())
           .as("token %d of rank %d", token, rank)
           .isEqualTo(rounded(sums));
     }
-    for (int i = shape.tokens() * bytes; i < values.length; i++) {
-      assertThat(values[i]).isEqualTo(POISON);
-    }
+    byte[] values = bytes(combined);
+    assertPoison(values, shape.tokens() * shape.combinedBytes());
     return values;
   }
 
-  private byte[] weighted(int at, int place, int token) {
+  private float[] weighted(int at, int place, int token) {
     float[] sums = new float[shape.hidden()];
     for (int k = 0; k < shape.topK(); k++) {
       int id = ids[rank][token][k];
@@ -237,67 +207,44 @@ final class ExpertTrial implements AutoCloseable {
     return rounded(sums);
   }
 
-  private static void add(float[] sums, byte[] values, float weight) {
-    ByteBuffer from = wrap(values);
+  private static void add(float[] sums, float[] values, float weight) {
     for (int i = 0; i < sums.length; i++) {
-      sums[i] += weight * Float.intBitsToFloat(from.getShort(2 * i) << 16);
+      sums[i] += weight * values[i];
     }
   }
 
-  private static byte[] rounded(float[] sums) {
-    ByteBuffer to = bytes(sums.length * 2);
-    for (float sum : sums) {
-      int bits = Float.floatToRawIntBits(sum);
-      to.putShort((short) (bits + 0x7fff + (bits >>> 16 & 1) >>> 16));
+  private static float[] rounded(float[] sums) {
+    for (int i = 0; i < sums.length; i++) {
+      sums[i] = HalfFloat.fromBfloat16(HalfFloat.toBfloat16(sums[i]));
     }
-    byte[] result = new byte[sums.length * 2];
-    to.flip().get(result);
-    return result;
+    return sums;
   }
 
-  /** Source rank and token of each row that a rank receives. */
-  private List<int[]> received(int at) {
-    List<int[]> places = new ArrayList<>();
+  /** Returns the tokens that a rank receives, in their order. */
+  private List<Token> received(int at) {
+    List<Token> places = new ArrayList<>();
     for (int from = 0; from < nRanks; from++) {
       for (int token = 0; token < shape.tokens(); token++) {
         if (Arrays.stream(ids[from][token]).anyMatch(id -> id >= 0 && id / each == at)) {
-          places.add(new int[] {from, token});
+          places.add(new Token(from, token));
         }
       }
     }
     return places;
   }
 
-  private int placeOf(int from, int token, int at) {
-    List<int[]> places = received(at);
-    for (int place = 0; place < places.size(); place++) {
-      if (places.get(place)[0] == from && places.get(place)[1] == token) {
-        return place;
-      }
-    }
-    return -1;
-  }
-
   private int[] makeIds(int of, int token) {
     Random random = new Random(seed * 7919L + of * 1031L + token);
     int[] made = random.ints(0, shape.experts()).distinct().limit(shape.topK()).toArray();
-    switch (routing) {
-      case RANDOM -> {
-        for (int k = 0; k < made.length; k++) {
-          made[k] = random.nextInt(4) == 0 || token % 5 == 3 ? -1 : made[k];
-        }
-      }
-      case ALL_TO_ONE -> {
-        for (int k = 0; k < made.length; k++) {
-          made[k] = k < each ? (nRanks - 1) * each + k : -1;
-        }
-      }
-      case EMPTY_RANKS -> {
-        for (int k = 0; k < made.length; k++) {
-          made[k] = of % 2 == 1 || made[k] / each % 2 == 1 ? -1 : made[k];
-        }
-      }
-      default -> Arrays.fill(made, -1);
+    for (int k = 0; k < made.length; k++) {
+      int id = made[k];
+      made[k] =
+          switch (routing) {
+            case RANDOM -> random.nextInt(4) == 0 || token % 5 == 3 ? -1 : id;
+            case ALL_TO_ONE -> k < each ? (nRanks - 1) * each + k : -1;
+            case EMPTY_RANKS -> of % 2 == 1 || id / each % 2 == 1 ? -1 : id;
+            case NONE -> -1;
+          };
     }
     return made;
   }
@@ -307,72 +254,54 @@ final class ExpertTrial implements AutoCloseable {
   }
 
   private int rowOf(int at, int pair) {
-    return (at + pair + seed) % 11 == 5 ? -1 : (int) ((pair * 5L + at) % givenRows());
+    return (at + pair + seed) % 11 == 5 ? -1 : (int) ((pair * 5L + at) % pairs);
   }
 
-  private byte[] given(int at, int row) {
+  private float[] given(int at, int row) {
     SplittableRandom random = new SplittableRandom(at * 65_537L + row);
-    ByteBuffer values = bytes(shape.combinedBytes());
-    for (int i = 0; i < shape.hidden(); i++) {
-      values.putShort((short) (Float.floatToRawIntBits(random.nextFloat() * 4 - 2) >>> 16));
+    float[] values = new float[shape.hidden()];
+    for (int i = 0; i < values.length; i++) {
+      values[i] = random.nextFloat() * 4 - 2;
     }
-    byte[] result = new byte[shape.combinedBytes()];
-    values.flip().get(result);
-    return result;
+    return rounded(values);
   }
 
-  private ByteBuffer allTokens(int of) {
+  private byte[] allTokens(int of) {
     return random(seed * 53L + of, shape.tokens() * shape.tokenBytes());
   }
 
-  private ByteBuffer allScales(int of) {
+  private byte[] allScales(int of) {
     return random(seed * 59L + of + 1000, shape.tokens() * shape.scaleBytes());
   }
 
-  private static ByteBuffer random(long seed, int length) {
+  private static byte[] random(long seed, int length) {
     byte[] values = new byte[length];
     new SplittableRandom(seed).nextBytes(values);
-    return bytes(length).put(values).flip();
-  }
-
-  private static byte[] slice(ByteBuffer all, int index, int length) {
-    byte[] slice = new byte[length];
-    all.get(index * length, slice);
-    return slice;
-  }
-
-  private static void poison(DeviceBuffer buffer) {
-    ByteBuffer poison = bytes((int) buffer.size());
-    while (poison.hasRemaining()) {
-      poison.put(POISON);
-    }
-    buffer.upload(0, poison.flip());
-  }
-
-  private static byte[] download(DeviceBuffer buffer, int length) {
-    ByteBuffer target = bytes(length);
-    buffer.download(0, target);
-    byte[] result = new byte[length];
-    target.flip().get(result);
-    return result;
-  }
-
-  private static int[] ints(DeviceBuffer buffer, int count) {
-    int[] values = new int[count];
-    wrap(download(buffer, count * Integer.BYTES)).asIntBuffer().get(values);
     return values;
   }
 
-  private static ByteBuffer wrap(byte[] values) {
-    return ByteBuffer.wrap(values).order(ByteOrder.LITTLE_ENDIAN);
+  private static byte[] part(byte[] all, int index, int length) {
+    return Arrays.copyOfRange(all, index * length, (index + 1) * length);
   }
 
-  private static ByteBuffer words(int count) {
-    return bytes(count * Integer.BYTES);
+  private static void poison(DeviceBuffer buffer) {
+    byte[] poison = new byte[(int) buffer.size()];
+    Arrays.fill(poison, POISON);
+    buffer.upload(0, poison);
   }
 
-  private static ByteBuffer bytes(int length) {
-    return ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
+  private static void assertPoison(byte[] values, int from) {
+    assertThat(Arrays.copyOfRange(values, from, values.length)).containsOnly(POISON);
+  }
+
+  private static byte[] bytes(DeviceBuffer buffer) {
+    byte[] bytes = new byte[(int) buffer.size()];
+    buffer.download(0, bytes);
+    return bytes;
+  }
+
+  private static int[] ints(DeviceBuffer buffer, int count) {
+    return Arrays.copyOf(IntView.of(buffer).toArray(), count);
   }
 
   @Override

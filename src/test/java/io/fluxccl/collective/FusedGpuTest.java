@@ -3,8 +3,9 @@ package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testing.RequiresGpus;
-import io.fluxccl.testkit.LocalRanks;
+import io.fluxccl.testkit.LocalRank;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -12,50 +13,40 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Fused and plain all-reduces of equal rows on GPUs, which must produce identical results. */
 @RequiresGpus(2)
+@OnRanks(seconds = 180)
 class FusedGpuTest {
+  private static final CollectivesOptions DEFAULT = CollectivesOptions.DEFAULT;
+
+  private final FusedRows rows = new FusedRows();
+
   @ParameterizedTest(name = "rows of {0}")
   @ValueSource(ints = {264, 4096, 6144, 8192, 16384})
-  void shouldProduceIdenticalRowsOnTwoRanks(int hidden) {
-    FusedRows rows = new FusedRows();
+  void shouldProduceIdenticalRowsOnTwoRanks(int hidden, LocalRank rank) {
     // Results of all rows are kept.
     int[] counts = hidden > 4096 ? new int[] {1, 6, 31, 128} : new int[] {1, 2, 31, 64, 512};
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(
-          FusedRows.LONG, rank -> rows.check(rank, CollectivesOptions.DEFAULT, hidden, counts));
-    }
-    assertThat(rows.used).containsKeys("fused-one-shot", SeparateEpilogue.NAME);
+    rows.check(rank, DEFAULT, hidden, counts);
+    assertThat(rows.used).contains("fused-one-shot", SeparateEpilogue.NAME);
   }
 
   @Test
-  void shouldProduceIdenticalRowsForAnyRowCount() {
-    FusedRows rows = new FusedRows();
-    int[] counts = IntStream.rangeClosed(1, 70).toArray();
-    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
-      ranks.run(FusedRows.LONG, rank -> rows.check(rank, CollectivesOptions.DEFAULT, 512, counts));
-    }
-    assertThat(rows.used)
-        .containsOnlyKeys("fused-one-shot", "fused-two-shots", SeparateEpilogue.NAME);
+  void shouldProduceIdenticalRowsForAnyRowCount(LocalRank rank) {
+    rows.check(rank, DEFAULT, 512, IntStream.rangeClosed(1, 70).toArray());
+    assertThat(rows.used).containsOnly("fused-one-shot", "fused-two-shots", SeparateEpilogue.NAME);
   }
 
   /** Eight ranks, which share GPUs if there are fewer than eight. */
   @ParameterizedTest(name = "rows of {0}")
   @ValueSource(ints = {520, 4096})
-  void shouldProduceIdenticalRowsOnEightRanks(int hidden) {
-    FusedRows rows = new FusedRows();
-    try (LocalRanks ranks = LocalRanks.onGpus(8)) {
-      ranks.run(
-          FusedRows.LONG, rank -> rows.check(rank, CollectivesOptions.DEFAULT, hidden, 1, 9, 100));
-    }
+  @OnRanks(8)
+  void shouldProduceIdenticalRowsOnEightRanks(int hidden, LocalRank rank) {
+    rows.check(rank, DEFAULT, hidden, 1, 9, 100);
   }
 
   @ParameterizedTest(name = "{0} ranks")
   @ValueSource(ints = {2, 8})
-  void shouldSumRowsIdenticallyAtAnyPosition(int nRanks) {
-    FusedRows rows = new FusedRows();
-    try (LocalRanks ranks = LocalRanks.onGpus(nRanks)) {
-      ranks.run(FusedRows.LONG, rank -> rows.checkPlain(rank, 1024, 1, 2, 7, 64, 512));
-    }
-    assertThat(rows.used)
-        .containsKeys("two-shots-sentinel", "staggered-direct", "copy-engines-reduce");
+  @OnRanks(OnRanks.FIRST_ARGUMENT)
+  void shouldSumRowsIdenticallyAtAnyPosition(int nRanks, LocalRank rank) {
+    rows.checkPlain(rank, 1024, 1, 2, 7, 64, 512);
+    assertThat(rows.used).contains("two-shots-sentinel", "staggered-direct", "copy-engines-reduce");
   }
 }

@@ -114,15 +114,6 @@ class InFlightTrackerTest {
   }
 
   @Test
-  void shouldFindTheRunThatIsLateWhenItIsLate() {
-    Run run = enqueued();
-    pass(LIMIT.minusNanos(1));
-    assertThat(late).isEmpty();
-    pass(Duration.ofNanos(1));
-    assertThat(late).containsExactly(run);
-  }
-
-  @Test
   void shouldApplyTheFullLimitToEachRun() {
     Run first = enqueued();
     pass(Duration.ofSeconds(20));
@@ -176,18 +167,6 @@ class InFlightTrackerTest {
   }
 
   @Test
-  void shouldSetTheTimerAgainOnlyForEarlierDeadlines() {
-    Run first = enqueued();
-    for (int i = 0; i < 10_000; i++) {
-      end(enqueued(Duration.ofSeconds(20)));
-      end(enqueued(LIMIT));
-      pass(Duration.ofMillis(1));
-    }
-    assertThat(timers).isLessThan(4);
-    end(first);
-  }
-
-  @Test
   void shouldSetNoTimerForARunWithoutALimit() {
     Run endless = enqueued(Deadline.NO_LIMIT);
     assertThat(timers).isZero();
@@ -237,18 +216,6 @@ class InFlightTrackerTest {
     pass(LIMIT.minusNanos(1));
     assertThat(late).isEmpty();
     pass(Duration.ofNanos(1));
-    assertThat(late).containsExactly(run);
-  }
-
-  @Test
-  void shouldSetNoTimersIfNoRunIsInFlight() {
-    end(enqueued());
-    pass(LIMIT);
-    int before = timers;
-    pass(Duration.ofHours(10));
-    assertThat(timers).isEqualTo(before);
-    Run run = enqueued();
-    pass(LIMIT);
     assertThat(late).containsExactly(run);
   }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.device.DeviceKind;
@@ -75,6 +75,16 @@ class LaneDescriptionTest {
   }
 
   @Test
+  void shouldRefuseALinkThatDoesNotExist() {
+    assertThat(DeviceDescription.chosenLink(null)).isEmpty();
+    assertThat(DeviceDescription.chosenLink("nvlink")).isEqualTo("nvlink");
+    refuses(
+        () -> DeviceDescription.chosenLink("NVSwitch"),
+        "FLUXCCL_GPU_LINK=NVSwitch",
+        "nvlink, pcie");
+  }
+
+  @Test
   void shouldReadTheDescriptionThatItWrites() {
     assertThat(LaneDescription.decode(of(GPU).encode(), 1)).isEqualTo(of(GPU));
     DeviceDescription host =
@@ -108,8 +118,6 @@ class LaneDescriptionTest {
   @Test
   void shouldNameTheSettingThatDiffers() {
     LaneDescription other = new LaneDescription(1, 1, GPU, List.of("families=a", "checked=true"));
-    assertThatThrownBy(() -> of(GPU).requireSameSettings(0, other, 2))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("families=a,b, on rank 2: families=a;");
+    refuses(() -> of(GPU).requireSameSettings(0, other, 2), "families=a,b, on rank 2: families=a;");
   }
 }

@@ -6,6 +6,7 @@ import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.collective.PipelineKernels.get;
 import static io.fluxccl.collective.PipelineKernels.ints;
 import static io.fluxccl.collective.PipelineKernels.scale;
+import static io.fluxccl.testing.Outcomes.completes;
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -109,7 +110,7 @@ class ManyCancelledRunsTest {
         for (int i = 0; i < 4; i++) {
           start(next());
         }
-        PipelineContract.verify(collectives.pipeline().run());
+        completes(collectives.pipeline().run());
         assertThat(get(x)).as("round %d", round).isEqualTo(expected);
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
@@ -61,8 +62,7 @@ class ManyRanksTest {
       ranks.run(
           LONG,
           rank -> {
-            Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            rank.awaitAll();
+            Collectives collectives = lane(rank, options);
             if (rank.rank() == 0) {
               files.set(openFiles() - before);
               assertThat(sharedMemory() - memoryBefore)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.ReduceOp.SUM;
+
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.concurrent.BlockingTasks;
@@ -150,12 +152,12 @@ final class NonBlockingRun {
     DataType type = DataType.FLOAT32;
     int peer = 1 - rank.rank();
     return Flux.concat(
-            collectives.allReduce(x, type, ReduceOp.SUM),
-            collectives.allReduce(x.slice(0, 64), type, ReduceOp.SUM),
+            collectives.allReduce(x, type, SUM),
+            collectives.allReduce(x.slice(0, 64), type, SUM),
             collectives.allGather(x, y, COUNT, type),
             collectives.reduceScatter(y, x, COUNT, type, ReduceOp.MAX),
             collectives.broadcast(x, COUNT, type, 1),
-            collectives.reduce(x, x, COUNT, type, ReduceOp.SUM, 0),
+            collectives.reduce(x, x, COUNT, type, SUM, 0),
             collectives.allToAll(y, y, COUNT, type),
             collectives.gather(x, y, COUNT, type, 0),
             collectives.scatter(y, x, COUNT, type, 1),
@@ -163,9 +165,9 @@ final class NonBlockingRun {
             collectives.barrier(),
             collectives
                 .pipeline()
-                .allReduce(x, type, ReduceOp.SUM)
+                .allReduce(x, type, SUM)
                 .copy(y, 0, x, 0, x.size())
-                .allReduce(y, type, ReduceOp.SUM)
+                .allReduce(y, type, SUM)
                 .run())
         .then();
   }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.FLOAT16;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /**
  * A late rank delays the others once, not in every call: see "Waiting" in docs/architecture.md. The
@@ -22,6 +23,7 @@ import org.junit.jupiter.api.Timeout;
  */
 @Tag("timed")
 @RequiresGpus(4)
+@OnRanks(value = 4, seconds = 100)
 @Timeout(120)
 class PaceFourGpusTest {
   private static final int RANKS = 4;
@@ -36,17 +38,18 @@ class PaceFourGpusTest {
   /** A thousand calls of 40 us each, times five. */
   private static final Duration LIMIT = Duration.ofMillis(200);
 
-  private interface Calls {
-    Pipeline add(Pipeline pipeline, int rank, DeviceBuffer input, DeviceBuffer output);
+  private static Pipeline add(
+      Collective what, Pipeline pipeline, int rank, DeviceBuffer input, DeviceBuffer output) {
+    int next = (rank + 1) % RANKS;
+    int last = (rank + RANKS - 1) % RANKS;
+    return what == Collective.SEND_RECEIVE
+        ? pipeline.sendReceive(input, BYTES / 2, next, output, BYTES / 2, last, FLOAT16)
+        : pipeline.reduceScatter(input, output, BYTES / 2 / RANKS, FLOAT16, ReduceOp.SUM);
   }
 
-  private static void replay(Calls calls) {
-    try (LocalRanks ranks = LocalRanks.onGpus(RANKS)) {
-      ranks.run(Duration.ofSeconds(100), rank -> replay(rank, calls));
-    }
-  }
-
-  private static void replay(LocalRank rank, Calls calls) throws Exception {
+  @ParameterizedTest
+  @EnumSource(names = {"SEND_RECEIVE", "REDUCE_SCATTER"})
+  void shouldKeepThePaceOfALateRank(Collective what, LocalRank rank) throws Exception {
     try (Collectives collectives = Collectives.create(rank.communicator()).join();
         DeviceBuffer input = rank.device().allocate(BYTES);
         DeviceBuffer output = rank.device().allocate(BYTES);
@@ -54,7 +57,7 @@ class PaceFourGpusTest {
         Registration out = collectives.register(output).join()) {
       Pipeline pipeline = collectives.pipeline();
       for (int i = 0; i < CALLS; i++) {
-        pipeline = calls.add(pipeline, rank.rank(), input, output);
+        pipeline = add(what, pipeline, rank.rank(), input, output);
       }
       try (CapturedPipeline captured = pipeline.capture()) {
         captured.run().toFuture().get(60, TimeUnit.SECONDS);
@@ -71,27 +74,5 @@ class PaceFourGpusTest {
         rank.awaitAll();
       }
     }
-  }
-
-  @Test
-  void shouldKeepThePaceOfSendReceives() {
-    replay(
-        (pipeline, rank, input, output) ->
-            pipeline.sendReceive(
-                input,
-                BYTES / 2,
-                (rank + 1) % RANKS,
-                output,
-                BYTES / 2,
-                (rank + RANKS - 1) % RANKS,
-                DataType.FLOAT16));
-  }
-
-  @Test
-  void shouldKeepThePaceOfReduceScatters() {
-    replay(
-        (pipeline, rank, input, output) ->
-            pipeline.reduceScatter(
-                input, output, BYTES / 2 / RANKS, DataType.FLOAT16, ReduceOp.SUM));
   }
 }

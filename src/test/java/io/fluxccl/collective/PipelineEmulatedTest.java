@@ -2,13 +2,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.testing.EmulatedGpus;
-import io.fluxccl.testkit.LocalRanks;
 
 /** Two GPUs whose kernels run on the CPU, one rank on each. */
 @EmulatedGpus
-class PipelineEmulatedTest extends PipelineContract {
-  @Override
-  LocalRanks ranks() {
-    return LocalRanks.onGpus(2);
-  }
-}
+class PipelineEmulatedTest extends PipelineContract {}

@@ -7,8 +7,11 @@ import static io.fluxccl.collective.PipelineKernels.hold;
 import static io.fluxccl.collective.PipelineKernels.ints;
 import static io.fluxccl.collective.PipelineKernels.release;
 import static io.fluxccl.collective.PipelineKernels.scale;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.completes;
+import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
@@ -20,52 +23,24 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.testing.ParkingStepVerifier;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.RepeatedTest;
 import org.junit.jupiter.api.Test;
 import reactor.core.Disposable;
-import reactor.core.publisher.BaseSubscriber;
 import reactor.core.publisher.Mono;
-import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
-import reactor.util.context.Context;
 
 /** Runs that fail. */
 @org.junit.jupiter.api.Timeout(180)
+@OnRanks(seconds = 120)
 class PipelineFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(60);
-
-  private static void onEachRank(
-      int nRanks, CollectivesOptions options, PipelineContract.Body body) {
-    try (LocalRanks ranks = LocalRanks.of(nRanks)) {
-      ranks.run(
-          Duration.ofSeconds(120),
-          rank -> {
-            Collectives collectives = Collectives.create(rank.communicator(), options).join();
-            // A later abort must not interrupt a rank that is still creating its collectives.
-            rank.awaitAll();
-            body.run(rank, collectives);
-          });
-    }
-  }
-
-  private static void onEachRank(PipelineContract.Body body) {
-    onEachRank(2, CollectivesOptions.DEFAULT, body);
-  }
-
-  private static void fails(Mono<Void> run, Class<?> with, String... messages) {
-    ParkingStepVerifier.create(run, LONG)
-        .expectErrorSatisfies(
-            e -> assertThat(e).isInstanceOf(with).hasMessageContainingAll(messages))
-        .verify(LONG);
-  }
 
   private static Pipeline thenBreak(Pipeline pipeline) {
     HostKernel broken =
@@ -78,332 +53,216 @@ class PipelineFaultsTest {
   }
 
   /** Waits for the failure of a rank's communicator. */
-  private static FluxCclException failure(LocalRank rank) throws Exception {
-    return rank.communicator().failed().get(60, TimeUnit.SECONDS);
+  private static FluxCclException failure(LocalRank rank) {
+    return rank.communicator().failed().join();
   }
 
   @Test
-  void shouldAbortOnAllRanksWhenAStepInTheMiddleCantBeEnqueued() {
-    onEachRank(
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          Pipeline pipeline = collectives.pipeline().allReduce(x, INT32, SUM);
-          if (rank.rank() == 1) {
-            // The block is too large, which only the launch detects.
-            pipeline =
-                pipeline.launch(
-                    HostKernel.of("vast", (thread, args) -> {}), 1, 1 << 20, KernelArgs.NONE);
-          }
-          pipeline = pipeline.allReduce(x, INT32, SUM);
-          fails(pipeline.run(), InvalidUsage.class, "vast");
-        });
+  void shouldAbortOnAllRanksWhenAStepInTheMiddleCantBeEnqueued(
+      LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = ints(rank.device(), 1);
+    Pipeline pipeline = collectives.pipeline().allReduce(x, INT32, SUM);
+    if (rank.rank() == 1) {
+      // The block is too large, which only the launch detects.
+      pipeline =
+          pipeline.launch(HostKernel.of("vast", (thread, args) -> {}), 1, 1 << 20, KernelArgs.NONE);
+    }
+    pipeline = pipeline.allReduce(x, INT32, SUM);
+    fails(pipeline.run(), InvalidUsage.class, "vast");
   }
 
   @Test
-  void shouldRefuseMoreStepsThanThereCanBe() {
-    onEachRank(
-        (rank, collectives) -> {
-          Pipeline one = collectives.pipeline().barrier();
-          CapturedPipeline captured = one.capture();
-          for (int times : new int[] {1 << 25, 1 << 30, Integer.MAX_VALUE}) {
-            fails(one.run(times), InvalidUsage.class, "times=" + times, "1 steps");
-            fails(one.barrier().run(times), InvalidUsage.class, "times=" + times, "2 steps");
-            fails(captured.run(times), InvalidUsage.class, "times=" + times);
-          }
-          assertThat(collectives.pipeline().run(Integer.MAX_VALUE).toFuture()).succeedsWithin(LONG);
-          assertThat(one.run(3).toFuture()).succeedsWithin(LONG);
-          rank.awaitAll();
-        });
+  void shouldRefuseMoreStepsThanThereCanBe(LocalRank rank, Collectives collectives) {
+    Pipeline one = collectives.pipeline().barrier();
+    CapturedPipeline captured = one.capture();
+    for (int times : new int[] {1 << 25, 1 << 30, Integer.MAX_VALUE}) {
+      fails(one.run(times), InvalidUsage.class, "times=" + times, "1 steps");
+      fails(one.barrier().run(times), InvalidUsage.class, "times=" + times, "2 steps");
+      fails(captured.run(times), InvalidUsage.class, "times=" + times);
+    }
+    assertThat(collectives.pipeline().run(Integer.MAX_VALUE).toFuture()).succeedsWithin(LONG);
+    assertThat(one.run(3).toFuture()).succeedsWithin(LONG);
+    rank.awaitAll();
   }
 
   @Test
-  void shouldNameTheRankIfACallIsRefused() {
-    onEachRank(
-        (rank, collectives) -> {
-          String where = "rank " + rank.rank();
-          DeviceBuffer x = ints(rank.device(), 1);
-          PinnedBuffer closed = rank.device().allocatePinned(4);
-          closed.close();
-          fails(collectives.broadcast(x, 1, INT32, 2), InvalidUsage.class, "root=2", where);
-          fails(collectives.send(x, 1, INT32, 7), InvalidUsage.class, "destination=7", where);
-          fails(collectives.pipeline().copy(x, 0, x, 4, 4).run(), InvalidUsage.class, where);
-          fails(collectives.pipeline().copy(x, 0, closed, 0, 4).run(), InvalidUsage.class, where);
-          PinnedBuffer open = rank.device().allocatePinned(4);
-          fails(collectives.pipeline().copy(open, 2, x, 0, 4).run(), InvalidUsage.class, where);
-          rank.awaitAll();
-        });
+  void shouldNameTheRankIfACallIsRefused(LocalRank rank, Collectives collectives) {
+    String where = "rank " + rank.rank();
+    DeviceBuffer x = ints(rank.device(), 1);
+    PinnedBuffer closed = rank.device().allocatePinned(4);
+    closed.close();
+    fails(collectives.broadcast(x, 1, INT32, 2), InvalidUsage.class, "root=2", where);
+    fails(collectives.send(x, 1, INT32, 7), InvalidUsage.class, "destination=7", where);
+    fails(collectives.pipeline().copy(x, 0, x, 4, 4).run(), InvalidUsage.class, where);
+    fails(collectives.pipeline().copy(x, 0, closed, 0, 4).run(), InvalidUsage.class, where);
+    PinnedBuffer open = rank.device().allocatePinned(4);
+    fails(collectives.pipeline().copy(open, 2, x, 0, 4).run(), InvalidUsage.class, where);
+    rank.awaitAll();
   }
 
   @Test
-  void shouldAbortOnAllRanksWhenAKernelFails() {
-    onEachRank(
-        3,
-        CollectivesOptions.DEFAULT,
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          Pipeline pipeline = scale(collectives.pipeline(), x, 2, 0);
-          if (rank.rank() == 2) {
-            pipeline = thenBreak(pipeline);
-          }
-          CapturedPipeline captured = pipeline.allReduce(x, INT32, SUM).capture();
-          PipelineContract.awaitAll(rank);
-          Mono<Void> run = captured.run();
-          // Ranks may complete runs before they learn of the failure, but not later ones.
-          StepVerifier.create(run.repeat(1000).then())
-              .expectErrorSatisfies(
-                  e ->
-                      assertThat(e)
-                          .isInstanceOf(DeviceFailure.class)
-                          .hasMessageContaining("on purpose"))
-              .verify(LONG);
-        });
+  @OnRanks(3)
+  void shouldAbortOnAllRanksWhenAKernelFails(LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = ints(rank.device(), 1);
+    Pipeline pipeline = scale(collectives.pipeline(), x, 2, 0);
+    if (rank.rank() == 2) {
+      pipeline = thenBreak(pipeline);
+    }
+    CapturedPipeline captured = pipeline.allReduce(x, INT32, SUM).capture();
+    rank.awaitAll();
+    Mono<Void> run = captured.run();
+    // Ranks may complete runs before they learn of the failure, but not later ones.
+    fails(run.repeat(1000).then(), DeviceFailure.class, "on purpose");
+  }
+
+  @RepeatedTest(10)
+  void shouldNotReduceTheOutputOfAFailedKernel(LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = ints(rank.device(), 1);
+    Pipeline pipeline = collectives.pipeline();
+    if (rank.rank() == 0) {
+      pipeline = thenBreak(pipeline);
+    }
+    fails(pipeline.allReduce(x, INT32, SUM).run(), DeviceFailure.class, "on purpose");
+    for (int i = 0; i < 10; i++) {
+      fails(collectives.barrier(), DeviceFailure.class);
+    }
+    assertThat(rank.communicator().failure().getSuppressed()).isEmpty();
   }
 
   @Test
-  void shouldNotReduceTheOutputOfAFailedKernel() {
-    for (int round = 0; round < 10; round++) {
-      onEachRank(
-          (rank, collectives) -> {
-            DeviceBuffer x = ints(rank.device(), 1);
-            Pipeline pipeline = collectives.pipeline();
-            if (rank.rank() == 0) {
-              pipeline = thenBreak(pipeline);
-            }
-            fails(pipeline.allReduce(x, INT32, SUM).run(), DeviceFailure.class, "on purpose");
-            for (int i = 0; i < 10; i++) {
-              assertThatThrownBy(() -> collectives.barrier().block(LONG))
-                  .isInstanceOf(DeviceFailure.class);
-            }
-            // Repeated calls after the failure must not accumulate suppressed exceptions.
-            assertThat(rank.communicator().failure().getSuppressed()).isEmpty();
-          });
+  void shouldFailAllRunsInFlightIfAPeerAborts(LocalRank rank, Collectives collectives) {
+    if (rank.rank() == 1) {
+      rank.communicator().abort(new Aborted(1, "rank 1 has had enough"));
+      return;
+    }
+    DeviceBuffer x = ints(rank.device(), 1);
+    List<CompletableFuture<Void>> runs = new ArrayList<>();
+    for (int i = 0; i < 50; i++) {
+      runs.add(collectives.pipeline().allReduce(x, INT32, SUM).run().toFuture());
+    }
+    for (CompletableFuture<Void> run : runs) {
+      fails(run, Aborted.class, "had enough");
     }
   }
 
   @Test
-  void shouldFailAllRunsInFlightIfAPeerAborts() {
-    onEachRank(
-        (rank, collectives) -> {
-          if (rank.rank() == 1) {
-            rank.communicator().abort(new Aborted(1, "rank 1 has had enough"));
-            return;
-          }
-          DeviceBuffer x = ints(rank.device(), 1);
-          List<CompletableFuture<Void>> runs = new ArrayList<>();
-          for (int i = 0; i < 50; i++) {
-            runs.add(collectives.pipeline().allReduce(x, INT32, SUM).run().toFuture());
-          }
-          for (CompletableFuture<Void> run : runs) {
-            assertThat(run)
-                .failsWithin(LONG)
-                .withThrowableThat()
-                .havingRootCause()
-                .isInstanceOf(Aborted.class)
-                .withMessageContaining("had enough");
-          }
-        });
+  void shouldNameThePipelineThatIsNotDoneInTime(LocalRank rank) {
+    Collectives collectives =
+        lane(
+            rank,
+            CollectivesOptions.DEFAULT.withTimeout(Duration.ofSeconds(1)).withSetupTimeout(LONG));
+    if (rank.rank() == 0) {
+      DeviceBuffer x = ints(rank.device(), 1);
+      CapturedPipeline captured =
+          scale(collectives.pipeline(), x, 1, 1).allReduce(x, INT32, SUM).capture();
+      fails(
+          captured.run(3),
+          Timeout.class,
+          "3 times a captured pipeline of 2 steps on rank 0",
+          "1000 ms");
+    } else {
+      assertThat(failure(rank)).isInstanceOf(Timeout.class);
+    }
   }
 
   @Test
-  void shouldNameThePipelineThatIsNotDoneInTime() {
-    onEachRank(
-        2,
-        CollectivesOptions.DEFAULT.withTimeout(Duration.ofSeconds(1)).withSetupTimeout(LONG),
-        (rank, collectives) -> {
-          if (rank.rank() == 0) {
-            DeviceBuffer x = ints(rank.device(), 1);
-            CapturedPipeline captured =
-                scale(collectives.pipeline(), x, 1, 1).allReduce(x, INT32, SUM).capture();
-            fails(
-                captured.run(3),
-                Timeout.class,
-                "3 times a captured pipeline of 2 steps on rank 0",
-                "1000 ms");
-          } else {
-            assertThat(failure(rank)).isInstanceOf(Timeout.class);
-          }
-        });
+  void shouldOpenRegisterAndRunWithoutALimit(LocalRank rank) {
+    Collectives collectives =
+        lane(
+            rank,
+            CollectivesOptions.DEFAULT
+                .withTimeout(Duration.ofSeconds(Long.MAX_VALUE))
+                .withChecks(true));
+    DeviceBuffer x = ints(rank.device(), 1);
+    Registration registration = collectives.register(x).join();
+    completes(collectives.allReduce(x, INT32, SUM));
+    assertThat(PipelineKernels.get(x)).containsExactly(2);
+    registration.close();
+    rank.awaitAll();
   }
 
   @Test
-  void shouldOpenRegisterAndRunWithoutALimit() {
-    onEachRank(
-        2,
-        CollectivesOptions.DEFAULT.withTimeout(Deadline.NO_LIMIT).withChecks(true),
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          Registration registration = collectives.register(x).join();
-          PipelineContract.verify(collectives.allReduce(x, INT32, SUM));
-          assertThat(PipelineKernels.get(x)).containsExactly(2);
-          registration.close();
-          PipelineContract.awaitAll(rank);
-        });
+  void shouldNameTheLimitOfTheRunThatIsNotDoneInTime(LocalRank rank, Collectives collectives) {
+    DeviceBuffer x = ints(rank.device(), 1);
+    CollectiveCall call = CollectiveCall.allReduce(x, x, 1, INT32, SUM);
+    Duration limit = Duration.ofMillis(700);
+    Pipeline pipeline = collectives.pipeline().then(call);
+    try (CapturedPipeline captured = pipeline.capture()) {
+      // Runs with a longer limit or without one must not hide the short limit.
+      completes(collectives.run(call, Deadline.NO_LIMIT));
+      completes(pipeline.run(LONG));
+      completes(captured.run(LONG));
+      assertThat(PipelineKernels.get(x)).containsExactly(8);
+      rank.awaitAll();
+      if (rank.rank() == 0) {
+        CompletableFuture<Void> before = collectives.barrier().toFuture();
+        fails(
+            captured.run(limit),
+            Timeout.class,
+            "a captured pipeline of 1 steps on rank 0: not done within 700 ms");
+        assertThat(before).failsWithin(LONG);
+      } else {
+        assertThat(failure(rank)).isInstanceOf(Timeout.class);
+      }
+    }
+    refuses(() -> pipeline.run(Duration.ZERO), "limit=PT0S");
   }
 
   @Test
-  void shouldNameTheLimitOfTheRunThatIsNotDoneInTime() {
-    onEachRank(
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          CollectiveCall call = CollectiveCall.allReduce(x, x, 1, INT32, SUM);
-          Duration limit = Duration.ofMillis(700);
-          Pipeline pipeline = collectives.pipeline().then(call);
-          try (CapturedPipeline captured = pipeline.capture()) {
-            // Runs with a longer limit or without one must not hide the short limit.
-            PipelineContract.verify(collectives.run(call, Deadline.NO_LIMIT));
-            PipelineContract.verify(pipeline.run(LONG));
-            PipelineContract.verify(captured.run(LONG));
-            assertThat(PipelineKernels.get(x)).containsExactly(8);
-            PipelineContract.awaitAll(rank);
-            if (rank.rank() == 0) {
-              CompletableFuture<Void> before = collectives.barrier().toFuture();
-              fails(
-                  captured.run(limit),
-                  Timeout.class,
-                  "a captured pipeline of 1 steps on rank 0: not done within 700 ms");
-              assertThat(before).failsWithin(LONG);
-            } else {
-              assertThat(failure(rank)).isInstanceOf(Timeout.class);
-            }
-          }
-          assertThatThrownBy(() -> pipeline.run(Duration.ZERO))
-              .isInstanceOf(InvalidUsage.class)
-              .hasMessageContaining("limit=PT0S");
-        });
+  void shouldAbortIfOneOfSeveralSubscribersCancelsAndCancelAborts(LocalRank rank) {
+    Collectives collectives = lane(rank, CollectivesOptions.DEFAULT.withAbortOnCancel(true));
+    DeviceBuffer x = ints(rank.device(), 1);
+    if (rank.rank() == 1) {
+      assertThat(failure(rank)).isInstanceOf(Aborted.class);
+      return;
+    }
+    PinnedBuffer gate = rank.device().allocatePinned(64);
+    Mono<Void> run =
+        hold(collectives.pipeline(), rank.device(), gate).allReduce(x, INT32, SUM).run();
+    CompletableFuture<Void> first = run.toFuture();
+    AtomicReference<Object> heard = new AtomicReference<>();
+    Disposable second =
+        run.doOnTerminate(() -> heard.set("terminated"))
+            .subscribe(null, heard::set, () -> heard.set("completed"));
+    CompletableFuture<Void> third = run.toFuture();
+    second.dispose();
+    for (CompletableFuture<Void> other : List.of(first, third)) {
+      fails(other, Aborted.class, "a pipeline of 2 steps was cancelled by rank 0");
+    }
+    assertThat(heard).as("who has cancelled hears nothing").hasValue(null);
+    release(gate);
   }
 
   @Test
-  void shouldAbortIfOneOfSeveralSubscribersCancelsAndCancelAborts() {
-    onEachRank(
-        2,
-        CollectivesOptions.DEFAULT.withAbortOnCancel(true),
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          if (rank.rank() == 1) {
-            assertThat(failure(rank)).isInstanceOf(Aborted.class);
-            return;
-          }
-          PinnedBuffer gate = rank.device().allocatePinned(64);
-          Mono<Void> run =
-              hold(collectives.pipeline(), rank.device(), gate).allReduce(x, INT32, SUM).run();
-          CompletableFuture<Void> first = run.toFuture();
-          AtomicReference<Object> heard = new AtomicReference<>();
-          Disposable second =
-              run.doOnTerminate(() -> heard.set("terminated"))
-                  .subscribe(null, heard::set, () -> heard.set("completed"));
-          CompletableFuture<Void> third = run.toFuture();
-          second.dispose();
-          for (CompletableFuture<Void> other : List.of(first, third)) {
-            assertThat(other)
-                .failsWithin(LONG)
-                .withThrowableThat()
-                .havingRootCause()
-                .isInstanceOf(Aborted.class)
-                .withMessageContaining("a pipeline of 2 steps was cancelled by rank 0");
-          }
-          assertThat(heard).as("who has cancelled hears nothing").hasValue(null);
-          release(gate);
-        });
-  }
-
-  @Test
-  void shouldEnqueueARunIfItIsCancelledOnSubscription() {
-    onEachRank(
-        (rank, collectives) -> {
-          DeviceBuffer x = ints(rank.device(), 1);
-          collectives
-              .pipeline()
-              .allReduce(x, INT32, SUM)
-              .run()
-              .subscribe(
-                  new BaseSubscriber<Void>() {
-                    @Override
-                    protected void hookOnSubscribe(org.reactivestreams.Subscription subscription) {
-                      cancel();
-                    }
-                  });
-          PipelineContract.verify(collectives.barrier());
-          assertThat(PipelineKernels.get(x)).containsExactly(2);
-          assertThat(rank.communicator().failure()).isNull();
-          PipelineContract.awaitAll(rank);
-        });
-  }
-
-  @Test
-  void shouldRefuseToBlockOnTheCompletingThread() {
-    onEachRank(
-        (rank, collectives) -> {
-          Mono<Void> blocking =
-              collectives
-                  .barrier()
-                  .then(Mono.fromRunnable(() -> Mono.delay(Duration.ofSeconds(1)).block()));
-          // Hold the run: a subscriber of a completed run would continue on its own thread.
-          PinnedBuffer first = rank.device().allocatePinned(64);
-          CompletableFuture<Void> held =
-              hold(collectives.pipeline(), rank.device(), first).run().toFuture();
-          StepVerifier.create(blocking)
-              .then(() -> release(first))
-              .expectErrorSatisfies(
-                  e ->
-                      assertThat(e)
-                          .isInstanceOf(IllegalStateException.class)
-                          .hasMessageContaining("blocking"))
-              .verify(LONG);
-          assertThat(held).succeedsWithin(LONG);
-          Mono<String> thread =
-              Mono.defer(
-                  () ->
-                      collectives
-                          .barrier()
-                          .then(Mono.fromCallable(() -> Thread.currentThread().getName())));
-          PinnedBuffer gate = rank.device().allocatePinned(64);
-          CompletableFuture<String> where =
-              hold(collectives.pipeline(), rank.device(), gate).run().then(thread).toFuture();
-          release(gate);
-          assertThat(where).succeedsWithin(LONG).asString().contains("collectives-0");
-          PipelineContract.awaitAll(rank);
-        });
-  }
-
-  @Test
-  void shouldCompleteOnTheSchedulerThatWasAskedFor() {
-    onEachRank(
-        2,
-        CollectivesOptions.DEFAULT.withScheduler(Schedulers.boundedElastic()),
-        (rank, collectives) -> {
-          Mono<String> thread =
-              collectives
-                  .barrier()
-                  .then(
-                      Mono.fromCallable(
-                          () -> {
-                            Mono.delay(Duration.ofMillis(1)).block(); // allowed there
-                            return Thread.currentThread().getName();
-                          }));
-          StepVerifier.create(thread)
-              .expectNextMatches(name -> name.startsWith("boundedElastic"))
-              .expectComplete()
-              .verify(LONG);
-          PipelineContract.awaitAll(rank);
-        });
-  }
-
-  @Test
-  void shouldPropagateTheSubscribersContext() {
-    onEachRank(
-        (rank, collectives) -> {
-          Mono<String> run =
-              collectives
-                  .pipeline()
-                  .barrier()
-                  .run()
-                  .then(Mono.deferContextual(context -> Mono.just(context.get("who"))));
-          ParkingStepVerifier.create(
-                  run.contextWrite(Context.of("who", "rank " + rank.rank())), LONG)
-              .expectNext("rank " + rank.rank())
-              .expectComplete()
-              .verify(LONG);
-          PipelineContract.awaitAll(rank);
-        });
+  void shouldRefuseToBlockOnTheCompletingThread(LocalRank rank, Collectives collectives) {
+    Mono<Void> blocking =
+        collectives
+            .barrier()
+            .then(Mono.fromRunnable(() -> Mono.delay(Duration.ofSeconds(1)).block()));
+    // Hold the run: a subscriber of a completed run would continue on its own thread.
+    PinnedBuffer first = rank.device().allocatePinned(64);
+    CompletableFuture<Void> held =
+        hold(collectives.pipeline(), rank.device(), first).run().toFuture();
+    StepVerifier.create(blocking)
+        .then(() -> release(first))
+        .expectErrorSatisfies(
+            e ->
+                assertThat(e)
+                    .isInstanceOf(IllegalStateException.class)
+                    .hasMessageContaining("blocking"))
+        .verify(LONG);
+    assertThat(held).succeedsWithin(LONG);
+    Mono<String> thread =
+        Mono.defer(
+            () ->
+                collectives
+                    .barrier()
+                    .then(Mono.fromCallable(() -> Thread.currentThread().getName())));
+    PinnedBuffer gate = rank.device().allocatePinned(64);
+    CompletableFuture<String> where =
+        hold(collectives.pipeline(), rank.device(), gate).run().then(thread).toFuture();
+    release(gate);
+    assertThat(where).succeedsWithin(LONG).asString().contains("collectives-0");
+    rank.awaitAll();
   }
 }

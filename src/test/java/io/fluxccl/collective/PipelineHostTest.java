@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
-import io.fluxccl.testkit.LocalRanks;
 import org.junit.jupiter.api.Tag;
 
 /** Ranks on the host device. */
 @Tag("jdk")
-class PipelineHostTest extends PipelineContract {
-  @Override
-  LocalRanks ranks() {
-    return LocalRanks.of(2);
-  }
-}
+class PipelineHostTest extends PipelineContract {}

@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.DataType;
 import io.fluxccl.collective.ExpertTrial.Routing;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
@@ -24,8 +25,6 @@ abstract class RandomShapesContract {
   private static final int MOST_RANKS = 8;
   private static final int ROUNDS = 4;
 
-  abstract LocalRanks ranks(int n);
-
   @Test
   @Tag("long")
   void shouldBeRightWhateverTheShape() {
@@ -34,7 +33,7 @@ abstract class RandomShapesContract {
     long rounds = 0;
     do {
       int nRanks = 2 + random.nextInt(random.nextBoolean() ? MOST_RANKS - 1 : 2);
-      try (LocalRanks ranks = ranks(nRanks)) {
+      try (LocalRanks ranks = OnRanks.Runner.create(this, nRanks)) {
         for (int round = 0; round < ROUNDS; round++) {
           doRows(random, ranks);
           doExperts(random, ranks, nRanks);

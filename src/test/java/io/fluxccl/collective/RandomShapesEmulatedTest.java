@@ -2,13 +2,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.testing.EmulatedGpus;
-import io.fluxccl.testkit.LocalRanks;
 
 /** GPUs whose kernels run on the CPU. */
 @EmulatedGpus
-class RandomShapesEmulatedTest extends RandomShapesContract {
-  @Override
-  LocalRanks ranks(int n) {
-    return LocalRanks.onGpus(n);
-  }
-}
+class RandomShapesEmulatedTest extends RandomShapesContract {}

@@ -2,13 +2,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.testing.RequiresGpus;
-import io.fluxccl.testkit.LocalRanks;
 
 /** Two GPUs, which more ranks share. */
 @RequiresGpus(2)
-class RandomShapesTwoGpusTest extends RandomShapesContract {
-  @Override
-  LocalRanks ranks(int n) {
-    return LocalRanks.onGpus(n);
-  }
-}
+class RandomShapesTwoGpusTest extends RandomShapesContract {}

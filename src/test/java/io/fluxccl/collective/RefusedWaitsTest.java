@@ -9,6 +9,7 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.EndpointConfig;
@@ -16,55 +17,53 @@ import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiFunction;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** Waits on threads of the library, which would block the work that they wait for. */
 @Timeout(120)
+@OnRanks
 class RefusedWaitsTest {
   private static final Duration LONG = Duration.ofSeconds(60);
+  private static final EndpointConfig SHM = EndpointConfig.of(Transport.SHM);
 
-  private static final Map<String, BiFunction<LocalRank, Collectives, CompletableFuture<?>>>
-      PENDING = new LinkedHashMap<>();
-
-  static {
-    PENDING.put("register", (rank, on) -> on.register(rank.device().allocate(64)));
-    PENDING.put("lane", (rank, on) -> on.lane("other"));
-    PENDING.put(
-        "create",
+  /** Operations that wait for the other rank. */
+  private enum Pending {
+    REGISTER((rank, on) -> on.register(rank.device().allocate(64))),
+    LANE((rank, on) -> on.lane("other")),
+    CREATE(
         (rank, on) ->
-            Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT.withTag(1000)));
-    PENDING.put(
-        "setup",
+            Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT.withTag(1000))),
+    SETUP(
         (rank, on) -> {
-          rank.communicator().connectOnSetup(1 - rank.rank(), 7, EndpointConfig.of(Transport.SHM));
+          rank.communicator().connectOnSetup(1 - rank.rank(), 7, SHM);
           return rank.communicator().setup();
-        });
-    PENDING.put(
-        "connectOnSetup",
+        }),
+    CONNECT_ON_SETUP(
         (rank, on) -> {
-          CompletableFuture<?> connection =
-              rank.communicator()
-                  .connectOnSetup(1 - rank.rank(), 8, EndpointConfig.of(Transport.SHM));
+          var connection = rank.communicator().connectOnSetup(1 - rank.rank(), 8, SHM);
           rank.communicator().setup();
           return connection;
-        });
-    PENDING.put(
-        "exchange",
-        (rank, on) -> rank.communicator().exchange(5, new byte[1], Deadline.after(LONG)));
-    PENDING.put(
-        "rendezvous",
-        (rank, on) -> rank.communicator().rendezvous(1 - rank.rank(), 5, Deadline.after(LONG)));
-    PENDING.put("barrier", (rank, on) -> rank.bootstrap().barrier(Deadline.after(LONG)));
-    PENDING.put(
-        "allGather", (rank, on) -> rank.bootstrap().allGather(new byte[1], Deadline.after(LONG)));
+        }),
+    EXCHANGE((rank, on) -> rank.communicator().exchange(5, new byte[1], Deadline.after(LONG))),
+    RENDEZVOUS(
+        (rank, on) -> rank.communicator().rendezvous(1 - rank.rank(), 5, Deadline.after(LONG))),
+    BARRIER((rank, on) -> rank.bootstrap().barrier(Deadline.after(LONG))),
+    ALL_GATHER((rank, on) -> rank.bootstrap().allGather(new byte[1], Deadline.after(LONG))),
+    FAILED((rank, on) -> rank.communicator().failed());
+
+    private final BiFunction<LocalRank, Collectives, CompletableFuture<?>> start;
+
+    Pending(BiFunction<LocalRank, Collectives, CompletableFuture<?>> start) {
+      this.start = start;
+    }
   }
 
   /** Returns the exception of each way to wait for a future on a thread of the library. */
@@ -100,41 +99,30 @@ class RefusedWaitsTest {
     }
   }
 
-  private static void assertRefused(String what, CompletableFuture<?> pending) throws Exception {
-    assertThat(waitOn(pending))
-        .as(what)
-        .hasSize(6)
-        .allSatisfy(
-            failure ->
-                assertThat(failure)
-                    .isInstanceOf(IllegalStateException.class)
-                    .hasMessageContaining("blocking")
-                    .hasMessageContaining("fluxccl-test"));
-  }
-
-  @Test
-  void shouldRefuseToWaitForAPeerOnAThreadOfTheLibrary() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            Collectives collectives = rank.collectives();
-            for (var each : PENDING.entrySet()) {
-              CompletableFuture<?> pending = null;
-              if (rank.rank() == 0) {
-                pending = each.getValue().apply(rank, collectives);
-                assertRefused(each.getKey(), pending);
-              }
-              rank.awaitAll();
-              if (rank.rank() == 1) {
-                pending = each.getValue().apply(rank, collectives);
-              }
-              // Any other thread may wait, and the library's may ask for what is there.
-              pending.get(60, TimeUnit.SECONDS);
-              assertThat(pending.join()).isEqualTo(pending.getNow(null));
-            }
-            assertRefused("failed", rank.communicator().failed());
-            collectives.close();
-          });
+  @ParameterizedTest
+  @EnumSource
+  void shouldRefuseToWaitForAPeerOnAThreadOfTheLibrary(
+      Pending operation, LocalRank rank, Collectives collectives) throws Exception {
+    CompletableFuture<?> pending = null;
+    if (rank.rank() == 0) {
+      pending = operation.start.apply(rank, collectives);
+      assertThat(waitOn(pending))
+          .hasSize(6)
+          .allSatisfy(
+              failure ->
+                  assertThat(failure)
+                      .isInstanceOf(IllegalStateException.class)
+                      .hasMessageContaining("blocking")
+                      .hasMessageContaining("fluxccl-test"));
+    }
+    rank.awaitAll();
+    if (rank.rank() == 1) {
+      pending = operation.start.apply(rank, collectives);
+    }
+    if (operation != Pending.FAILED) {
+      // Any other thread may wait, and the library's may ask for what is there.
+      pending.get(60, TimeUnit.SECONDS);
+      assertThat(pending.join()).isEqualTo(pending.getNow(null));
     }
   }
 

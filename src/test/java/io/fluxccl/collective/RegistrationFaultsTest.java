@@ -3,6 +3,8 @@ package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.fails;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Deadline;
@@ -11,8 +13,8 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.FakeFamily;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.io.IOException;
@@ -29,6 +31,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 /** Failures to register buffers, and their effect on the job. */
 @Timeout(180)
+@OnRanks
 class RegistrationFaultsTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
@@ -52,13 +55,6 @@ class RegistrationFaultsTest {
     }
   }
 
-  private static Collectives open(LocalRank rank, CollectivesOptions options) {
-    Collectives collectives = Collectives.create(rank.communicator(), options).join();
-    // A later abort must not interrupt a rank that is still creating its collectives.
-    rank.awaitAll();
-    return collectives;
-  }
-
   private static long mappedSegments() throws IOException {
     return Files.readString(Path.of("/proc/self/maps"))
         .lines()
@@ -69,108 +65,86 @@ class RegistrationFaultsTest {
   private static void refuseDifferentSizes(LocalRank rank, Collectives collectives, int times) {
     for (int i = 0; i < times; i++) {
       try (DeviceBuffer buffer = rank.device().allocate(BYTES * (1 + rank.rank()))) {
-        assertThat(collectives.register(buffer))
-            .failsWithin(LONG)
-            .withThrowableThat()
-            .withCauseInstanceOf(InvalidUsage.class);
+        fails(
+            collectives.register(buffer),
+            InvalidUsage.class,
+            "rank " + rank.rank(),
+            String.valueOf(BYTES),
+            String.valueOf(2 * BYTES));
       }
     }
   }
 
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
-  void shouldKeepNothingOfBuffersThatCannotBeRegistered(Transport transport) {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          Duration.ofSeconds(120),
-          rank -> {
-            Collectives collectives =
-                open(rank, CollectivesOptions.DEFAULT.withTransport(transport));
-            refuseDifferentSizes(rank, collectives, 1);
-            rank.awaitAll();
-            long before = mappedSegments();
-            rank.awaitAll();
-            refuseDifferentSizes(rank, collectives, 20);
-            rank.awaitAll();
-            Awaitility.await()
-                .atMost(LONG)
-                .untilAsserted(() -> assertThat(mappedSegments()).isLessThanOrEqualTo(before));
-            rank.awaitAll();
-            // The job stays usable.
-            try (DeviceBuffer buffer = rank.device().allocate(BYTES);
-                Registration registration = collectives.register(buffer).join()) {
-              collectives.allReduce(buffer, INT32, SUM).block(LONG);
-              rank.awaitAll();
-            }
-            assertThat(rank.communicator().failure()).isNull();
-            rank.awaitAll();
-          });
+  void shouldKeepNothingOfBuffersThatCannotBeRegistered(Transport transport, LocalRank rank)
+      throws Exception {
+    Collectives collectives = lane(rank, CollectivesOptions.DEFAULT.withTransport(transport));
+    refuseDifferentSizes(rank, collectives, 1);
+    rank.awaitAll();
+    long before = mappedSegments();
+    rank.awaitAll();
+    refuseDifferentSizes(rank, collectives, 20);
+    rank.awaitAll();
+    Awaitility.await()
+        .atMost(LONG)
+        .untilAsserted(() -> assertThat(mappedSegments()).isLessThanOrEqualTo(before));
+    rank.awaitAll();
+    // The job stays usable.
+    try (DeviceBuffer buffer = rank.device().allocate(BYTES);
+        Registration registration = collectives.register(buffer).join()) {
+      collectives.allReduce(buffer, INT32, SUM).block(LONG);
+      rank.awaitAll();
     }
+    assertThat(rank.communicator().failure()).isNull();
+    rank.awaitAll();
   }
 
   @Test
-  void shouldAbortWhenOnlySomeRanksLearnThatAllHaveRegistered() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          Duration.ofSeconds(120),
-          rank -> {
-            Collectives collectives = open(rank, CollectivesOptions.DEFAULT);
-            DeviceBuffer buffer = rank.device().allocate(BYTES);
-            if (rank.rank() == 0) {
-              assertThat(collectives.register(buffer))
-                  .failsWithin(LONG)
-                  .withThrowableThat()
-                  .withCauseInstanceOf(RemoteFailure.class);
-            } else {
-              rank.communicator()
-                  .exchange(
-                      0, "register", () -> SharedBuffer.of(buffer).encode(), Deadline.after(LONG))
-                  .join();
-              rank.communicator()
-                  .exchangeMemory(
-                      0,
-                      () ->
-                          rank.communicator()
-                              .registerMemory(buffer, TransportFlags.of(Transport.SHM)),
-                      Deadline.after(LONG))
-                  .join();
-              rank.bootstrap().closeAsync();
-              return;
-            }
-            assertThat(rank.communicator().failed().get(60, TimeUnit.SECONDS))
-                .isInstanceOf(RemoteFailure.class);
-          });
+  void shouldAbortWhenOnlySomeRanksLearnThatAllHaveRegistered(LocalRank rank) throws Exception {
+    Collectives collectives = lane(rank, CollectivesOptions.DEFAULT);
+    DeviceBuffer buffer = rank.device().allocate(BYTES);
+    if (rank.rank() == 0) {
+      fails(collectives.register(buffer), RemoteFailure.class);
+    } else {
+      rank.communicator()
+          .exchange(0, "register", () -> SharedBuffer.of(buffer).encode(), Deadline.after(LONG))
+          .join();
+      rank.communicator()
+          .exchangeMemory(
+              0,
+              () -> rank.communicator().registerMemory(buffer, TransportFlags.of(Transport.SHM)),
+              Deadline.after(LONG))
+          .join();
+      rank.bootstrap().closeAsync();
+      return;
     }
+    assertThat(rank.communicator().failed().get(60, TimeUnit.SECONDS))
+        .isInstanceOf(RemoteFailure.class);
   }
 
   @Test
-  void shouldCloseTheRegistrationAndAbortIfAFamilyRejectsIt() {
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          Duration.ofSeconds(120),
-          rank -> {
-            boolean breaks = rank.rank() == 0;
-            Lane lane =
-                LaneOpening.open(
-                        rank.communicator(),
-                        new LaneStream(rank.device().createStream("lane"), true),
-                        CollectivesOptions.DEFAULT.withFamily(new Forgetful(breaks)))
-                    .join();
-            rank.awaitAll();
-            DeviceBuffer buffer = rank.device().allocate(BYTES);
-            CompletableFuture<Registration> registering = lane.registrations.register(buffer);
-            if (breaks) {
-              assertThat(registering)
-                  .failsWithin(LONG)
-                  .withThrowableThat()
-                  .withMessageContaining("on purpose");
-              BoundCall call =
-                  lane.registrations.bind(CollectiveCall.allReduce(buffer, buffer, 1, INT32, SUM));
-              assertThat(call.isInputRegistered()).isFalse();
-            }
-            FluxCclException failure = rank.communicator().failed().get(60, TimeUnit.SECONDS);
-            assertThat(failure).hasMessageContaining("on purpose");
-          });
+  void shouldCloseTheRegistrationAndAbortIfAFamilyRejectsIt(LocalRank rank) throws Exception {
+    boolean breaks = rank.rank() == 0;
+    Lane lane =
+        LaneOpening.open(
+                rank.communicator(),
+                new LaneStream(rank.device().createStream("lane"), true),
+                CollectivesOptions.DEFAULT.withFamily(new Forgetful(breaks)))
+            .join();
+    rank.awaitAll();
+    DeviceBuffer buffer = rank.device().allocate(BYTES);
+    CompletableFuture<Registration> registering = lane.registrations.register(buffer);
+    if (breaks) {
+      assertThat(registering)
+          .failsWithin(LONG)
+          .withThrowableThat()
+          .withMessageContaining("on purpose");
+      BoundCall call =
+          lane.registrations.bind(CollectiveCall.allReduce(buffer, buffer, 1, INT32, SUM));
+      assertThat(call.isInputRegistered()).isFalse();
     }
+    FluxCclException failure = rank.communicator().failed().get(60, TimeUnit.SECONDS);
+    assertThat(failure).hasMessageContaining("on purpose");
   }
 }

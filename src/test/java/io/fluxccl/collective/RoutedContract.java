@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.BFLOAT16;
+import static io.fluxccl.DataType.FLOAT8_E4M3;
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
@@ -10,8 +14,8 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.ExpertTrial.Routing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -19,39 +23,30 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.BiFunction;
+import java.util.function.Consumer;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
+import reactor.core.publisher.Mono;
 
-/** Calls whose sizes lie on the device, against a plain computation, on any device. */
+/** Calls whose sizes only the device knows: dispatch, combine, all-to-all-v with device counts. */
 @Timeout(300)
-abstract class RoutedContract {
-  static final Duration LONG = Duration.ofSeconds(100);
+@OnRanks(seconds = 100)
+abstract class RoutedContract implements OnRanks.Opening {
+  private static final Duration LONG = Duration.ofSeconds(100);
 
-  private static final ExpertShape SMALL =
-      new ExpertShape(37, 3, 16, 264, DataType.BFLOAT16, 8 * 37);
-  private static final ExpertShape SCALED =
-      new ExpertShape(40, 4, 16, 640, DataType.FLOAT8_E4M3, 8 * 40);
+  private static final ExpertShape SMALL = new ExpertShape(37, 3, 16, 264, BFLOAT16, 8 * 37);
+  private static final ExpertShape SCALED = new ExpertShape(40, 4, 16, 640, FLOAT8_E4M3, 8 * 40);
 
-  abstract LocalRanks ranks(int n);
+  private final List<Throwable> failures = new CopyOnWriteArrayList<>();
 
-  interface Body {
-    void run(LocalRank rank, Collectives collectives) throws Exception;
-  }
-
-  void onEachRank(int nRanks, Body body) {
-    try (LocalRanks ranks = ranks(nRanks)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (Collectives collectives =
-                NearWrap.of(Collectives.create(rank.communicator()).join())) {
-              body.run(rank, collectives);
-            }
-          });
-    }
+  @Override
+  public Collectives open(LocalRank rank) {
+    return NearWrap.of(rank.collectives());
   }
 
   @ParameterizedTest(name = "{1} {2} on {0} ranks")
@@ -64,7 +59,9 @@ abstract class RoutedContract {
     "8, EMPTY_RANKS, false",
     "2, NONE, true"
   })
-  void shouldDispatchAndCombine(int nRanks, Routing routing, boolean isScaled) {
+  @OnRanks(OnRanks.FIRST_ARGUMENT)
+  void shouldDispatchAndCombine(
+      int nRanks, Routing routing, boolean isScaled, LocalRank rank, Collectives collectives) {
     ExpertShape wanted = isScaled ? SCALED : SMALL;
     // As many experts as the ranks can share evenly.
     ExpertShape shape =
@@ -75,141 +72,99 @@ abstract class RoutedContract {
             wanted.hidden(),
             wanted.type(),
             wanted.tokens() * nRanks);
-    onEachRank(
-        nRanks,
-        (rank, collectives) -> {
-          try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), nRanks)) {
-            trial.upload(routing, nRanks, false);
-            collectives.run(trial.dispatch()).block(LONG);
-            trial.checkDispatch();
-            collectives.run(trial.combine(false)).block(LONG);
-            trial.checkCombine(false);
-          }
-        });
+    try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), nRanks)) {
+      trial.upload(routing, nRanks, false);
+      collectives.run(trial.dispatch()).block(LONG);
+      trial.checkDispatch();
+      collectives.run(trial.combine(false)).block(LONG);
+      trial.checkCombine(false);
+    }
+  }
+
+  private static Pipeline both(Collectives collectives, ExpertTrial trial, boolean ofRows) {
+    return collectives.pipeline().then(trial.dispatch()).then(trial.combine(ofRows));
   }
 
   @Test
-  void shouldReplayOneGraphWithOtherRoutingsBitIdentically() {
-    ExpertShape shape = new ExpertShape(33, 4, 8, 256, DataType.FLOAT8_E4M3, 66);
-    onEachRank(
-        2,
-        (rank, collectives) -> {
-          try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), 2);
-              CapturedPipeline step =
-                  collectives
-                      .pipeline()
-                      .then(trial.dispatch())
-                      .then(trial.combine(true))
-                      .capture()) {
-            for (int seed = 1; seed <= 3; seed++) {
-              trial.upload(Routing.RANDOM, seed, true);
-              step.run().block(LONG);
-              trial.checkDispatch();
-              byte[] first = trial.checkCombine(true);
-              step.run(3).block(LONG);
-              assertThat(trial.checkCombine(true)).isEqualTo(first);
-              rank.awaitAll();
-            }
-          }
-        });
+  void shouldReplayOneGraphWithOtherRoutingsBitIdentically(
+      LocalRank rank, Collectives collectives) {
+    ExpertShape shape = new ExpertShape(33, 4, 8, 256, FLOAT8_E4M3, 66);
+    try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), 2);
+        CapturedPipeline step = both(collectives, trial, true).capture()) {
+      for (int seed = 1; seed <= 3; seed++) {
+        trial.upload(Routing.RANDOM, seed, true);
+        step.run().block(LONG);
+        trial.checkDispatch();
+        byte[] first = trial.checkCombine(true);
+        step.run(3).block(LONG);
+        assertThat(trial.checkCombine(true)).isEqualTo(first);
+        rank.awaitAll();
+      }
+    }
   }
 
   /** A slice holds 14 such tokens when there are two ranks. */
   @Test
-  void shouldDispatchAndCombineInSlices() {
-    ExpertShape shape = new ExpertShape(31, 1, 2, 1 << 16, DataType.BFLOAT16, 62);
-    onEachRank(
-        2,
-        (rank, collectives) -> {
-          try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), 2)) {
-            trial.upload(Routing.RANDOM, 5, false);
-            collectives
-                .pipeline()
-                .then(trial.dispatch())
-                .then(trial.combine(false))
-                .run()
-                .block(LONG);
-            trial.checkDispatch();
-            trial.checkCombine(false);
-          }
-        });
+  void shouldDispatchAndCombineInSlices(LocalRank rank, Collectives collectives) {
+    ExpertShape shape = new ExpertShape(31, 1, 2, 1 << 16, BFLOAT16, 62);
+    try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), 2)) {
+      trial.upload(Routing.RANDOM, 5, false);
+      both(collectives, trial, false).run().block(LONG);
+      trial.checkDispatch();
+      trial.checkCombine(false);
+    }
   }
 
-  @Test
-  void shouldNameTheRankIfAnExpertIdDoesNotExist() {
-    expectFailure(
-        trial -> trial.writeId(3, 1, 99),
-        (trial, collectives) -> collectives.run(trial.dispatch()).block(LONG),
+  /** What is wrong on rank 1, the call that fails, and words of the error of all ranks. */
+  private enum Wrong {
+    EXPERT_ID(
         64,
+        trial -> trial.writeId(3, 1, 99),
+        (on, trial) -> on.run(trial.dispatch()),
         "rank 1",
         "dispatch",
-        "id=99");
-  }
-
-  @Test
-  void shouldNameTheRankWithoutCapacityAlsoIfTheCombineIsEnqueuedAlready() {
-    expectFailure(
-        trial -> {},
-        (trial, collectives) ->
-            collectives
-                .pipeline()
-                .then(trial.dispatch())
-                .then(trial.combine(false))
-                .run()
-                .block(LONG),
-        5,
-        "dispatch",
-        "capacity");
-  }
-
-  @Test
-  void shouldNameTheRankIfACombineRowDoesNotExist() {
-    expectFailure(
-        trial -> trial.writeRows(123_456),
-        (trial, collectives) ->
-            collectives
-                .pipeline()
-                .then(trial.dispatch())
-                .then(trial.combine(true))
-                .run()
-                .block(LONG),
+        "id=99"),
+    CAPACITY(5, trial -> {}, (on, trial) -> both(on, trial, false).run(), "dispatch", "capacity"),
+    COMBINE_ROW(
         64,
+        trial -> trial.writeRows(123_456),
+        (on, trial) -> both(on, trial, true).run(),
         "rank 1",
         "combine",
         "row=123456");
+
+    private final int capacity;
+    private final Consumer<ExpertTrial> change;
+    private final BiFunction<Collectives, ExpertTrial, Mono<Void>> call;
+    private final String[] words;
+
+    Wrong(
+        int capacity,
+        Consumer<ExpertTrial> change,
+        BiFunction<Collectives, ExpertTrial, Mono<Void>> call,
+        String... words) {
+      this.capacity = capacity;
+      this.change = change;
+      this.call = call;
+      this.words = words;
+    }
   }
 
-  interface Change {
-    void of(ExpertTrial trial);
-  }
-
-  interface Use {
-    void of(ExpertTrial trial, Collectives collectives);
-  }
-
-  /** Expects that all ranks fail with an error of those words if rank 1 changes its trial. */
-  private void expectFailure(Change change, Use use, int capacity, String... words) {
-    ExpertShape shape = new ExpertShape(32, 2, 4, 64, DataType.BFLOAT16, capacity);
-    onEachRank(
-        2,
-        (rank, collectives) -> {
-          try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), 2)) {
-            trial.upload(Routing.RANDOM, 3, true);
-            if (rank.rank() == 1) {
-              change.of(trial);
-            }
-            rank.awaitAll();
-            // A rank that received all its rows may complete the call; its barrier then fails.
-            assertThatThrownBy(
-                    () -> {
-                      use.of(trial, collectives);
-                      collectives.barrier().block(LONG);
-                    })
-                .isInstanceOf(FluxCclException.class)
-                .hasMessageContainingAll(words);
-            rank.awaitAll();
-          }
-        });
+  @ParameterizedTest
+  @EnumSource
+  void shouldNameTheRankWithAWrongRouting(Wrong wrong, LocalRank rank, Collectives collectives) {
+    ExpertShape shape = new ExpertShape(32, 2, 4, 64, BFLOAT16, wrong.capacity);
+    try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, rank.rank(), 2)) {
+      trial.upload(Routing.RANDOM, 3, true);
+      if (rank.rank() == 1) {
+        wrong.change.accept(trial);
+      }
+      rank.awaitAll();
+      // A rank that received all its rows may complete the call; its barrier then fails.
+      Mono<Void> run = wrong.call.apply(collectives, trial).then(collectives.barrier());
+      fails(run, FluxCclException.class, wrong.words);
+      rank.awaitAll();
+    }
   }
 
   @ParameterizedTest(name = "{1} of {0} ranks, packed {2}, {3}")
@@ -219,115 +174,88 @@ abstract class RoutedContract {
     "8, 501, true, INT32",
     "2, 600000, false, FLOAT32"
   })
-  void shouldExchangeByCountsOfTheDevice(int nRanks, int most, boolean packed, DataType type) {
-    onEachRank(
-        nRanks,
-        (rank, collectives) -> {
-          try (Counted trial = new Counted(rank.device(), rank.rank(), nRanks, most, packed, type);
-              CapturedPipeline step = collectives.pipeline().then(trial.call()).capture()) {
-            for (int seed = 0; seed < 3; seed++) {
-              trial.upload(seed);
-              rank.awaitAll();
-              step.run().block(LONG);
-              trial.check();
-              rank.awaitAll();
-            }
-          }
-        });
+  @OnRanks(OnRanks.FIRST_ARGUMENT)
+  void shouldExchangeByCountsOfTheDevice(
+      int nRanks,
+      int most,
+      boolean packed,
+      DataType type,
+      LocalRank rank,
+      Collectives collectives) {
+    try (Counted trial = new Counted(rank, most, packed, type);
+        CapturedPipeline step = collectives.pipeline().then(trial.call()).capture()) {
+      for (int seed = 0; seed < 3; seed++) {
+        trial.upload(seed);
+        rank.awaitAll();
+        step.run().block(LONG);
+        trial.check();
+        rank.awaitAll();
+      }
+    }
   }
 
   @ParameterizedTest
   @CsvSource({"101, 0, count", "-1, 0, count", "100, 400, offset"})
-  void shouldNameTheRankWithWrongCounts(long count, long offset, String word) {
-    List<Throwable> failures = new CopyOnWriteArrayList<>();
-    onEachRank(
-        2,
-        (rank, collectives) -> {
-          try (Counted trial =
-              new Counted(rank.device(), rank.rank(), 2, 100, false, DataType.INT32)) {
-            trial.upload(1);
-            if (rank.rank() == 1) {
-              trial.write(count, offset);
-            }
-            rank.awaitAll();
-            assertThatThrownBy(() -> collectives.run(trial.call()).block(LONG))
-                .isInstanceOf(FluxCclException.class)
-                .hasMessageContainingAll("all-to-all-v", "rank 1", word)
-                .satisfies(failures::add);
-            trial.checkUntouched();
-            rank.awaitAll();
-          }
-        });
-    assertThat(failures).hasSize(2).anyMatch(InvalidUsage.class::isInstance);
+  void shouldNameTheRankWithWrongCounts(
+      long count, long offset, String word, LocalRank rank, Collectives collectives) {
+    try (Counted trial = new Counted(rank, 100, false, INT32)) {
+      trial.upload(1);
+      if (rank.rank() == 1) {
+        trial.write(0, count);
+        trial.write(1, offset);
+      }
+      rank.awaitAll();
+      Mono<Void> run = collectives.run(trial.call()).doOnError(failures::add);
+      fails(run, FluxCclException.class, "all-to-all-v", "rank 1", word);
+      trial.checkUntouched();
+      rank.awaitAll();
+      assertThat(failures).hasSize(2).anyMatch(InvalidUsage.class::isInstance);
+    }
   }
 
   @Test
-  void shouldNameTheRankThatSendsMoreThanTheReceiverHasRoomFor() {
-    onEachRank(
-        2,
-        (rank, collectives) -> {
-          try (Counted trial =
-              new Counted(rank.device(), rank.rank(), 2, 100, false, DataType.INT32)) {
-            trial.upload(1);
-            if (rank.rank() == 0) {
-              // The offset is so large that the received elements do not fit.
-              trial.writeReceiveOffset(1, trial.outputElements() - 1);
-            } else {
-              trial.write(50, 0);
-            }
-            rank.awaitAll();
-            assertThatThrownBy(
-                    () -> {
-                      collectives.run(trial.call()).block(LONG);
-                      collectives.barrier().block(LONG);
-                    })
-                .isInstanceOf(FluxCclException.class)
-                .hasMessageContainingAll("all-to-all-v", "rank 1", "50 elements", "room");
-            rank.awaitAll();
-          }
-        });
+  void shouldNameTheRankThatSendsMoreThanTheReceiverHasRoomFor(
+      LocalRank rank, Collectives collectives) {
+    try (Counted trial = new Counted(rank, 100, false, INT32)) {
+      trial.upload(1);
+      if (rank.rank() == 0) {
+        // The offset is so large that the elements received from rank 1 do not fit.
+        trial.write(2, 1, trial.outputElements() - 1);
+      } else {
+        trial.write(0, 50);
+        trial.write(1, 0);
+      }
+      rank.awaitAll();
+      Mono<Void> run = collectives.run(trial.call()).then(collectives.barrier());
+      fails(run, FluxCclException.class, "all-to-all-v", "rank 1", "50 elements", "room");
+      rank.awaitAll();
+    }
   }
 
   @Test
-  void shouldRefuseInvalidShapesAndBuffers() {
-    assertThatThrownBy(() -> new ExpertShape(1, 1, 1, 100, DataType.FLOAT8_E4M3, 1))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("128");
-    assertThatThrownBy(() -> new ExpertShape(1, 1, 1, 128, DataType.FLOAT32, 1))
-        .isInstanceOf(InvalidUsage.class);
-    onEachRank(
-        2,
-        (rank, collectives) -> {
-          ExpertShape uneven = new ExpertShape(4, 1, 3, 64, DataType.BFLOAT16, 8);
-          assertThatThrownBy(() -> ExpertBatch.allocate(rank.device(), uneven, 2))
-              .isInstanceOf(InvalidUsage.class);
-          ExpertShape even = new ExpertShape(4, 1, 4, 64, DataType.BFLOAT16, 8);
-          try (ExpertBatch batch = ExpertBatch.allocate(rank.device(), even, 2);
-              DeviceBuffer small = rank.device().allocate(64);
-              DeviceBuffer output = rank.device().allocate(8 * 128)) {
-            assertThatThrownBy(
-                    () -> collectives.dispatch(batch, small, null, output, null).block(LONG))
-                .isInstanceOf(InvalidUsage.class)
-                .hasMessageContaining("dispatch");
-            assertThatThrownBy(() -> collectives.dispatch(batch, output, small, output, small))
-                .isInstanceOf(InvalidUsage.class)
-                .hasMessageContaining("scales");
-          }
-        });
+  void shouldRefuseInvalidShapesAndBuffers(LocalRank rank, Collectives collectives) {
+    refuses(() -> new ExpertShape(1, 1, 1, 100, FLOAT8_E4M3, 1), "128");
+    refuses(() -> new ExpertShape(1, 1, 1, 128, DataType.FLOAT32, 1));
+    Device device = rank.device();
+    ExpertShape uneven = new ExpertShape(4, 1, 3, 64, BFLOAT16, 8);
+    refuses(() -> ExpertBatch.allocate(device, uneven, 2));
+    ExpertShape even = new ExpertShape(4, 1, 4, 64, BFLOAT16, 8);
+    try (ExpertBatch batch = ExpertBatch.allocate(device, even, 2)) {
+      DeviceBuffer small = device.allocate(64);
+      DeviceBuffer output = device.allocate(8 * 128);
+      Mono<Void> run = collectives.dispatch(batch, small, null, output, null);
+      fails(run, InvalidUsage.class, "dispatch");
+      refuses(() -> collectives.dispatch(batch, output, small, output, small), "scales");
+    }
   }
 
   @Test
-  void shouldRefuseDispatchIfThereIsOnlyOneRank() {
-    onEachRank(
-        1,
-        (rank, collectives) -> {
-          ExpertShape shape = new ExpertShape(4, 1, 4, 64, DataType.BFLOAT16, 8);
-          try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, 0, 1)) {
-            assertThatThrownBy(() -> collectives.run(trial.dispatch()).block(LONG))
-                .isInstanceOf(InvalidUsage.class)
-                .hasMessageContaining("within a host");
-          }
-        });
+  @OnRanks(1)
+  void shouldRefuseDispatchIfThereIsOnlyOneRank(LocalRank rank, Collectives collectives) {
+    ExpertShape shape = new ExpertShape(4, 1, 4, 64, BFLOAT16, 8);
+    try (ExpertTrial trial = new ExpertTrial(rank.device(), shape, 0, 1)) {
+      fails(collectives.run(trial.dispatch()), InvalidUsage.class, "within a host");
+    }
   }
 
   /** One rank's buffers of an all-to-all-v with counts on the device. */
@@ -344,21 +272,22 @@ abstract class RoutedContract {
     private final DeviceBuffer numbers;
     private int seed;
 
-    Counted(Device device, int rank, int nRanks, int most, boolean packed, DataType type) {
-      this.rank = rank;
-      this.nRanks = nRanks;
+    Counted(LocalRank rank, int most, boolean packed, DataType type) {
+      this.rank = rank.rank();
+      this.nRanks = rank.nRanks();
       this.most = most;
       this.packed = packed;
       this.type = type;
-      this.input = device.allocate(outputElements() * type.size());
-      this.output = device.allocate(outputElements() * type.size());
-      this.numbers = device.allocate(4L * nRanks * Long.BYTES);
+      this.input = rank.device().allocate(outputElements() * type.size());
+      this.output = rank.device().allocate(outputElements() * type.size());
+      this.numbers = rank.device().allocate(4L * nRanks * Long.BYTES);
     }
 
     long outputElements() {
       return (long) (most + GAP) * nRanks;
     }
 
+    /** Returns counts to send, offsets to send, offsets to receive or received counts. */
     private DeviceBuffer part(int index) {
       return numbers.slice((long) index * nRanks * Long.BYTES, (long) nRanks * Long.BYTES);
     }
@@ -398,42 +327,26 @@ abstract class RoutedContract {
       seed = newSeed;
       input.upload(0, content(rank));
       output.upload(0, new byte[(int) output.size()]);
-      ByteBuffer all =
-          ByteBuffer.allocateDirect((int) numbers.size()).order(ByteOrder.LITTLE_ENDIAN);
       for (int peer = 0; peer < nRanks; peer++) {
-        all.putLong(count(rank, peer));
+        write(0, peer, count(rank, peer));
+        write(1, peer, sendOffset(rank, peer));
+        write(2, peer, receiveOffset(peer, rank));
       }
-      for (int peer = 0; peer < nRanks; peer++) {
-        all.putLong(sendOffset(rank, peer));
-      }
-      for (int peer = 0; peer < nRanks; peer++) {
-        all.putLong(receiveOffset(peer, rank));
-      }
-      numbers.upload(0, all.clear());
     }
 
-    void write(long count, long offset) {
-      part(0).upload(0, number(count));
-      part(1).upload(0, number(offset));
+    /** Writes the number of rank 0. */
+    void write(int part, long number) {
+      write(part, 0, number);
     }
 
-    void writeReceiveOffset(int from, long offset) {
-      part(2).upload((long) from * Long.BYTES, number(offset));
-    }
-
-    private static ByteBuffer number(long value) {
-      return ByteBuffer.allocateDirect(Long.BYTES)
-          .order(ByteOrder.LITTLE_ENDIAN)
-          .putLong(value)
-          .flip();
+    void write(int part, int peer, long number) {
+      byte[] bytes = ByteBuffer.allocate(8).order(ByteOrder.LITTLE_ENDIAN).putLong(number).array();
+      part(part).upload((long) peer * Long.BYTES, bytes);
     }
 
     private static byte[] download(DeviceBuffer buffer) {
-      ByteBuffer target =
-          ByteBuffer.allocateDirect((int) buffer.size()).order(ByteOrder.LITTLE_ENDIAN);
-      buffer.download(0, target);
-      byte[] bytes = new byte[target.flip().remaining()];
-      target.get(bytes);
+      byte[] bytes = new byte[(int) buffer.size()];
+      buffer.download(0, bytes);
       return bytes;
     }
 
@@ -453,10 +366,8 @@ abstract class RoutedContract {
           .as("first wrong byte on rank %d, call %d", rank, seed)
           .isEqualTo(-1);
       long[] received = new long[nRanks];
-      ByteBuffer.wrap(download(part(3)))
-          .order(ByteOrder.LITTLE_ENDIAN)
-          .asLongBuffer()
-          .get(received);
+      ByteBuffer found = ByteBuffer.wrap(download(part(3))).order(ByteOrder.LITTLE_ENDIAN);
+      found.asLongBuffer().get(received);
       assertThat(received).containsExactly(counts);
     }
 

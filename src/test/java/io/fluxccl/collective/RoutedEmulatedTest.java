@@ -2,13 +2,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.testing.EmulatedGpus;
-import io.fluxccl.testkit.LocalRanks;
 
 /** Four GPUs whose kernels run on the CPU; eight ranks share them. */
 @EmulatedGpus
-class RoutedEmulatedTest extends RoutedContract {
-  @Override
-  LocalRanks ranks(int n) {
-    return LocalRanks.onGpus(n);
-  }
-}
+class RoutedEmulatedTest extends RoutedContract {}

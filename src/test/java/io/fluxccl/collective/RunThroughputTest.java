@@ -43,13 +43,7 @@ class RunThroughputTest {
   }
 
   private Mono<Void> run() {
-    CollectivesOptions options = CollectivesOptions.DEFAULT.withFamily(family);
-    List<CompletableFuture<Collectives>> both =
-        ranks.ranks().stream()
-            .map(rank -> Collectives.create(rank.communicator(), options))
-            .toList();
-    both.forEach(CompletableFuture::join);
-    collectives = both.get(0).join();
+    collectives = family.open(ranks, CollectivesOptions.DEFAULT);
     x = ranks.ranks().get(0).device().allocate(1024);
     return collectives.allReduce(x, DataType.INT32, ReduceOp.SUM);
   }

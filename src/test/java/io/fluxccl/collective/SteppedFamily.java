@@ -5,7 +5,9 @@ import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.testing.FakeFamily;
+import io.fluxccl.testkit.LocalRanks;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -35,6 +37,17 @@ final class SteppedFamily extends FakeFamily implements CollectiveAlgorithm {
   }
 
   /** Permits {@code count} more calls to complete. */
+  /** Opens collectives on all ranks and returns those of rank 0; the others call nothing. */
+  Collectives open(LocalRanks ranks, CollectivesOptions options) {
+    CollectivesOptions stepped = options.withFamily(this);
+    List<CompletableFuture<Collectives>> all =
+        ranks.ranks().stream()
+            .map(rank -> Collectives.create(rank.communicator(), stepped))
+            .toList();
+    all.forEach(CompletableFuture::join);
+    return all.get(0).join();
+  }
+
   void step(int times) {
     steps.release(times);
   }

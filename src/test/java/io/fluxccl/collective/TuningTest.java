@@ -1,32 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.FLOAT32;
+import static io.fluxccl.DataType.INT32;
+import static io.fluxccl.DataType.INT8;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.completes;
+import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.host.HostMemory;
+import io.fluxccl.testing.FakeFamily;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import io.fluxccl.testkit.LocalRanks;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
+@OnRanks
 @Timeout(60)
 class TuningTest {
   private static final String HEADER = "fluxccl-tuning=2\n";
@@ -94,14 +100,10 @@ class TuningTest {
         .hasMessage("tuning=f is no tuning file: it has no line 'fluxccl-tuning=2'");
     assertThatThrownBy(() -> Tuning.parse("# nothing\n", "f"))
         .hasMessageContaining("is no tuning file");
-    assertThatThrownBy(() -> Tuning.parse(HEADER + "\\uxyz", "f"))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("has wrong lines");
-    assertThatThrownBy(() -> Tuning.read(folder.resolve("missing")))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("can't be read");
+    refuses(() -> Tuning.parse(HEADER + "\\uxyz", "f"), "has wrong lines");
+    refuses(() -> Tuning.read(folder.resolve("missing")), "can't be read");
     Path binary = Files.write(folder.resolve("binary"), new byte[] {(byte) 0xff, 0, 1});
-    assertThatThrownBy(() -> Tuning.read(binary)).isInstanceOf(InvalidUsage.class);
+    refuses(() -> Tuning.read(binary));
   }
 
   @Test
@@ -123,9 +125,9 @@ class TuningTest {
   void shouldRefuseDuplicateRules() {
     String line = "barrier.host.2.1.unregistered.integer=0 fast\n";
 
-    assertThatThrownBy(() -> Tuning.parse(HEADER + line + line, "f"))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("barrier.host.2.1.unregistered.integer is there twice");
+    refuses(
+        () -> Tuning.parse(HEADER + line + line, "f"),
+        "barrier.host.2.1.unregistered.integer is there twice");
   }
 
   @Test
@@ -173,34 +175,23 @@ class TuningTest {
   }
 
   @Test
-  void shouldTakeTheAlgorithmOfTheFirstRuleThatFits() throws Exception {
+  void shouldTakeTheAlgorithmOfTheFirstRuleThatFits(LocalRank rank) throws Exception {
     CollectivesOptions options =
         tuned(
             "all-reduce.host.3.1.unregistered.float=999999 two-b",
             "all-reduce.host.2.1.unregistered.float=64 two-b, 1024 two-a",
             "all-reduce.host.2.1.registered.float=1024 two-b");
-    try (LocalRanks ranks = LocalRanks.of(2)) {
-      ranks.run(
-          rank -> {
-            DeviceBuffer x = rank.device().allocate(8192);
-            try (Collectives collectives =
-                Collectives.create(rank.communicator(), options).join()) {
-              assertThat(algorithm(collectives, x, 16, DataType.FLOAT32)).isEqualTo("two-b");
-              assertThat(algorithm(collectives, x, 17, DataType.FLOAT32)).isEqualTo("two-a");
-              // Without a rule, the algorithm with the least estimate.
-              assertThat(algorithm(collectives, x, 1024, DataType.FLOAT32)).isEqualTo("two-a");
-              assertThat(algorithm(collectives, x, 4, DataType.INT32)).isEqualTo("two-a");
-              collectives.prefer(Collective.ALL_REDUCE, Optional.of("two-b"));
-              assertThat(algorithm(collectives, x, 4, DataType.INT32)).isEqualTo("two-b");
-              collectives.prefer(Collective.ALL_REDUCE, Optional.empty());
-              try (Registration known = collectives.register(x).join()) {
-                assertThat(algorithm(collectives, x, 17, DataType.FLOAT32)).isEqualTo("two-b");
-              }
-            } finally {
-              x.close();
-            }
-          });
-    }
+    DeviceBuffer x = rank.device().allocate(8192);
+    Collectives collectives = lane(rank, options);
+    assertThat(algorithm(collectives, x, 16, FLOAT32)).isEqualTo("two-b");
+    assertThat(algorithm(collectives, x, 17, FLOAT32)).isEqualTo("two-a");
+    assertThat(algorithm(collectives, x, 1024, FLOAT32)).isEqualTo("two-a");
+    assertThat(algorithm(collectives, x, 4, INT32)).isEqualTo("two-a");
+    collectives.prefer(Collective.ALL_REDUCE, Optional.of("two-b"));
+    assertThat(algorithm(collectives, x, 4, INT32)).isEqualTo("two-b");
+    collectives.prefer(Collective.ALL_REDUCE, Optional.empty());
+    collectives.register(x).join();
+    assertThat(algorithm(collectives, x, 17, FLOAT32)).isEqualTo("two-b");
   }
 
   private static String algorithm(Collectives in, DeviceBuffer x, long count, DataType type) {
@@ -212,170 +203,124 @@ class TuningTest {
     CollectiveCall of(int rank, DeviceBuffer input, DeviceBuffer output, DeviceBuffer unknown);
   }
 
-  private void shouldDoAlikeOnAllRanks(Collective which, Calls calls) throws Exception {
-    String job = which.label() + ".host.3.1.";
-    Path file = Files.createTempFile(folder, "tuning", "");
-    Files.writeString(
-        file,
-        HEADER
-            + (job + "registered.integer=999999999 host-direct\n")
-            + (job + "unregistered.integer=999999999 host-staged\n"));
-    try (LocalRanks ranks = LocalRanks.of(3)) {
-      ranks.run(
-          rank -> {
-            DeviceBuffer input = rank.device().allocate(3 * SHARE);
-            DeviceBuffer output = rank.device().allocate(3 * SHARE);
-            DeviceBuffer unknown = rank.device().allocate(3 * SHARE);
-            HostMemory.fill(input.address(), input.size(), (byte) (1 + rank.rank()));
-            HostMemory.fill(unknown.address(), unknown.size(), (byte) (1 + rank.rank()));
-            try (Collectives collectives =
-                Collectives.create(rank.communicator(), CollectivesOptions.DEFAULT.withTuning(file))
-                    .join()) {
-              collectives.register(input).join();
-              collectives.register(output).join();
-              CollectiveCall call = calls.of(rank.rank(), input, output, unknown);
-              assertThat(collectives.algorithmFor(call)).isEqualTo("host-staged");
-              collectives.run(call).block();
-              for (int peer = 0; peer < 3; peer++) {
-                long length = call.receiveBytes(rank.rank(), peer);
-                byte[] got = new byte[(int) length];
-                if (length > 0) {
-                  call.output().download(call.receiveOffset(peer), got);
-                }
-                byte[] expected = new byte[(int) length];
-                Arrays.fill(expected, (byte) (1 + peer));
-                assertThat(got).isEqualTo(expected);
-              }
-              rank.awaitAll();
-            }
-          });
-    }
-  }
-
-  @Test
-  void shouldChooseOneAlgorithmIfARankSendsNothing() throws Exception {
-    shouldDoAlikeOnAllRanks(
+  /** Calls in which not all ranks use a registered buffer. */
+  private enum Mixed {
+    RANK_THAT_SENDS_NOTHING(
         Collective.ALL_TO_ALL_V,
         (rank, input, output, unknown) ->
-            rank == 0
-                ? CollectiveCall.allToAllv(
-                    null, new long[3], output, new long[] {0, SHARE, SHARE}, DataType.INT8)
-                : CollectiveCall.allToAllv(
-                    input, shares(SHARE), output, new long[] {0, SHARE, SHARE}, DataType.INT8));
-  }
-
-  @Test
-  void shouldChooseOneAlgorithmIfARankReceivesNothing() throws Exception {
-    shouldDoAlikeOnAllRanks(
+            CollectiveCall.allToAllv(
+                rank == 0 ? null : input,
+                rank == 0 ? new long[3] : new long[] {SHARE, SHARE, SHARE},
+                output,
+                new long[] {0, SHARE, SHARE},
+                INT8)),
+    RANK_THAT_RECEIVES_NOTHING(
         Collective.ALL_TO_ALL_V,
         (rank, input, output, unknown) ->
-            rank == 0
-                ? CollectiveCall.allToAllv(
-                    input, new long[] {0, SHARE, SHARE}, null, new long[3], DataType.INT8)
-                : CollectiveCall.allToAllv(
-                    input, new long[] {0, SHARE, SHARE}, output, shares(SHARE), DataType.INT8));
-  }
-
-  private static long[] shares(long each) {
-    return new long[] {each, each, each};
-  }
-
-  @Test
-  void shouldChooseOneAlgorithmIfTheRootsShareIsPartOfItsLargeBuffer() throws Exception {
-    shouldDoAlikeOnAllRanks(
+            CollectiveCall.allToAllv(
+                input,
+                new long[] {0, SHARE, SHARE},
+                rank == 0 ? null : output,
+                rank == 0 ? new long[3] : new long[] {SHARE, SHARE, SHARE},
+                INT8)),
+    ROOT_WHOSE_SHARE_IS_PART_OF_ITS_LARGE_BUFFER(
         Collective.GATHER,
         (rank, input, output, unknown) ->
             CollectiveCall.gather(
                 rank == 1 ? unknown.slice(SHARE, SHARE) : input,
                 rank == 1 ? unknown : null,
                 SHARE,
-                DataType.INT8,
+                INT8,
                 1));
+
+    private final Collective which;
+    private final Calls calls;
+
+    Mixed(Collective which, Calls calls) {
+      this.which = which;
+      this.calls = calls;
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  @OnRanks(3)
+  void shouldChooseOneAlgorithmOnAllRanks(Mixed mixed, LocalRank rank) throws Exception {
+    String job = mixed.which.label() + ".host.3.1.";
+    CollectivesOptions options =
+        tuned(
+            job + "registered.integer=999999999 host-direct",
+            job + "unregistered.integer=999999999 host-staged");
+    byte[] content = new byte[3 * SHARE];
+    Arrays.fill(content, (byte) (1 + rank.rank()));
+    DeviceBuffer input = rank.device().allocate(3 * SHARE);
+    DeviceBuffer output = rank.device().allocate(3 * SHARE);
+    DeviceBuffer unknown = rank.device().allocate(3 * SHARE);
+    input.upload(0, content);
+    unknown.upload(0, content);
+    Collectives collectives = lane(rank, options);
+    collectives.register(input).join();
+    collectives.register(output).join();
+    CollectiveCall call = mixed.calls.of(rank.rank(), input, output, unknown);
+    assertThat(collectives.algorithmFor(call)).isEqualTo("host-staged");
+    completes(collectives.run(call));
+    for (int peer = 0; peer < 3; peer++) {
+      byte[] got = new byte[(int) call.receiveBytes(rank.rank(), peer)];
+      if (got.length > 0) {
+        call.output().download(call.receiveOffset(peer), got);
+        assertThat(got).containsOnly(1 + peer);
+      }
+    }
+  }
+
+  private static void shouldFail(LocalRank rank, CollectivesOptions options, String... messages) {
+    fails(Collectives.create(rank.communicator(), options), InvalidUsage.class, messages);
   }
 
   @Test
-  void shouldRefuseARuleForThisJobIfItsAlgorithmDoesNotExist() throws Exception {
+  void shouldRefuseARuleForThisJobIfItsAlgorithmDoesNotExist(LocalRank rank) throws Exception {
     CollectivesOptions options =
         tuned(
             "all-reduce.cuda.2.1.registered.float=64 unknown-elsewhere",
             "all-reduce.host.2.1.registered.float=64 unknown-here");
     shouldFail(
-        rank -> options,
+        rank,
+        options,
         " all-reduce.host.2.1.registered.float: algorithm=unknown-here for all-reduce is none of ");
   }
 
   @Test
-  void shouldRefuseDifferentFilesOnAllRanks() throws Exception {
-    CollectivesOptions one = tuned("all-reduce.host.3.1.registered.float=64 two-a");
-    CollectivesOptions other = tuned("all-reduce.host.3.1.registered.float=65 two-a");
-    shouldFail(rank -> rank.rank() == 2 ? other : one, "tuning=", "; give all ranks the same");
+  @OnRanks(3)
+  void shouldRefuseDifferentFilesOnAllRanks(LocalRank rank) throws Exception {
+    int most = rank.rank() == 2 ? 65 : 64;
+    CollectivesOptions options = tuned("all-reduce.host.3.1.registered.float=" + most + " two-a");
+    shouldFail(rank, options, "tuning=", "; give all ranks the same");
   }
 
   @Test
-  void shouldRefuseOnAllRanksWhenOneCannotReadItsFile() throws Exception {
+  void shouldRefuseOnAllRanksWhenOneCannotReadItsFile(LocalRank rank) throws Exception {
     CollectivesOptions one = tuned("all-reduce.host.3.1.registered.float=64 two-a");
     CollectivesOptions other = one.withTuning(folder.resolve("missing"));
-    shouldFail(rank -> rank.rank() == 0 ? other : one, "tuning=");
+    shouldFail(rank, rank.rank() == 0 ? other : one, "tuning=");
   }
 
   @Test
-  void shouldRefuseDifferentFamiliesOnAllRanks() {
-    shouldFail(
-        rank ->
-            rank.rank() == 1
-                ? CollectivesOptions.DEFAULT.withFamily(new Two())
-                : CollectivesOptions.DEFAULT,
-        "families=",
-        "two");
+  @OnRanks(3)
+  void shouldRefuseDifferentFamiliesOnAllRanks(LocalRank rank) {
+    CollectivesOptions plain = CollectivesOptions.DEFAULT;
+    CollectivesOptions options = rank.rank() == 1 ? plain.withFamily(new Two()) : plain;
+    shouldFail(rank, options, "families=", "two");
   }
 
-  private interface OptionsOfRank {
-    CollectivesOptions of(LocalRank rank);
-  }
-
-  private static void shouldFail(OptionsOfRank options, String... messages) {
-    try (LocalRanks ranks = LocalRanks.of(messages.length == 1 ? 2 : 3)) {
-      ranks.run(
-          rank -> {
-            Communicator communicator = rank.communicator();
-            assertThatThrownBy(() -> Collectives.create(communicator, options.of(rank)).join())
-                .isInstanceOf(CompletionException.class)
-                .cause()
-                .isInstanceOf(InvalidUsage.class)
-                .hasMessageContainingAll(messages);
-          });
-    }
-  }
-
-  /** A family with two algorithms for all calls, the first of which has the least estimate. */
-  private static final class Two implements AlgorithmFamily {
-    @Override
-    public String name() {
-      return "two";
+  /** Two algorithms for every call, which are preferred to all others. */
+  private static final class Two extends FakeFamily {
+    Two() {
+      super("two");
     }
 
     @Override
-    public List<String> description() {
-      return List.of();
-    }
-
-    @Override
-    public boolean supports(RankTopology topology) {
-      return true;
-    }
-
-    @Override
-    public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
-      return CompletableFuture.completedFuture(
-          new AlgorithmSet() {
-            @Override
-            public List<CollectiveAlgorithm> algorithms() {
-              return List.of(new Named("two-a", -2), new Named("two-b", -1));
-            }
-
-            @Override
-            public void close() {}
-          });
+    public List<CollectiveAlgorithm> algorithms() {
+      return List.of(new Named("two-a", -2), new Named("two-b", -1));
     }
   }
 

@@ -4,6 +4,7 @@ package io.fluxccl.collective;
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.collective.PipelineKernels.ints;
+import static io.fluxccl.testing.Outcomes.fails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
@@ -147,7 +148,7 @@ class VirtualTimeTest {
   }
 
   private static void shouldTimeOut(CompletableFuture<?> operation) {
-    assertThat(operation).failsWithin(LONG).withThrowableThat().withCauseInstanceOf(Timeout.class);
+    fails(operation, Timeout.class);
   }
 
   @Test

@@ -9,8 +9,6 @@ import io.fluxccl.device.host.HostMemory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -88,34 +86,6 @@ class MappedPipeTest {
       assertThat(HostMemory.getLong(right.take())).isEqualTo(next++);
       right.release();
     }
-  }
-
-  @Test
-  void shouldCarryMessagesBothWaysBetweenTwoThreads() throws Exception {
-    CompletableFuture<Long> other = CompletableFuture.supplyAsync(() -> exchange(right));
-    long mine = exchange(left);
-    assertThat(mine).isEqualTo(other.get(LIMIT.toSeconds(), TimeUnit.SECONDS));
-  }
-
-  /** Sends bursts that exceed the slots; takes if no slot is free or a message is present. */
-  private static long exchange(MappedPipe pipe) {
-    int messages = 100_000;
-    long sum = 0;
-    int sent = 0;
-    int taken = 0;
-    while (sent < messages || taken < messages) {
-      if (sent < messages && pipe.hasRoom()) {
-        HostMemory.putLong(pipe.claim(), sent);
-        pipe.publish(sent++);
-      } else if (pipe.hasMessage()) {
-        assertThat(HostMemory.getLong(pipe.take())).isEqualTo(taken++);
-        sum += pipe.wordToTake();
-        pipe.release();
-      } else {
-        Thread.onSpinWait();
-      }
-    }
-    return sum;
   }
 
   private static void fill(MappedPipe pipe) {
