@@ -21,36 +21,12 @@ import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.CsvSource;
 
 /** Collectives on the fake driver, on which their kernels do nothing. */
 @FakeCuda
 @OnRanks(seconds = 120)
 class CollectivesFakeCudaTest {
   private static final Duration LONG = Duration.ofSeconds(120);
-
-  @ParameterizedTest
-  @CsvSource({"1,2", "1,3", "2,1", "2,2"})
-  void shouldSetUpRunAndTearDown(int hosts, int ranksPerHost) {
-    try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(hosts, ranksPerHost)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            try (DeviceBuffer buffer = rank.device().allocate(3 << 20)) {
-              for (int round = 0; round < 3; round++) {
-                try (Collectives collectives = Collectives.create(rank.communicator()).join()) {
-                  for (int count : new int[] {1, 4096, 200_000, 3 << 18}) {
-                    collectives.allReduce(buffer, buffer, count, FLOAT32, ReduceOp.AVG).block(LONG);
-                  }
-                }
-              }
-              rank.awaitAll();
-            }
-            assertThat(rank.communicator().failure()).isNull();
-          });
-    }
-  }
 
   @Test
   void shouldFreeAllMemoryWhenClosed() {

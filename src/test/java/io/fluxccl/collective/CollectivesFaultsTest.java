@@ -167,7 +167,7 @@ class CollectivesFaultsTest {
                       .then(CollectiveCall.broadcast(x, x, 1 << 20, INT32, 0))
                       .run());
       for (Function<Collectives, Mono<Void>> call : wrong) {
-        fails(call.apply(collectives), InvalidUsage.class);
+        fails(call.apply(collectives), InvalidUsage.class, "rank " + rank.rank());
       }
       assertThat(rank.communicator().failure()).isNull();
       completes(collectives.barrier());

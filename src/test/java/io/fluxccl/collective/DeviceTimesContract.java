@@ -10,6 +10,9 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.OnRanks;
 import io.fluxccl.trace.CallRecord;
 import java.util.ArrayList;
 import java.util.List;
@@ -38,13 +41,14 @@ abstract class DeviceTimesContract {
   private final List<Collectives> collectives = new ArrayList<>();
   private final List<DeviceBuffer> buffers = new ArrayList<>();
 
-  abstract Device device(int rank);
-
   private void open(boolean deviceTimes) {
     CommunicatorOptions options = CommunicatorOptions.DEFAULT.withDeviceTimes(deviceTimes);
     List<CompletableFuture<Collectives>> opening = new ArrayList<>();
     for (LocalBootstrap bootstrap : LocalBootstrap.group(2)) {
-      Device device = device(bootstrap.rank());
+      Device device =
+          OnRanks.Runner.isOnGpus(getClass())
+              ? CudaDevice.open(bootstrap.rank())
+              : HostDevice.create();
       Communicator communicator = Communicator.create(bootstrap, device, options);
       communicators.add(communicator);
       buffers.add(device.allocate(BYTES));

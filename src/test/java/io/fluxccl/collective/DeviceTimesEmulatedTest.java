@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
-import io.fluxccl.device.Device;
-import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.EmulatedGpus;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -10,11 +8,6 @@ import org.junit.jupiter.api.Test;
 /** Two GPUs whose kernels run on the CPU, one rank on each. */
 @EmulatedGpus
 class DeviceTimesEmulatedTest extends DeviceTimesContract {
-  @Override
-  Device device(int rank) {
-    return CudaDevice.open(rank);
-  }
-
   @Override
   @Test
   @Tag("long")

@@ -21,7 +21,6 @@ import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.host.HostBuffer;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -38,7 +37,6 @@ import reactor.core.scheduler.Schedulers;
 @Timeout(180)
 @OnRanks(seconds = 120)
 abstract class PipelineContract implements OnRanks.Opening {
-  static final Duration LONG = Duration.ofSeconds(60);
 
   @Override
   public Collectives open(LocalRank rank) {

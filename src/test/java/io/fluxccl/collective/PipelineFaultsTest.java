@@ -86,21 +86,6 @@ class PipelineFaultsTest {
   }
 
   @Test
-  void shouldNameTheRankIfACallIsRefused(LocalRank rank, Collectives collectives) {
-    String where = "rank " + rank.rank();
-    DeviceBuffer x = ints(rank.device(), 1);
-    PinnedBuffer closed = rank.device().allocatePinned(4);
-    closed.close();
-    fails(collectives.broadcast(x, 1, INT32, 2), InvalidUsage.class, "root=2", where);
-    fails(collectives.send(x, 1, INT32, 7), InvalidUsage.class, "destination=7", where);
-    fails(collectives.pipeline().copy(x, 0, x, 4, 4).run(), InvalidUsage.class, where);
-    fails(collectives.pipeline().copy(x, 0, closed, 0, 4).run(), InvalidUsage.class, where);
-    PinnedBuffer open = rank.device().allocatePinned(4);
-    fails(collectives.pipeline().copy(open, 2, x, 0, 4).run(), InvalidUsage.class, where);
-    rank.awaitAll();
-  }
-
-  @Test
   @OnRanks(3)
   void shouldAbortOnAllRanksWhenAKernelFails(LocalRank rank, Collectives collectives) {
     DeviceBuffer x = ints(rank.device(), 1);

@@ -201,8 +201,8 @@ abstract class RoutedContract implements OnRanks.Opening {
     try (Counted trial = new Counted(rank, 100, false, INT32)) {
       trial.upload(1);
       if (rank.rank() == 1) {
-        trial.write(0, count);
-        trial.write(1, offset);
+        trial.write(0, 0, count);
+        trial.write(1, 0, offset);
       }
       rank.awaitAll();
       Mono<Void> run = collectives.run(trial.call()).doOnError(failures::add);
@@ -222,8 +222,8 @@ abstract class RoutedContract implements OnRanks.Opening {
         // The offset is so large that the elements received from rank 1 do not fit.
         trial.write(2, 1, trial.outputElements() - 1);
       } else {
-        trial.write(0, 50);
-        trial.write(1, 0);
+        trial.write(0, 0, 50);
+        trial.write(1, 0, 0);
       }
       rank.awaitAll();
       Mono<Void> run = collectives.run(trial.call()).then(collectives.barrier());
@@ -305,16 +305,16 @@ abstract class RoutedContract implements OnRanks.Opening {
       return (from + to + seed) % 3 == 0 ? 0 : number;
     }
 
-    private long sendOffset(int from, int to) {
+    private int sendOffset(int from, int to) {
       return packed
           ? IntStream.range(0, to).map(peer -> count(from, peer)).sum()
-          : (long) (nRanks - 1 - to) * (most + GAP) + 1;
+          : (nRanks - 1 - to) * (most + GAP) + 1;
     }
 
-    private long receiveOffset(int from, int to) {
+    private int receiveOffset(int from, int to) {
       return packed
           ? IntStream.range(0, from).map(peer -> count(peer, to)).sum()
-          : (long) from * (most + GAP) + 2;
+          : from * (most + GAP) + 2;
     }
 
     private byte[] content(int of) {
@@ -334,14 +334,14 @@ abstract class RoutedContract implements OnRanks.Opening {
       }
     }
 
-    /** Writes the number of rank 0. */
-    void write(int part, long number) {
-      write(part, 0, number);
+    void write(int part, int peer, long number) {
+      part(part).upload((long) peer * Long.BYTES, bytes(number));
     }
 
-    void write(int part, int peer, long number) {
-      byte[] bytes = ByteBuffer.allocate(8).order(ByteOrder.LITTLE_ENDIAN).putLong(number).array();
-      part(part).upload((long) peer * Long.BYTES, bytes);
+    private static byte[] bytes(long... numbers) {
+      ByteBuffer bytes = ByteBuffer.allocate(8 * numbers.length).order(ByteOrder.LITTLE_ENDIAN);
+      bytes.asLongBuffer().put(numbers);
+      return bytes.array();
     }
 
     private static byte[] download(DeviceBuffer buffer) {
@@ -351,30 +351,23 @@ abstract class RoutedContract implements OnRanks.Opening {
     }
 
     void check() {
-      byte[] expected = new byte[(int) output.size()];
-      long[] counts = new long[nRanks];
+      ByteBuffer expected = ByteBuffer.allocate((int) output.size());
       for (int from = 0; from < nRanks; from++) {
-        counts[from] = count(from, rank);
-        System.arraycopy(
-            content(from),
-            (int) sendOffset(from, rank) * type.size(),
-            expected,
-            (int) receiveOffset(from, rank) * type.size(),
-            count(from, rank) * type.size());
+        int at = sendOffset(from, rank) * type.size();
+        int to = receiveOffset(from, rank) * type.size();
+        expected.put(to, content(from), at, count(from, rank) * type.size());
       }
-      assertThat(Arrays.mismatch(download(output), expected))
+      assertThat(Arrays.mismatch(download(output), expected.array()))
           .as("first wrong byte on rank %d, call %d", rank, seed)
           .isEqualTo(-1);
-      long[] received = new long[nRanks];
-      ByteBuffer found = ByteBuffer.wrap(download(part(3))).order(ByteOrder.LITTLE_ENDIAN);
-      found.asLongBuffer().get(received);
-      assertThat(received).containsExactly(counts);
+      long[] counts = IntStream.range(0, nRanks).mapToLong(from -> count(from, rank)).toArray();
+      assertThat(download(part(3))).isEqualTo(bytes(counts));
     }
 
     /** Checks that no row of rank 1 was written; rows of rank 0 itself may be. */
     void checkUntouched() {
       byte[] bytes = download(output);
-      int begin = (int) receiveOffset(1, rank) * type.size();
+      int begin = receiveOffset(1, rank) * type.size();
       assertThat(Arrays.copyOfRange(bytes, begin, bytes.length)).containsOnly(0);
     }
 

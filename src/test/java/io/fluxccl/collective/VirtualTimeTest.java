@@ -183,10 +183,7 @@ class VirtualTimeTest {
     time.advanceTimeBy(Duration.ofSeconds(1));
     await().atMost(LONG).until(() -> both.get(0).bootstrap().silentRanks().equals(List.of(1)));
     time.advanceTimeBy(LIMIT);
-    assertThat(run)
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .withMessageContaining("rank 1 answers no heartbeat");
+    fails(run, Timeout.class, "rank 1 answers no heartbeat");
   }
 
   @Test
@@ -221,9 +218,6 @@ class VirtualTimeTest {
     CompletableFuture<Void> before = limited.toFuture();
     VirtualTimeScheduler.getOrSet();
     await().atMost(LONG).until(before::isDone);
-    assertThat(before)
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .withMessageContaining("not done within 500 ms");
+    fails(before, Timeout.class, "not done within 500 ms");
   }
 }

@@ -81,7 +81,8 @@ public @interface OnRanks {
           : LocalRanks.ofHosts(hosts, ranksPerHost);
     }
 
-    private static boolean isOnGpus(AnnotatedElement test) {
+    /** Returns whether a test is for GPUs. */
+    public static boolean isOnGpus(AnnotatedElement test) {
       return Stream.of(EmulatedGpus.class, RequiresGpus.class, FakeCuda.class)
           .anyMatch(annotation -> AnnotationSupport.isAnnotated(test, annotation));
     }

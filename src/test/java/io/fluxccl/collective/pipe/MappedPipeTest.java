@@ -14,7 +14,6 @@ import org.junit.jupiter.api.Test;
 
 class MappedPipeTest {
   private static final SlotRing RING = new SlotRing(64);
-  private static final Duration LIMIT = Duration.ofSeconds(30);
 
   private final HostDevice device = HostDevice.create();
   private final PinnedBuffer memory = device.allocatePinned((int) (2 * RING.bytes() + 64));
