@@ -34,7 +34,7 @@ final class BandwidthBench {
           TestKernels.prepare(rank.device(), "sm_channel", "figures");
           GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, BYTES);
           GpuLink.Proxied proxied = link.proxied().start();
-          SmChannel channel = link.smChannel(link.buffer);
+          SmChannel channel = link.smChannel(link.buffer());
           rank.barrier();
           if (rank.rank() == 0) {
             measure(rows, rank, link, proxied, channel);
@@ -51,7 +51,7 @@ final class BandwidthBench {
         best(
             () -> {
               for (int i = 0; i < TIMES; i++) {
-                stream.copyAsync(link.remote.address(), link.buffer.address(), BYTES);
+                stream.copyAsync(link.remote().address(), link.buffer().address(), BYTES);
               }
               rank.await();
             });

@@ -52,7 +52,7 @@ final class ChannelBench {
     GpuLink.Proxied proxied = link.proxied().start();
     DeviceBuffer unused = rank.allocate(Integer.BYTES);
     Object[] arguments = {
-      proxied.channel(), link.buffer, rank.rank(), roundTrips, BYTES, BYTES, 0, 0, unused, unused
+      proxied.channel(), link.buffer(), rank.rank(), roundTrips, BYTES, BYTES, 0, 0, unused, unused
     };
     Kernel kernel = TestKernels.of("proxy_channel", "proxyPingPong");
     return median(rank, roundTrips, repetition -> () -> rank.run(kernel, 1, 32, arguments));
@@ -62,7 +62,7 @@ final class ChannelBench {
   private static double stored(GpuRank rank, String name, int bytesOfAThread, boolean packets)
       throws Exception {
     GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * BYTES);
-    SmChannel channel = link.smChannel(packets ? rank.allocate(2 * BYTES) : link.buffer);
+    SmChannel channel = link.smChannel(packets ? rank.allocate(2 * BYTES) : link.buffer());
     DeviceBuffer unused = rank.allocate(Integer.BYTES);
     Object[] first = {channel, rank.rank(), ROUND_TRIPS, BYTES, BYTES};
     Object[] last = {0, unused, unused};

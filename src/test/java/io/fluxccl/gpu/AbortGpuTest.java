@@ -4,20 +4,21 @@ package io.fluxccl.gpu;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.channel.ProxyChannel;
-import io.fluxccl.channel.SmChannel;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.Kernel;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.proxy.Fifo;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
-import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAccumulator;
+import java.util.function.Function;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.RepeatedTest;
 import org.junit.jupiter.api.Tag;
@@ -33,103 +34,49 @@ class AbortGpuTest {
   private static final int GAVE_UP = 2;
   private static final int MOST_THREADS = 4096;
 
-  /** A kernel that is ready to be launched, and the number of its threads that will wait. */
-  private record Waiting(int threads, Runnable launch) {}
-
   /** Each way in which a kernel waits. */
   enum Wait {
-    SIGNAL_OF_A_KERNEL {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
-        SmDevice2DeviceSemaphore semaphore = link.semaphore();
-        return new Waiting(1, () -> rank.launch(kernel("abortSignal"), 1, 1, semaphore, results));
-      }
-    },
-    SIGNAL_OF_A_HOST {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
-        Host2DeviceSemaphore semaphore =
-            rank.own(new Host2DeviceSemaphore(rank.communicator(), link.connection));
-        rank.communicator().setup().join();
-        return new Waiting(
-            1, () -> rank.launch(kernel("abortHostSignal"), 1, 1, semaphore, results));
-      }
-    },
-    LL8_PACKETS {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 8192);
-        SmChannel channel = link.smChannel(rank.allocate(4096));
-        return new Waiting(
-            256, () -> rank.launch(kernel("abortPacketsLl8"), 1, 256, channel, 4096L, 9, results));
-      }
-    },
-    LL16_PACKETS {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 8192);
-        SmChannel channel = link.smChannel(rank.allocate(4096));
-        return new Waiting(
-            256, () -> rank.launch(kernel("abortPacketsLl16"), 1, 256, channel, 4096L, 9, results));
-      }
-    },
-    BARRIER_OF_A_GRID {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        DeviceBuffer syncer = rank.allocate(128);
-        return new Waiting(
-            8 * 128,
-            () ->
-                rank.launch(
-                    kernel("abortGrid"), 8, 128, syncer, rank.communicator().abortFlag(), results));
-      }
-    },
-    FLUSH {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
-        // The proxy service is not started, so no thread executes the kernel's triggers.
-        ProxyChannel channel = link.proxied().channel();
-        return new Waiting(1, () -> rank.launch(kernel("abortFlush"), 1, 1, channel, results));
-      }
-    },
-    PLACE_IN_THE_RING {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        Fifo fifo = rank.own(new Fifo(rank.device(), 64));
-        return new Waiting(
-            1,
-            () ->
-                rank.launch(
-                    kernel("abortPush"),
-                    1,
-                    1,
-                    fifo.deviceHandle(rank.communicator().abortFlag()),
-                    results));
-      }
-    },
-    TRIGGER_TO_BE_HANDLED {
-      @Override
-      Waiting prepare(GpuRank rank, DeviceBuffer results) {
-        Fifo fifo = rank.own(new Fifo(rank.device(), 64));
-        return new Waiting(
-            32,
-            () ->
-                rank.launch(
-                    kernel("abortSync"),
-                    1,
-                    32,
-                    fifo.deviceHandle(rank.communicator().abortFlag()),
-                    results));
-      }
-    };
+    SIGNAL_OF_A_KERNEL("abortSignal", 1, 1, rank -> List.of(link(rank, 64).semaphore())),
+    SIGNAL_OF_A_HOST("abortHostSignal", 1, 1, rank -> List.of(hostSemaphore(rank))),
+    LL8_PACKETS("abortPacketsLl8", 1, 256, Wait::packets),
+    LL16_PACKETS("abortPacketsLl16", 1, 256, Wait::packets),
+    BARRIER_OF_A_GRID(
+        "abortGrid", 8, 128, rank -> List.of(rank.allocate(128), rank.communicator().abortFlag())),
+    // The proxy service is not started, so no thread executes the kernel's triggers.
+    FLUSH("abortFlush", 1, 1, rank -> List.of(link(rank, 64).proxied().channel())),
+    PLACE_IN_THE_RING("abortPush", 1, 1, Wait::ring),
+    TRIGGER_TO_BE_HANDLED("abortSync", 1, 32, Wait::ring);
 
-    abstract Waiting prepare(GpuRank rank, DeviceBuffer results);
+    private final String kernel;
+    private final int blocks;
+    private final int threads;
+    private final Function<GpuRank, List<Object>> arguments;
 
-    private static io.fluxccl.device.Kernel kernel(String name) {
-      return TestKernels.of("abort", name);
+    Wait(String kernel, int blocks, int threads, Function<GpuRank, List<Object>> arguments) {
+      this.kernel = kernel;
+      this.blocks = blocks;
+      this.threads = threads;
+      this.arguments = arguments;
+    }
+
+    private static GpuLink link(GpuRank rank, long bytes) {
+      return GpuLink.over(rank, Transport.CUDA_IPC, bytes);
+    }
+
+    private static Host2DeviceSemaphore hostSemaphore(GpuRank rank) {
+      Host2DeviceSemaphore semaphore =
+          rank.own(new Host2DeviceSemaphore(rank.communicator(), link(rank, 64).connection()));
+      rank.communicator().setup().join();
+      return semaphore;
+    }
+
+    private static List<Object> packets(GpuRank rank) {
+      return List.of(link(rank, 8192).smChannel(rank.allocate(4096)), 4096L, 9);
+    }
+
+    private static List<Object> ring(GpuRank rank) {
+      Fifo fifo = rank.own(new Fifo(rank.device(), 64));
+      return List.of(fifo.deviceHandle(rank.communicator().abortFlag()));
     }
   }
 
@@ -147,11 +94,13 @@ class AbortGpuTest {
     TestKernels.prepare(rank.device(), "abort", "figures");
     DeviceBuffer results = rank.allocate((long) MOST_THREADS * Integer.BYTES);
     PinnedBuffer reached = rank.own(rank.device().allocatePinned(64));
-    Waiting waiting = wait.prepare(rank, results);
+    List<Object> arguments = new ArrayList<>(wait.arguments.apply(rank));
+    arguments.add(results);
     rank.barrier();
     // The stream gets here just before it starts the kernel.
     rank.stream().writeValue(reached, 0, 1);
-    waiting.launch().run();
+    Kernel kernel = TestKernels.of("abort", wait.kernel);
+    rank.launch(kernel, wait.blocks, wait.threads, arguments.toArray());
     Awaitility.await()
         .atMost(GpuRank.PATIENCE)
         .pollInterval(Duration.ofMillis(1))
@@ -169,7 +118,7 @@ class AbortGpuTest {
         .get(GpuRank.PATIENCE.toSeconds(), TimeUnit.SECONDS);
     long nanos = System.nanoTime() - aborted;
     assertThat(rank.communicator().failed()).succeedsWithin(GpuRank.PATIENCE);
-    for (int thread = 0; thread < waiting.threads(); thread++) {
+    for (int thread = 0; thread < wait.blocks * wait.threads; thread++) {
       assertThat(GpuRank.readInt(results, (long) thread * Integer.BYTES))
           .as("how the wait of thread %d ended", thread)
           .isEqualTo(GAVE_UP);

@@ -18,7 +18,6 @@ import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testing.Rounds;
-import java.lang.management.ManagementFactory;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -69,9 +68,9 @@ class FifoGpuTest {
     private long positions;
 
     /** Stores how many of a producer's triggers are handled in its line, where there are lines. */
-    Checker(int producers, AtomicBuffer handled) {
+    Checker(int producers, PinnedBuffer handled) {
       this.next = new long[producers];
-      this.handled = handled;
+      this.handled = handled == null ? null : handled.buffer();
     }
 
     @Override
@@ -121,16 +120,13 @@ class FifoGpuTest {
       String kernel, int size, int blocks, int threads, int most) throws Exception {
     // Emulated, in a ring of one, every push waits for a turn of the proxy's thread.
     int count = size == 1 && EmulatedGpus.HERE ? Rounds.of(most / 4, most) : most;
-    int producers = blocks * threads;
-    Checker checker = new Checker(producers, null);
+    Checker checker = new Checker(blocks * threads, null);
     Fifo fifo = new Fifo(device, size);
-    try (Proxy proxy = new Proxy(fifo, checker, ProxyOptions.defaults())) {
-      proxy.start();
-      launch("fifo", kernel, blocks, threads, fifo.deviceHandle(abort), count, wrong);
-      await();
-      proxy.stop();
-      checker.assertEach(count);
-    }
+    proxied(
+        fifo,
+        checker,
+        () -> run("fifo", kernel, blocks, threads, fifo.deviceHandle(abort), count, wrong));
+    checker.assertEach(count);
   }
 
   @ParameterizedTest(name = "{0}: ring of {1}, {2} x {3} threads, {4} triggers each")
@@ -146,15 +142,11 @@ class FifoGpuTest {
       String kernel, int size, int blocks, int threads, int count) throws Exception {
     int producers = blocks * threads;
     try (PinnedBuffer handled = device.allocatePinned(producers * LINE)) {
-      Checker checker = new Checker(producers, handled.buffer());
+      Checker checker = new Checker(producers, handled);
       Fifo fifo = new Fifo(device, size);
-      try (Proxy proxy = new Proxy(fifo, checker, ProxyOptions.defaults())) {
-        proxy.start();
-        launch("ranges", kernel, blocks, threads, fifo.deviceHandle(abort), count, handled, wrong);
-        await();
-        proxy.stop();
-        checker.assertEach(count);
-      }
+      Object[] args = {fifo.deviceHandle(abort), count, handled, wrong};
+      proxied(fifo, checker, () -> run("ranges", kernel, blocks, threads, args));
+      checker.assertEach(count);
     }
   }
 
@@ -193,65 +185,34 @@ class FifoGpuTest {
             }
             return ProxyHandlerResult.CONTINUE;
           };
-      try (Proxy proxy = new Proxy(fifo, handler, ProxyOptions.defaults())) {
-        proxy.start();
-        launch(
-            "fifo",
-            "fifoDataBeforeTrigger",
-            producers,
-            1,
-            fifo.deviceHandle(abort),
-            data,
-            count,
-            wrong);
-        await();
-        assertThat(fifo.tail()).isEqualTo((long) producers * count);
-      }
+      Object[] args = {fifo.deviceHandle(abort), data, count, wrong};
+      proxied(fifo, handler, () -> run("fifo", "fifoDataBeforeTrigger", producers, 1, args));
+      assertThat(fifo.tail()).isEqualTo((long) producers * count);
     }
     assertThat(early).hasValue(0);
     assertThat(GpuRank.readInt(wrong, 0)).isZero();
-  }
-
-  @Test
-  void shouldAllocateNothingOnTheProxyThread() throws Exception {
-    com.sun.management.ThreadMXBean threads =
-        (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
-    int count = 100_000;
-    int launches = 4;
-    long[] bytes = new long[launches];
-    AtomicLong seen = new AtomicLong();
-    ProxyHandler handler =
-        (first, second, position) -> {
-          if (position % count == 0) {
-            bytes[(int) (position / count)] =
-                threads.getThreadAllocatedBytes(Thread.currentThread().getId());
-          }
-          seen.lazySet(position + 1);
-          return ProxyHandlerResult.CONTINUE;
-        };
-    Fifo fifo = new Fifo(device, 512);
-    try (Proxy proxy = new Proxy(fifo, handler, ProxyOptions.defaults())) {
-      proxy.start();
-      for (int i = 0; i < launches; i++) {
-        launch("fifo", "fifoPush", 1, 1, fifo.deviceHandle(abort), count, wrong);
-        await();
-      }
-      proxy.stop();
-    }
-    assertThat(seen).hasValue((long) launches * count);
-    long least = Long.MAX_VALUE;
-    for (int i = 1; i < launches; i++) {
-      least = Math.min(least, bytes[i] - bytes[i - 1]);
-    }
-    // The measurement itself may allocate a little; one object a trigger would be megabytes.
-    assertThat(least).as("bytes of the best launch").isLessThan(4096);
   }
 
   private void launch(String file, String kernel, int blocks, int threads, Object... args) {
     stream.launch(TestKernels.of(file, kernel), blocks, threads, KernelArgs.of(args));
   }
 
-  private void await() throws Exception {
+  private void run(String file, String kernel, int blocks, int threads, Object... args)
+      throws Exception {
+    launch(file, kernel, blocks, threads, args);
     stream.completion().get(SECONDS, TimeUnit.SECONDS);
+  }
+
+  private interface Kernels {
+    void run() throws Exception;
+  }
+
+  /** Runs kernels while a proxy gives the ring's triggers to the handler, and then stops it. */
+  private static void proxied(Fifo fifo, ProxyHandler handler, Kernels kernels) throws Exception {
+    try (Proxy proxy = new Proxy(fifo, handler, ProxyOptions.defaults())) {
+      proxy.start();
+      kernels.run();
+      proxy.stop();
+    }
   }
 }

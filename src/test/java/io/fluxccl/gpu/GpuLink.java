@@ -5,6 +5,7 @@ import io.fluxccl.NonblockingFuture;
 import io.fluxccl.channel.ProxyChannel;
 import io.fluxccl.channel.ProxyService;
 import io.fluxccl.channel.SmChannel;
+import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
@@ -12,44 +13,29 @@ import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
+import java.util.List;
+import java.util.stream.IntStream;
 
 /**
  * One rank's connection to its peer with a buffer at each end, and channels over it. Both ends make
  * the same ones in the same order.
  */
-public final class GpuLink {
-  public final GpuRank rank;
-  public final Connection connection;
-  public final DeviceBuffer buffer;
-  public final RegisteredMemory local;
-  public final RegisteredMemory remote;
-
-  private GpuLink(
-      GpuRank rank,
-      Connection connection,
-      DeviceBuffer buffer,
-      RegisteredMemory local,
-      RegisteredMemory remote) {
-    this.rank = rank;
-    this.connection = connection;
-    this.buffer = buffer;
-    this.local = local;
-    this.remote = remote;
-  }
-
+public record GpuLink(
+    GpuRank rank,
+    Connection connection,
+    DeviceBuffer buffer,
+    RegisteredMemory local,
+    RegisteredMemory remote) {
   public static GpuLink over(GpuRank rank, Transport transport, long bytes) {
-    return over(rank, transport, rank.allocate(bytes), 0);
-  }
-
-  public static GpuLink over(GpuRank rank, Transport transport, DeviceBuffer buffer, int tag) {
+    Communicator communicator = rank.communicator();
+    DeviceBuffer buffer = rank.allocate(bytes);
     RegisteredMemory local =
-        rank.own(rank.communicator().registerMemory(buffer, TransportFlags.of(transport)));
+        rank.own(communicator.registerMemory(buffer, TransportFlags.of(transport)));
     NonblockingFuture<Connection> connection =
-        rank.communicator().connectOnSetup(rank.peer(), tag, EndpointConfig.of(transport));
-    rank.communicator().sendMemoryOnSetup(local, rank.peer(), tag);
-    NonblockingFuture<RegisteredMemory> remote =
-        rank.communicator().recvMemoryOnSetup(rank.peer(), tag);
-    rank.communicator().setup().join();
+        communicator.connectOnSetup(rank.peer(), 0, EndpointConfig.of(transport));
+    communicator.sendMemoryOnSetup(local, rank.peer(), 0);
+    NonblockingFuture<RegisteredMemory> remote = communicator.recvMemoryOnSetup(rank.peer(), 0);
+    communicator.setup().join();
     return new GpuLink(rank, connection.join(), buffer, local, rank.own(remote.join()));
   }
 
@@ -69,11 +55,23 @@ public final class GpuLink {
   /** From the buffer here to the peer's, over a service of its own that is not started. */
   public Proxied proxied() {
     ProxyService service = rank.own(new ProxyService(rank.communicator()));
-    int semaphore = service.buildAndAddSemaphore(rank.communicator(), connection);
+    return new Proxied(service, proxyChannels(service, 1).get(0));
+  }
+
+  /**
+   * Channels from the buffer here to the peer's; the first semaphores of the service are theirs.
+   */
+  List<ProxyChannel> proxyChannels(ProxyService service, int count) {
+    int[] semaphores =
+        IntStream.range(0, count)
+            .map(i -> service.buildAndAddSemaphore(rank.communicator(), connection))
+            .toArray();
     rank.communicator().setup().join();
     int target = service.addMemory(remote);
     int source = service.addMemory(local);
-    return new Proxied(service, service.proxyChannel(semaphore, target, source));
+    return IntStream.of(semaphores)
+        .mapToObj(semaphore -> service.proxyChannel(semaphore, target, source))
+        .toList();
   }
 
   /** A proxy channel and the service that serves it. */

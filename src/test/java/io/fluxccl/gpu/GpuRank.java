@@ -18,10 +18,12 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.Arrays;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
-/** One rank on a GPU, with common operations of tests. The test that creates it must close it. */
+/** One rank on a GPU, with common operations of tests. Closing it closes what it owns. */
 public final class GpuRank implements AutoCloseable {
   static final Duration PATIENCE = Duration.ofSeconds(60);
 
@@ -30,51 +32,32 @@ public final class GpuRank implements AutoCloseable {
       CudaMemoryKind.valueOf(System.getProperty("fluxccl.test.memory", "PLAIN"));
 
   private final Bootstrap bootstrap;
-  private final CudaDevice device;
   private final Communicator communicator;
   private final DeviceStream stream;
   private final boolean timeSliced;
   private final Deque<AutoCloseable> owned = new ArrayDeque<>();
 
-  private GpuRank(
-      Bootstrap bootstrap,
-      CudaDevice device,
-      Communicator communicator,
-      DeviceStream stream,
-      boolean timeSliced) {
+  /**
+   * A rank on a GPU.
+   *
+   * @param bootstrap stays the caller's, as do the communicator and the stream
+   * @param timeSliced whether a process of another rank uses the same GPU, so that kernels that
+   *     wait for each other take turns of milliseconds
+   */
+  GpuRank(Bootstrap bootstrap, Communicator communicator, DeviceStream stream, boolean timeSliced) {
     this.bootstrap = bootstrap;
-    this.device = device;
     this.communicator = communicator;
     this.stream = stream;
     this.timeSliced = timeSliced;
   }
 
-  /**
-   * A rank on a GPU.
-   *
-   * @param bootstrap stays the caller's
-   * @param gpu index
-   * @param timeSliced whether a process of another rank uses the same GPU, so that kernels that
-   *     wait for each other take turns of milliseconds
-   */
-  public static GpuRank create(Bootstrap bootstrap, int gpu, boolean timeSliced) {
-    CudaDevice device = CudaDevice.open(gpu, CudaDeviceOptions.DEFAULT.withMemory(MEMORY));
-    try {
-      DeviceStream stream = device.createStream("test");
-      Communicator communicator = Communicator.create(bootstrap, device);
-      return new GpuRank(bootstrap, device, communicator, stream, timeSliced);
-    } catch (RuntimeException e) {
-      device.close();
-      throw e;
-    }
+  /** Opens a GPU with memory of the kind that the tests use. */
+  static CudaDevice open(int gpu) {
+    return CudaDevice.open(gpu, CudaDeviceOptions.DEFAULT.withMemory(MEMORY));
   }
 
   public int rank() {
     return bootstrap.rank();
-  }
-
-  public int nRanks() {
-    return bootstrap.nRanks();
   }
 
   /** The other one of two. */
@@ -82,12 +65,8 @@ public final class GpuRank implements AutoCloseable {
     return 1 - rank();
   }
 
-  public Bootstrap bootstrap() {
-    return bootstrap;
-  }
-
   public CudaDevice device() {
-    return device;
+    return (CudaDevice) communicator.device();
   }
 
   public Communicator communicator() {
@@ -111,7 +90,7 @@ public final class GpuRank implements AutoCloseable {
 
   /** Memory that is closed with the rank. */
   public DeviceBuffer allocate(long bytes) {
-    return own(device.allocate(bytes));
+    return own(device().allocate(bytes));
   }
 
   /** Enqueues a kernel of the tests. */
@@ -130,14 +109,30 @@ public final class GpuRank implements AutoCloseable {
     await();
   }
 
+  /** Runs a kernel on both ranks; its last argument, which this adds, counts errors. */
+  public void check(Kernel kernel, int blocks, int threads, Object... args) throws Exception {
+    DeviceBuffer wrong = allocate(Integer.BYTES);
+    barrier();
+    run(kernel, blocks, threads, Stream.concat(Arrays.stream(args), Stream.of(wrong)).toArray());
+    assertThat(readInt(wrong, 0)).as("what kernels on rank " + rank() + " found wrong").isZero();
+    barrier();
+  }
+
+  /** As {@link #check}, with a last argument that counts what is done; returns this count. */
+  public int count(Kernel kernel, int blocks, int threads, Object... args) throws Exception {
+    DeviceBuffer wrong = allocate(Integer.BYTES);
+    DeviceBuffer done = allocate(Integer.BYTES);
+    barrier();
+    Object[] all = Stream.concat(Arrays.stream(args), Stream.of(wrong, done)).toArray();
+    run(kernel, blocks, threads, all);
+    assertThat(readInt(wrong, 0)).as("what kernels on rank " + rank() + " found wrong").isZero();
+    barrier();
+    return readInt(done, 0);
+  }
+
   /** Waits until every rank is here. */
   public void barrier() {
     bootstrap.barrier(Deadline.after(PATIENCE)).join();
-  }
-
-  /** Asserts that a counter of errors, which a kernel counts up, is zero. */
-  public void assertNothingWrong(DeviceBuffer wrong) {
-    assertThat(readInt(wrong, 0)).as("what kernels on rank " + rank() + " found wrong").isZero();
   }
 
   public static int readInt(DeviceBuffer buffer, long offset) {
@@ -152,25 +147,11 @@ public final class GpuRank implements AutoCloseable {
     return bytes;
   }
 
-  public static void write(DeviceBuffer buffer, byte[] content) {
-    buffer.upload(0, content);
-  }
-
   /** Closes all objects that this rank owns, the last first. The rank can then be used again. */
-  public void closeOwned() throws Exception {
-    while (!owned.isEmpty()) {
-      owned.pop().close();
-    }
-  }
-
   @Override
   public void close() throws Exception {
-    try {
-      closeOwned();
-    } finally {
-      communicator.close();
-      stream.close();
-      device.close();
+    while (!owned.isEmpty()) {
+      owned.pop().close();
     }
   }
 }

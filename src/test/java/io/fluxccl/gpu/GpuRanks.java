@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.gpu;
 
-import io.fluxccl.FluxCclException;
-import io.fluxccl.Timeout;
-import io.fluxccl.bootstrap.LocalBootstrap;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.stream.IntStream;
 
 /** Ranks of this JVM on GPUs; when one fails the others are aborted. */
@@ -39,74 +33,19 @@ public final class GpuRanks {
   public static void runOn(List<Integer> gpus, Body body) throws Exception {
     // A context costs half a second; one that is in use once more does not.
     gpus.forEach(gpu -> KEPT_OPEN.computeIfAbsent(gpu, CudaDevice::open));
-    List<LocalBootstrap> bootstraps = LocalBootstrap.group(gpus.size());
-    List<GpuRank> ranks = new ArrayList<>();
-    try {
-      for (LocalBootstrap bootstrap : bootstraps) {
-        ranks.add(GpuRank.create(bootstrap, gpus.get(bootstrap.rank()), false));
-      }
-      run(ranks, body);
-    } finally {
-      close(ranks, bootstraps);
-    }
-  }
-
-  private static void run(List<GpuRank> ranks, Body body) throws Exception {
-    CompletableFuture<Void> firstFailure = new CompletableFuture<>();
-    List<CompletableFuture<Void>> done = new ArrayList<>();
-    for (GpuRank rank : ranks) {
-      CompletableFuture<Void> one = new CompletableFuture<>();
-      done.add(one);
-      Thread thread =
-          new Thread(
-              () -> {
-                try {
-                  body.run(rank);
-                } catch (Throwable e) {
-                  firstFailure.completeExceptionally(e);
-                  rank.communicator().abort(FluxCclException.from(e));
-                } finally {
-                  one.complete(null);
-                }
-              },
-              "gpu-rank-" + rank.rank());
-      thread.setDaemon(true);
-      thread.start();
-    }
-    try {
-      CompletableFuture.allOf(done.toArray(new CompletableFuture<?>[0]))
-          .get(LIMIT.toSeconds(), TimeUnit.SECONDS);
-    } catch (TimeoutException e) {
-      StringBuilder dumps = new StringBuilder("not done within " + LIMIT);
-      ranks.forEach(rank -> dumps.append('\n').append(rank.communicator().dump()));
-      FluxCclException late = new Timeout(FluxCclException.NO_RANK, dumps.toString());
-      // Ends kernels that wait for each other.
-      ranks.forEach(rank -> rank.communicator().abort(late));
-      throw late;
-    }
-    firstFailure.complete(null);
-    try {
-      firstFailure.get();
-    } catch (ExecutionException e) {
-      if (e.getCause() instanceof Error error) {
-        throw error;
-      }
-      throw (Exception) e.getCause();
-    }
-  }
-
-  private static void close(List<GpuRank> ranks, List<LocalBootstrap> bootstraps) throws Exception {
-    Exception first = null;
-    for (GpuRank rank : ranks) {
+    try (LocalRanks local = LocalRanks.of(gpus.size(), rank -> GpuRank.open(gpus.get(rank)))) {
+      List<GpuRank> ranks = local.ranks().stream().map(GpuRanks::of).toList();
       try {
-        rank.close();
-      } catch (Exception e) {
-        first = first == null ? e : first;
+        local.run(LIMIT, rank -> body.run(ranks.get(rank.rank())));
+      } finally {
+        for (GpuRank rank : ranks) {
+          rank.close();
+        }
       }
     }
-    bootstraps.forEach(LocalBootstrap::close);
-    if (first != null) {
-      throw first;
-    }
+  }
+
+  private static GpuRank of(LocalRank rank) {
+    return new GpuRank(rank.bootstrap(), rank.communicator(), rank.stream(), false);
   }
 }

@@ -10,7 +10,6 @@ import io.fluxccl.channel.ProxyService;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.PinnedBuffer;
-import io.fluxccl.gpu.GpuLink.Proxied;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
 import io.fluxccl.transport.Connection;
@@ -23,6 +22,7 @@ import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import org.awaitility.core.ThrowingRunnable;
 
 /** Scenarios of two ranks over ProxyChannels and the layers below. */
 final class ProxyChannelScenarios {
@@ -34,32 +34,15 @@ final class ProxyChannelScenarios {
   private ProxyChannelScenarios() {}
 
   static void playPingPong(GpuRank rank, Transport transport) throws Exception {
+    Kernel kernel = TestKernels.of("proxy_channel", "proxyPingPong");
     for (long bytes : new long[] {4, 1024, 4 << 20}) {
       for (int flush = 0; flush < 2; flush++) {
-        long receiveOffset = bytes + 15 & -16;
-        GpuLink link = GpuLink.over(rank, transport, 2 * receiveOffset);
-        Proxied proxied = link.proxied().start();
+        long offset = bytes + 15 & -16;
+        GpuLink link = GpuLink.over(rank, transport, 2 * offset);
+        ProxyChannel channel = link.proxied().start().channel();
         int rounds = rank.rounds(bytes > 100_000 ? 30 : 500);
-        DeviceBuffer wrong = rank.allocate(WORD);
-        DeviceBuffer done = rank.allocate(WORD);
-        rank.barrier();
-        rank.run(
-            TestKernels.of("proxy_channel", "proxyPingPong"),
-            1,
-            THREADS,
-            proxied.channel(),
-            link.buffer,
-            rank.rank(),
-            rounds,
-            bytes,
-            receiveOffset,
-            flush,
-            1,
-            wrong,
-            done);
-        rank.assertNothingWrong(wrong);
-        assertThat(GpuRank.readInt(done, 0)).isEqualTo(rounds);
-        rank.barrier();
+        Object[] args = {channel, link.buffer(), rank.rank(), rounds, bytes, offset, flush, 1};
+        assertThat(rank.count(kernel, 1, THREADS, args)).isEqualTo(rounds);
       }
     }
   }
@@ -67,55 +50,23 @@ final class ProxyChannelScenarios {
   static void keepOrder(GpuRank rank, Transport transport) throws Exception {
     long bytes = 4096;
     GpuLink link = GpuLink.over(rank, transport, 2 * bytes);
-    Proxied proxied = link.proxied().start();
-    DeviceBuffer wrong = rank.allocate(WORD);
-    rank.barrier();
-    rank.run(
-        TestKernels.of("ranges", "proxyBothWays"),
-        1,
-        THREADS,
-        proxied.channel(),
-        link.buffer,
-        rank.rank(),
-        rank.rounds(3000),
-        bytes,
-        bytes,
-        wrong);
-    rank.assertNothingWrong(wrong);
+    ProxyChannel channel = link.proxied().start().channel();
+    Object[] args = {channel, link.buffer(), rank.rank(), rank.rounds(3000), bytes, bytes};
+    rank.check(TestKernels.of("ranges", "proxyBothWays"), 1, THREADS, args);
   }
 
   static void flushOneChannel(GpuRank rank, Transport transport) throws Exception {
     int threads = 4;
     long bytes = 4096;
+    long half = threads * bytes;
     int rounds = rank.rounds(500);
-    GpuLink link = GpuLink.over(rank, transport, 2 * threads * bytes);
-    Proxied proxied = link.proxied().start();
-    DeviceBuffer wrong = rank.allocate(WORD);
-    rank.barrier();
-    rank.run(
-        TestKernels.of("ranges", "proxyFlushes"),
-        1,
-        threads,
-        proxied.channel(),
-        link.buffer,
-        rank.rank(),
-        rounds,
-        bytes,
-        threads * bytes,
-        wrong);
-    rank.assertNothingWrong(wrong);
+    GpuLink link = GpuLink.over(rank, transport, 2 * half);
+    ProxyChannel channel = link.proxied().start().channel();
+    Object[] args = {channel, link.buffer(), rank.rank(), rounds, bytes, half};
+    rank.check(TestKernels.of("ranges", "proxyFlushes"), 1, threads, args);
     // The peer's flushes have returned too: what it put must be here, without any signal.
-    rank.barrier();
-    rank.run(
-        TestKernels.of("ranges", "checkPieces"),
-        1,
-        threads,
-        link.buffer.slice(threads * bytes, threads * bytes),
-        rank.peer(),
-        rounds - 1,
-        bytes,
-        wrong);
-    rank.assertNothingWrong(wrong);
+    Object[] received = {link.buffer().slice(half, half), rank.peer(), rounds - 1, bytes};
+    rank.check(TestKernels.of("ranges", "checkPieces"), 1, threads, received);
   }
 
   static void flushFourChannels(GpuRank rank, Transport transport) throws Exception {
@@ -124,31 +75,12 @@ final class ProxyChannelScenarios {
     int rounds = rank.rounds(300);
     GpuLink link = GpuLink.over(rank, transport, channels * bytes);
     ProxyService service = rank.own(new ProxyService(rank.communicator()));
-    int[] semaphores = new int[channels];
-    for (int i = 0; i < channels; i++) {
-      semaphores[i] = service.buildAndAddSemaphore(rank.communicator(), link.connection);
-    }
-    rank.communicator().setup().join();
-    int target = service.addMemory(link.remote);
-    int source = service.addMemory(link.local);
-    ProxyChannel[] made = new ProxyChannel[channels];
-    for (int i = 0; i < channels; i++) {
-      made[i] = service.proxyChannel(semaphores[i], target, source);
-    }
+    List<Object> args = new ArrayList<>(link.proxyChannels(service, channels));
     service.startProxy();
     DeviceBuffer done = rank.allocate(channels * WORD);
+    args.addAll(List.of(rounds, bytes, done));
     rank.barrier();
-    rank.run(
-        TestKernels.of("proxy_channel", "proxyFourFlushes"),
-        channels,
-        1,
-        made[0],
-        made[1],
-        made[2],
-        made[3],
-        rounds,
-        bytes,
-        done);
+    rank.run(TestKernels.of("proxy_channel", "proxyFourFlushes"), channels, 1, args.toArray());
     for (int i = 0; i < channels; i++) {
       assertThat(GpuRank.readInt(done, (long) i * WORD)).as("channel " + i).isEqualTo(rounds);
     }
@@ -158,9 +90,7 @@ final class ProxyChannelScenarios {
     int size = 1 << 16;
     // Lower half sent, upper half received.
     GpuLink link = GpuLink.over(rank, transport, 2L * size);
-    Proxied proxied = link.proxied().start();
-    DeviceBuffer done = rank.allocate(WORD);
-    Kernel put = TestKernels.of("ranges", "proxyPutRange");
+    ProxyChannel channel = link.proxied().start().channel();
     Random random = new Random(4712);
     for (int round = 0; round < 24; round++) {
       int bytes = round < 8 ? round + 1 : 1 + random.nextInt(40_000);
@@ -168,14 +98,13 @@ final class ProxyChannelScenarios {
       int from = random.nextInt(size - bytes);
       byte[] before = new byte[2 * size];
       new Random(round).nextBytes(before);
-      GpuRank.write(link.buffer, before);
+      link.buffer().upload(0, before);
       rank.barrier();
-      rank.run(put, 1, 1, proxied.channel(), (long) to, (long) from, (long) bytes, done);
-      assertThat(GpuRank.readInt(done, 0)).isEqualTo(DONE);
+      assertThat(put(rank, channel, to, from, bytes)).isEqualTo(DONE);
       rank.barrier();
       byte[] expected = before.clone();
       System.arraycopy(before, from, expected, to, bytes);
-      assertThat(Arrays.mismatch(GpuRank.read(link.buffer), expected))
+      assertThat(Arrays.mismatch(GpuRank.read(link.buffer()), expected))
           .as("first wrong byte of %d from %d to %d", bytes, from, to)
           .isEqualTo(-1);
       rank.barrier();
@@ -185,62 +114,53 @@ final class ProxyChannelScenarios {
   static void failAlone(GpuRank rank) throws Exception {
     GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 64);
     AtomicReference<String> told = new AtomicReference<>();
+    ProxyOptions options = ProxyOptions.builder().threadInit(rank.device()::bindThread).build();
     ProxyService service =
         rank.own(
             new ProxyService(
                 rank.communicator(),
                 64,
-                ProxyOptions.builder().threadInit(rank.device()::bindThread).build(),
+                options,
                 (id, peer, reason) -> told.set(id + " " + peer + " " + reason.code())));
-    int bad = service.buildAndAddSemaphore(rank.communicator(), link.connection);
-    int good = service.buildAndAddSemaphore(rank.communicator(), link.connection);
-    rank.communicator().setup().join();
-    int target = service.addMemory(link.remote);
-    int source = service.addMemory(link.local);
-    ProxyChannel badChannel = service.proxyChannel(bad, target, source);
     long limit = 1L << 32;
     long[][] unfit = {{0, 0, limit}, {limit, 0, 8}, {0, limit + 16, 8}, {0, 0, -8}};
-    ProxyChannel[] unfitChannels = new ProxyChannel[unfit.length];
-    for (int i = 0; i < unfit.length; i++) {
-      int id = service.buildAndAddSemaphore(rank.communicator(), link.connection);
-      unfitChannels[i] = service.proxyChannel(id, target, source);
-    }
-    rank.communicator().setup().join();
-    ProxyChannel goodChannel = service.proxyChannel(good, target, source);
+    List<ProxyChannel> channels = link.proxyChannels(service, 2 + unfit.length);
     service.startProxy();
-    DeviceBuffer done = rank.allocate(WORD);
-    Kernel put = TestKernels.of("ranges", "proxyPutRange");
-    rank.run(put, 1, 1, badChannel, 60L, 0L, 8L, done);
-    assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);
-    assertThat(service.failure(bad)).isInstanceOf(InvalidUsage.class).hasMessageContaining("64");
+    assertThat(put(rank, channels.get(0), 60, 0, 8)).isEqualTo(GAVE_UP);
+    assertThat(service.failure(0)).isInstanceOf(InvalidUsage.class).hasMessageContaining("64");
     // The kernel may see the failure before the host's handler is called.
-    await()
-        .atMost(Duration.ofSeconds(60))
-        .untilAsserted(() -> assertThat(told).hasValue(bad + " " + rank.peer() + " INVALID_USAGE"));
+    awaitSoon(() -> assertThat(told).hasValue("0 " + rank.peer() + " INVALID_USAGE"));
     // The failed channel stays failed, and puts fail at once.
-    rank.run(put, 1, 1, badChannel, 0L, 0L, 8L, done);
-    assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);
-    rank.run(put, 1, 1, goodChannel, 0L, 32L, 8L, done);
-    assertThat(GpuRank.readInt(done, 0)).isEqualTo(DONE);
-    assertThat(service.failure(good)).isNull();
+    assertThat(put(rank, channels.get(0), 0, 0, 8)).isEqualTo(GAVE_UP);
+    assertThat(put(rank, channels.get(1), 0, 32, 8)).isEqualTo(DONE);
+    assertThat(service.failure(1)).isNull();
     for (int i = 0; i < unfit.length; i++) {
-      rank.run(put, 1, 1, unfitChannels[i], unfit[i][0], unfit[i][1], unfit[i][2], done);
-      assertThat(GpuRank.readInt(done, 0)).isEqualTo(GAVE_UP);
-      int id = good + 1 + i;
-      await()
-          .atMost(Duration.ofSeconds(60))
-          .untilAsserted(
-              () ->
-                  assertThat(service.failure(id))
-                      .isInstanceOf(InvalidUsage.class)
-                      .hasMessageContaining("split the transfer"));
+      int id = 2 + i;
+      assertThat(put(rank, channels.get(id), unfit[i])).isEqualTo(GAVE_UP);
+      awaitSoon(
+          () ->
+              assertThat(service.failure(id))
+                  .isInstanceOf(InvalidUsage.class)
+                  .hasMessageContaining("split the transfer"));
     }
+  }
+
+  /** Puts a range, and returns how the kernel ended: {@link #DONE} or {@link #GAVE_UP}. */
+  private static int put(GpuRank rank, ProxyChannel channel, long... toFromBytes) throws Exception {
+    DeviceBuffer end = rank.allocate(WORD);
+    Kernel put = TestKernels.of("ranges", "proxyPutRange");
+    rank.run(put, 1, 1, channel, toFromBytes[0], toFromBytes[1], toFromBytes[2], end);
+    return GpuRank.readInt(end, 0);
+  }
+
+  private static void awaitSoon(ThrowingRunnable assertion) {
+    await().atMost(Duration.ofSeconds(60)).untilAsserted(assertion);
   }
 
   static void signalFromHost(GpuRank rank, Transport transport) throws Exception {
     GpuLink link = GpuLink.over(rank, transport, 64);
     Host2DeviceSemaphore semaphore =
-        rank.own(new Host2DeviceSemaphore(rank.communicator(), link.connection));
+        rank.own(new Host2DeviceSemaphore(rank.communicator(), link.connection()));
     rank.communicator().setup().join();
     PinnedBuffer taken = rank.own(rank.device().allocatePinned(64));
     DeviceBuffer polled = rank.allocate(WORD);
@@ -257,7 +177,7 @@ final class ProxyChannelScenarios {
     assertThat(taken.buffer().getIntVolatile(0)).isEqualTo(signals);
     rank.barrier();
     semaphore.signal();
-    link.connection.flush(GpuRank.PATIENCE).join();
+    link.connection().flush(GpuRank.PATIENCE).join();
     rank.barrier();
     rank.run(poll, 1, 1, semaphore, polled);
     assertThat(GpuRank.readInt(polled, 0)).as("a poll behind a signal").isEqualTo(DONE);
@@ -269,9 +189,9 @@ final class ProxyChannelScenarios {
     GpuLink link = GpuLink.over(rank, transport, 2L * threads * piece);
     byte[] content = new byte[2 * threads * piece];
     new Random(rank.rank()).nextBytes(content);
-    GpuRank.write(link.buffer, content);
+    link.buffer().upload(0, content);
     rank.barrier();
-    Connection connection = link.connection;
+    Connection connection = link.connection();
     List<CompletableFuture<Void>> done = new ArrayList<>();
     for (int thread = 0; thread < threads; thread++) {
       long offset = (long) thread * piece;
@@ -280,7 +200,7 @@ final class ProxyChannelScenarios {
               () -> {
                 for (int round = 0; round < 50; round++) {
                   connection.write(
-                      link.remote, (long) threads * piece + offset, link.local, offset, piece);
+                      link.remote(), (long) threads * piece + offset, link.local(), offset, piece);
                   connection.flush(GpuRank.PATIENCE).join();
                 }
               },
@@ -293,6 +213,6 @@ final class ProxyChannelScenarios {
     new Random(rank.peer()).nextBytes(fromPeer);
     byte[] expected = content.clone();
     System.arraycopy(fromPeer, 0, expected, threads * piece, threads * piece);
-    assertThat(Arrays.mismatch(GpuRank.read(link.buffer), expected)).isEqualTo(-1);
+    assertThat(Arrays.mismatch(GpuRank.read(link.buffer()), expected)).isEqualTo(-1);
   }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.gpu;
 
+import static io.fluxccl.transport.Transport.CUDA_IPC;
+import static io.fluxccl.transport.Transport.ETHERNET;
+
 import io.fluxccl.channel.PacketType;
 import io.fluxccl.transport.Transport;
 
@@ -23,35 +26,21 @@ enum Scenario implements GpuRanks.Body {
   SM_CHANNELS_READ_AND_WRITE_WORDS(SmChannelScenarios::readAndWriteWords),
   KERNELS_COUNT_SIGNALS_OF_KERNELS(SmChannelScenarios::countSignals),
 
-  PROXY_CHANNELS_PLAY_PING_PONG_OVER_CUDA_IPC(
-      rank -> ProxyChannelScenarios.playPingPong(rank, Transport.CUDA_IPC)),
-  PROXY_CHANNELS_PLAY_PING_PONG_OVER_ETHERNET(
-      rank -> ProxyChannelScenarios.playPingPong(rank, Transport.ETHERNET)),
-  PROXY_CHANNELS_NEVER_SHOW_A_SIGNAL_BEFORE_ITS_DATA_OVER_CUDA_IPC(
-      rank -> ProxyChannelScenarios.keepOrder(rank, Transport.CUDA_IPC)),
-  PROXY_CHANNELS_NEVER_SHOW_A_SIGNAL_BEFORE_ITS_DATA_OVER_ETHERNET(
-      rank -> ProxyChannelScenarios.keepOrder(rank, Transport.ETHERNET)),
-  FOUR_THREADS_FLUSH_ONE_CHANNEL_AT_ONCE_OVER_CUDA_IPC(
-      rank -> ProxyChannelScenarios.flushOneChannel(rank, Transport.CUDA_IPC)),
-  FOUR_THREADS_FLUSH_ONE_CHANNEL_AT_ONCE_OVER_ETHERNET(
-      rank -> ProxyChannelScenarios.flushOneChannel(rank, Transport.ETHERNET)),
-  FOUR_BLOCKS_FLUSH_FOUR_CHANNELS_AT_ONCE_OVER_CUDA_IPC(
-      rank -> ProxyChannelScenarios.flushFourChannels(rank, Transport.CUDA_IPC)),
-  FOUR_BLOCKS_FLUSH_FOUR_CHANNELS_AT_ONCE_OVER_ETHERNET(
-      rank -> ProxyChannelScenarios.flushFourChannels(rank, Transport.ETHERNET)),
-  PROXY_CHANNELS_PUT_ANY_RANGE_OVER_CUDA_IPC(
-      rank -> ProxyChannelScenarios.putAnyRange(rank, Transport.CUDA_IPC)),
-  PROXY_CHANNELS_PUT_ANY_RANGE_OVER_ETHERNET(
-      rank -> ProxyChannelScenarios.putAnyRange(rank, Transport.ETHERNET)),
+  PROXY_CHANNELS_PLAY_PING_PONG_OVER_CUDA_IPC(ProxyChannelScenarios::playPingPong, CUDA_IPC),
+  PROXY_CHANNELS_PLAY_PING_PONG_OVER_ETHERNET(ProxyChannelScenarios::playPingPong, ETHERNET),
+  PROXY_CHANNELS_KEEP_ORDER_OVER_CUDA_IPC(ProxyChannelScenarios::keepOrder, CUDA_IPC),
+  PROXY_CHANNELS_KEEP_ORDER_OVER_ETHERNET(ProxyChannelScenarios::keepOrder, ETHERNET),
+  FOUR_THREADS_FLUSH_ONE_CHANNEL_OVER_CUDA_IPC(ProxyChannelScenarios::flushOneChannel, CUDA_IPC),
+  FOUR_THREADS_FLUSH_ONE_CHANNEL_OVER_ETHERNET(ProxyChannelScenarios::flushOneChannel, ETHERNET),
+  FOUR_BLOCKS_FLUSH_FOUR_CHANNELS_OVER_CUDA_IPC(ProxyChannelScenarios::flushFourChannels, CUDA_IPC),
+  FOUR_BLOCKS_FLUSH_FOUR_CHANNELS_OVER_ETHERNET(ProxyChannelScenarios::flushFourChannels, ETHERNET),
+  PROXY_CHANNELS_PUT_ANY_RANGE_OVER_CUDA_IPC(ProxyChannelScenarios::putAnyRange, CUDA_IPC),
+  PROXY_CHANNELS_PUT_ANY_RANGE_OVER_ETHERNET(ProxyChannelScenarios::putAnyRange, ETHERNET),
   ONLY_THE_CHANNEL_FAILS_WHOSE_PUT_IS_IMPOSSIBLE(ProxyChannelScenarios::failAlone),
-  HOSTS_SIGNAL_KERNELS_OVER_CUDA_IPC(
-      rank -> ProxyChannelScenarios.signalFromHost(rank, Transport.CUDA_IPC)),
-  HOSTS_SIGNAL_KERNELS_OVER_ETHERNET(
-      rank -> ProxyChannelScenarios.signalFromHost(rank, Transport.ETHERNET)),
-  FOUR_THREADS_OF_THE_HOST_FLUSH_AT_ONCE_OVER_CUDA_IPC(
-      rank -> ProxyChannelScenarios.flushFromHost(rank, Transport.CUDA_IPC)),
-  FOUR_THREADS_OF_THE_HOST_FLUSH_AT_ONCE_OVER_ETHERNET(
-      rank -> ProxyChannelScenarios.flushFromHost(rank, Transport.ETHERNET));
+  HOSTS_SIGNAL_KERNELS_OVER_CUDA_IPC(ProxyChannelScenarios::signalFromHost, CUDA_IPC),
+  HOSTS_SIGNAL_KERNELS_OVER_ETHERNET(ProxyChannelScenarios::signalFromHost, ETHERNET),
+  FOUR_HOST_THREADS_FLUSH_AT_ONCE_OVER_CUDA_IPC(ProxyChannelScenarios::flushFromHost, CUDA_IPC),
+  FOUR_HOST_THREADS_FLUSH_AT_ONCE_OVER_ETHERNET(ProxyChannelScenarios::flushFromHost, ETHERNET);
 
   /** The files that the kernels are in. */
   private static final String[] KERNELS = {"sm_channel", "semaphore", "proxy_channel", "ranges"};
@@ -60,6 +49,15 @@ enum Scenario implements GpuRanks.Body {
 
   Scenario(GpuRanks.Body body) {
     this.body = body;
+  }
+
+  Scenario(OverTransport body, Transport transport) {
+    this(rank -> body.run(rank, transport));
+  }
+
+  /** What each rank runs over a transport. */
+  private interface OverTransport {
+    void run(GpuRank rank, Transport transport) throws Exception;
   }
 
   @Override

@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.gpu;
 
-import io.fluxccl.Timeout;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.bootstrap.BootstrapOptions;
+import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.bootstrap.TcpBootstrap;
+import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.testkit.ProcessRanks;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.TestInstance;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /**
  * Two ranks in two processes that run all scenarios one after the other. Restarted after a failed
  * scenario.
  */
-final class ScenarioProcesses implements AutoCloseable {
+@Tag("multiprocess")
+@TestInstance(TestInstance.Lifecycle.PER_CLASS)
+abstract class ScenarioProcesses {
   private static final int RANKS = 2;
-  private static final List<Scenario> ALL = Arrays.asList(Scenario.values());
 
   private final int gpus;
   private ProcessRanks processes;
@@ -25,57 +36,76 @@ final class ScenarioProcesses implements AutoCloseable {
     this.gpus = gpus;
   }
 
-  /**
-   * Waits for a scenario's outcome on both ranks; called for each scenario in order.
-   *
-   * @throws AssertionError with what a rank said, if it failed
-   */
-  void await(Scenario scenario) {
+  /** Called for each scenario in order. */
+  @ParameterizedTest
+  @EnumSource(Scenario.class)
+  void shouldHoldBetweenProcesses(Scenario scenario) {
     if (processes == null) {
-      start(ALL.subList(scenario.ordinal(), ALL.size()));
+      processes = startFrom(scenario);
     }
-    List<String> failures = new ArrayList<>();
-    for (int rank = 0; rank < RANKS; rank++) {
-      String outcome = outcome(processes.get(rank), "scenario " + scenario + " ");
-      if (!outcome.equals("ok")) {
-        failures.add("rank " + rank + ": " + outcome.replace("\\n", "\n"));
-      }
-    }
-    if (!failures.isEmpty()) {
-      close();
-      throw new AssertionError(String.join("\n", failures));
-    }
-  }
-
-  private static String outcome(ProcessRank process, String start) {
+    String start = "scenario " + scenario + " ";
     try {
-      for (String line = process.readLine(); line != null; line = process.readLine()) {
-        if (line.startsWith(start)) {
-          return line.substring(start.length());
-        }
-        System.out.println(line);
+      for (ProcessRank process : processes.all()) {
+        assertThat(process.awaitLine(start)).as(process.output()).isEqualTo(start + "ok");
       }
-      return "the process ended without a word";
-    } catch (Timeout e) {
-      return "silent for too long: " + e;
+    } catch (Throwable e) {
+      processes.all().forEach(each -> e.addSuppressed(new AssertionError(each.output())));
+      close();
+      throw e;
     }
   }
 
-  private void start(List<Scenario> scenarios) {
-    String[] args =
-        Stream.concat(Stream.of(Integer.toString(gpus)), scenarios.stream().map(Enum::name))
-            .toArray(String[]::new);
-    processes =
-        TestJvms.of(RANKS, ScenarioRankMain.class, args)
-            .jvmOptions("-Xmx512m", "-Dfluxccl.test.memory=" + GpuRank.MEMORY)
-            .start();
+  private ProcessRanks startFrom(Scenario first) {
+    Stream<String> scenarios =
+        Arrays.stream(Scenario.values()).skip(first.ordinal()).map(Scenario::name);
+    return TestJvms.of(RANKS, Main.class)
+        .arguments(Stream.concat(Stream.of("" + gpus), scenarios).toArray(String[]::new))
+        .jvmOptions("-Xmx512m", "-Dfluxccl.test.memory=" + GpuRank.MEMORY)
+        .start();
   }
 
-  @Override
-  public void close() {
+  @AfterAll
+  void close() {
     if (processes != null) {
       processes.close();
       processes = null;
+    }
+  }
+
+  /**
+   * One rank in its own process: runs scenarios one after the other until one fails, and prints the
+   * result of each.
+   */
+  static final class Main {
+    /** Arguments: the number of GPUs, then the scenarios. */
+    public static void main(String[] args) throws Exception {
+      RankEnvironment environment = RankEnvironment.fromEnvironment();
+      int number = environment.rank();
+      int gpus = Integer.parseInt(args[0]);
+      BootstrapOptions.Builder options = BootstrapOptions.builder().timeout(GpuRank.PATIENCE);
+      environment.secret().ifPresent(options::secret);
+      String running = "(none)";
+      try (TcpBootstrap bootstrap = TcpBootstrap.create(number, RANKS, options.build())) {
+        bootstrap.initialize(environment).join();
+        try (CudaDevice device = GpuRank.open(number % gpus);
+            DeviceStream stream = device.createStream("test");
+            Communicator communicator = Communicator.create(bootstrap, device);
+            GpuRank rank = new GpuRank(bootstrap, communicator, stream, RANKS > gpus)) {
+          for (int i = 1; i < args.length; i++) {
+            running = args[i];
+            Scenario.valueOf(running).run(rank);
+            rank.close();
+            rank.barrier();
+            System.out.println("scenario " + running + " ok");
+          }
+        }
+      } catch (Throwable e) {
+        System.out.println("scenario " + running + " " + e);
+        e.printStackTrace(System.out);
+        System.out.flush();
+      }
+      // A kernel that hangs must not keep the process.
+      Runtime.getRuntime().halt(0);
     }
   }
 }

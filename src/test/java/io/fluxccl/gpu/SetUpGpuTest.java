@@ -45,25 +45,20 @@ class SetUpGpuTest {
   private static long free(CudaDevice device) {
     device.bindThread();
     long[] free = new long[1];
-    long[] total = new long[1];
-    assertThat(JCudaDriver.cuMemGetInfo(free, total)).isEqualTo(CUresult.CUDA_SUCCESS);
+    assertThat(JCudaDriver.cuMemGetInfo(free, new long[1])).isEqualTo(CUresult.CUDA_SUCCESS);
     return free[0];
   }
 
   /** Bytes of this process that are mapped for the driver: its pinned memory among them. */
-  private static long pinned() {
-    try {
-      long bytes = 0;
-      for (String line : Files.readAllLines(Path.of("/proc/self/maps"))) {
-        if (line.contains("/dev/zero") || line.contains("/dev/nvidia")) {
-          String[] range = line.substring(0, line.indexOf(' ')).split("-");
-          bytes += Long.parseUnsignedLong(range[1], 16) - Long.parseUnsignedLong(range[0], 16);
-        }
+  private static long pinned() throws IOException {
+    long bytes = 0;
+    for (String line : Files.readAllLines(Path.of("/proc/self/maps"))) {
+      if (line.contains("/dev/zero") || line.contains("/dev/nvidia")) {
+        String[] range = line.substring(0, line.indexOf(' ')).split("-");
+        bytes += Long.parseUnsignedLong(range[1], 16) - Long.parseUnsignedLong(range[0], 16);
       }
-      return bytes;
-    } catch (IOException e) {
-      throw new java.io.UncheckedIOException(e);
     }
+    return bytes;
   }
 
   private static void leavesNothing(int gpus) throws Exception {

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.channel.PacketType;
 import io.fluxccl.channel.SmChannel;
+import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
@@ -27,98 +28,50 @@ final class SmChannelScenarios {
   static void playPingPong(GpuRank rank) throws Exception {
     for (long bytes : new long[] {4, 12, 1024, 4 << 20}) {
       for (int unit : new int[] {4, 8, 16}) {
-        GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * receiveOffset(bytes));
-        SmChannel channel = link.smChannel(link.buffer);
+        long offset = receiveOffset(bytes);
         int rounds = rank.rounds(bytes > 100_000 ? 50 : 1000);
-        DeviceBuffer wrong = rank.allocate(WORD);
-        DeviceBuffer done = rank.allocate(WORD);
-        rank.barrier();
-        rank.run(
-            TestKernels.of("sm_channel", "smPutPingPong" + unit),
-            1,
-            THREADS,
-            channel,
-            rank.rank(),
-            rounds,
-            bytes,
-            receiveOffset(bytes),
-            1,
-            wrong,
-            done);
-        rank.assertNothingWrong(wrong);
-        assertThat(GpuRank.readInt(done, 0)).isEqualTo(rounds);
-        rank.barrier();
+        Kernel kernel = TestKernels.of("sm_channel", "smPutPingPong" + unit);
+        SmChannel channel = channel(rank, 2 * offset);
+        assertThat(rank.count(kernel, 1, THREADS, channel, rank.rank(), rounds, bytes, offset, 1))
+            .isEqualTo(rounds);
       }
     }
   }
 
+  /** Returns a channel from a new buffer to the peer's, which also receives here. */
+  private static SmChannel channel(GpuRank rank, long bytes) {
+    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, bytes);
+    return link.smChannel(link.buffer());
+  }
+
   static void playPingPongByGrids(GpuRank rank) throws Exception {
     long bytes = 1 << 20;
-    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
-    SmChannel channel = link.smChannel(link.buffer);
     int rounds = rank.rounds(500);
+    // Both ranks' blocks fit at once, should they share a GPU.
+    int blocks = Math.max(1, rank.device().multiprocessors() / 2);
+    Kernel kernel = TestKernels.of("sm_channel", "smGridPutPingPong");
+    SmChannel channel = channel(rank, 2 * bytes);
     DeviceBuffer syncer = rank.allocate(128);
-    DeviceBuffer wrong = rank.allocate(WORD);
-    DeviceBuffer done = rank.allocate(WORD);
-    rank.barrier();
-    rank.run(
-        TestKernels.of("sm_channel", "smGridPutPingPong"),
-        // Both ranks' blocks fit at once, should they share a GPU.
-        Math.max(1, rank.device().multiprocessors() / 2),
-        THREADS,
-        channel,
-        syncer,
-        rank.communicator().abortFlag(),
-        rank.rank(),
-        rounds,
-        bytes,
-        bytes,
-        wrong,
-        done);
-    rank.assertNothingWrong(wrong);
-    assertThat(GpuRank.readInt(done, 0)).isEqualTo(rounds);
+    AbortFlag abort = rank.communicator().abortFlag();
+    Object[] args = {channel, syncer, abort, rank.rank(), rounds, bytes, bytes};
+    assertThat(rank.count(kernel, blocks, THREADS, args)).isEqualTo(rounds);
   }
 
   static void getWhatThePeerHas(GpuRank rank) throws Exception {
     long bytes = 1 << 16;
-    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
-    SmChannel channel = link.smChannel(link.buffer);
     int rounds = rank.rounds(500);
-    DeviceBuffer wrong = rank.allocate(WORD);
-    DeviceBuffer done = rank.allocate(WORD);
-    rank.barrier();
-    rank.run(
-        TestKernels.of("sm_channel", "smGetPingPong"),
-        1,
-        THREADS,
-        channel,
-        rank.rank(),
-        rounds,
-        bytes,
-        bytes,
-        wrong,
-        done);
-    rank.assertNothingWrong(wrong);
-    assertThat(GpuRank.readInt(done, 0)).isEqualTo(rounds);
+    Kernel kernel = TestKernels.of("sm_channel", "smGetPingPong");
+    SmChannel channel = channel(rank, 2 * bytes);
+    assertThat(rank.count(kernel, 1, THREADS, channel, rank.rank(), rounds, bytes, bytes))
+        .isEqualTo(rounds);
   }
 
   static void keepOrder(GpuRank rank) throws Exception {
     long bytes = 1 << 14;
-    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
-    SmChannel channel = link.smChannel(link.buffer);
-    DeviceBuffer wrong = rank.allocate(WORD);
-    rank.barrier();
-    rank.run(
-        TestKernels.of("ranges", "smBothWays"),
-        1,
-        THREADS,
-        channel,
-        rank.rank(),
-        rank.rounds(10_000),
-        bytes,
-        bytes,
-        wrong);
-    rank.assertNothingWrong(wrong);
+    int rounds = rank.rounds(10_000);
+    Kernel kernel = TestKernels.of("ranges", "smBothWays");
+    SmChannel channel = channel(rank, 2 * bytes);
+    rank.check(kernel, 1, THREADS, channel, rank.rank(), rounds, bytes, bytes);
   }
 
   /** Every byte of the range arrives, and none beside it changes. */
@@ -129,8 +82,8 @@ final class SmChannelScenarios {
     SmChannel channel = link.smChannel(data);
     Kernel move = TestKernels.of("ranges", "smMove");
     // A put writes the peer's buffer, a get this side's data.
-    DeviceBuffer written = get ? data : link.buffer;
-    DeviceBuffer read = get ? link.buffer : data;
+    DeviceBuffer written = get ? data : link.buffer();
+    DeviceBuffer read = get ? link.buffer() : data;
     Random random = new Random(4711);
     for (int round = 0; round < 60; round++) {
       int alignment = new int[] {4, 8, 16}[round % 3];
@@ -144,20 +97,13 @@ final class SmChannelScenarios {
       Arrays.fill(before, (byte) round);
       byte[] source = new byte[size];
       new Random(round).nextBytes(source);
-      GpuRank.write(written, before);
-      GpuRank.write(read, source);
+      written.upload(0, before);
+      read.upload(0, source);
       rank.barrier();
-      rank.run(
-          move,
-          1 + round % 4,
-          96,
-          channel,
-          get ? 1 : 0,
-          alignment,
-          1,
-          (long) (get ? from : to),
-          (long) (get ? to : from),
-          (long) bytes);
+      long target = get ? from : to;
+      long origin = get ? to : from;
+      Object[] args = {channel, get ? 1 : 0, alignment, 1, target, origin, (long) bytes};
+      rank.run(move, 1 + round % 4, 96, args);
       rank.barrier();
       byte[] expected = before.clone();
       System.arraycopy(source, from, expected, to, bytes);
@@ -176,9 +122,9 @@ final class SmChannelScenarios {
     Kernel move = TestKernels.of("ranges", "smMove");
     byte[] ones = new byte[size];
     Arrays.fill(ones, (byte) 1);
-    GpuRank.write(data, ones);
+    data.upload(0, ones);
     for (int alignment : new int[] {4, 8, 16}) {
-      GpuRank.write(link.buffer, new byte[size]);
+      link.buffer().upload(0, new byte[size]);
       rank.barrier();
       long bytes = alignment * 2L + 3;
       rank.run(move, 1, 32, channel, 0, alignment, 0, 0L, 0L, bytes);
@@ -187,41 +133,23 @@ final class SmChannelScenarios {
       byte[] expected = new byte[size];
       Arrays.fill(expected, 0, alignment * 2, (byte) 1);
       Arrays.fill(expected, 128, 128 + (int) bytes, (byte) 1);
-      assertThat(GpuRank.read(link.buffer)).as("units of " + alignment).isEqualTo(expected);
+      assertThat(GpuRank.read(link.buffer())).as("units of " + alignment).isEqualTo(expected);
       rank.barrier();
     }
   }
 
   static void exchangePackets(GpuRank rank, PacketType type) throws Exception {
-    String kernel = type == PacketType.LL8 ? "smPacketPingPongLl8" : "smPacketPingPongLl16";
+    String name = type == PacketType.LL8 ? "smPacketPingPongLl8" : "smPacketPingPongLl16";
+    Kernel kernel = TestKernels.of("sm_channel", name);
     for (long bytes : new long[] {8, 1000, 1 << 18}) {
       GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, 2 * bytes);
-      DeviceBuffer data = rank.allocate(2 * receiveOffset(bytes));
-      SmChannel channel = link.smChannel(data);
-      DeviceBuffer wrong = rank.allocate(WORD);
-      DeviceBuffer done = rank.allocate(WORD);
+      long offset = receiveOffset(bytes);
+      SmChannel channel = link.smChannel(rank.allocate(2 * offset));
       int rounds = rank.rounds(bytes > 100_000 ? 100 : 2000);
-      int flag = 1;
       // Launched twice, because flags keep their values between launches.
-      for (int launch = 1; launch <= 2; launch++) {
-        rank.barrier();
-        rank.run(
-            TestKernels.of("sm_channel", kernel),
-            1,
-            THREADS,
-            channel,
-            rank.rank(),
-            rounds,
-            bytes,
-            receiveOffset(bytes),
-            flag,
-            1,
-            wrong,
-            done);
-        rank.assertNothingWrong(wrong);
-        assertThat(GpuRank.readInt(done, 0)).as("threads").isEqualTo(launch * THREADS);
-        flag += rounds;
-        rank.barrier();
+      for (int flag : new int[] {1, 1 + rounds}) {
+        Object[] args = {channel, rank.rank(), rounds, bytes, offset, flag, 1};
+        assertThat(rank.count(kernel, 1, THREADS, args)).as("threads").isEqualTo(THREADS);
       }
     }
   }
@@ -237,27 +165,14 @@ final class SmChannelScenarios {
       // The counts continue from one launch to the next.
       rank.run(TestKernels.of("semaphore", kernel), 1, 1, semaphore, rank.rank(), rounds, done);
       assertThat(GpuRank.readInt(done, 0)).as(kernel).isEqualTo(rounds);
-      GpuRank.write(done, new byte[WORD]);
+      done.upload(0, new byte[WORD]);
     }
   }
 
   static void readAndWriteWords(GpuRank rank) throws Exception {
     int words = 100;
-    GpuLink link = GpuLink.over(rank, Transport.CUDA_IPC, words * 8L);
-    SmChannel channel = link.smChannel(link.buffer);
-    DeviceBuffer wrong = rank.allocate(WORD);
-    DeviceBuffer done = rank.allocate(WORD);
-    rank.barrier();
-    rank.run(
-        TestKernels.of("sm_channel", "smReadWrite"),
-        1,
-        1,
-        channel,
-        rank.rank(),
-        words,
-        wrong,
-        done);
-    rank.assertNothingWrong(wrong);
-    assertThat(GpuRank.readInt(done, 0)).isEqualTo(words);
+    Kernel kernel = TestKernels.of("sm_channel", "smReadWrite");
+    SmChannel channel = channel(rank, words * 8L);
+    assertThat(rank.count(kernel, 1, 1, channel, rank.rank(), words)).isEqualTo(words);
   }
 }

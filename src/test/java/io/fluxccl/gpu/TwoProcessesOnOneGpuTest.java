@@ -2,31 +2,11 @@
 package io.fluxccl.gpu;
 
 import io.fluxccl.testing.RequiresGpus;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
 
 /** Each rank in a process of its own, on one GPU, which their kernels take turns on. */
 @RequiresGpus
-@Tag("multiprocess")
-class TwoProcessesOnOneGpuTest {
-  private static ScenarioProcesses processes;
-
-  @BeforeAll
-  static void start() {
-    processes = new ScenarioProcesses(1);
-  }
-
-  @AfterAll
-  static void kill() {
-    processes.close();
-  }
-
-  @ParameterizedTest
-  @EnumSource(Scenario.class)
-  void shouldHoldBetweenProcessesOnOneGpu(Scenario scenario) {
-    processes.await(scenario);
+class TwoProcessesOnOneGpuTest extends ScenarioProcesses {
+  TwoProcessesOnOneGpuTest() {
+    super(1);
   }
 }

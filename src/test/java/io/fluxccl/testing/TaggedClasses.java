@@ -11,7 +11,9 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
+import org.junit.platform.engine.TestSource;
 import org.junit.platform.engine.discovery.DiscoverySelectors;
+import org.junit.platform.engine.support.descriptor.ClassSource;
 import org.junit.platform.engine.support.descriptor.MethodSource;
 import org.junit.platform.launcher.LauncherDiscoveryRequest;
 import org.junit.platform.launcher.TagFilter;
@@ -75,11 +77,19 @@ final class TaggedClasses {
           .filter(test -> test.getTags().stream().anyMatch(t -> t.getName().equals(tag)))
           .map(TestIdentifier::getSource)
           .flatMap(Optional::stream)
-          .filter(MethodSource.class::isInstance)
-          .map(source -> ((MethodSource) source).getClassName())
+          .map(TaggedClasses::className)
+          .flatMap(Optional::stream)
           .forEach(names::add);
     }
     return names;
+  }
+
+  /** Returns the class of a test or, as its tests are not known yet, of a parameterized class. */
+  private static Optional<String> className(TestSource source) {
+    if (source instanceof MethodSource method) {
+      return Optional.of(method.getClassName());
+    }
+    return source instanceof ClassSource type ? Optional.of(type.getClassName()) : Optional.empty();
   }
 
   private static Path root() {
