@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.matmul;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.api.Assertions.within;
 
 import io.fluxccl.DataType;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.HalfFloat;
+import io.fluxccl.device.FloatView;
 import io.fluxccl.device.host.HostDevice;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -22,33 +20,19 @@ class HostMatrixTest {
 
   /** Element (row, col) is 10 row + col + 1/256, which bfloat16 rounds. */
   private static HostMatrix matrix(DataType type) {
-    ByteBuffer data = ByteBuffer.allocateDirect((int) type.bytes(ROWS * COLS));
-    data.order(ByteOrder.LITTLE_ENDIAN);
-    for (int i = 0; i < ROWS * COLS; i++) {
-      float value = 10 * (i / COLS) + i % COLS + 1 / 256f;
-      if (type == DataType.FLOAT32) {
-        data.putFloat(value);
-      } else {
-        data.putShort(HalfFloat.toBfloat16(value));
-      }
+    float[] values = new float[ROWS * COLS];
+    for (int i = 0; i < values.length; i++) {
+      values[i] = 10 * (i / COLS) + i % COLS + 1 / 256f;
     }
-    return HostMatrix.of(data.clear(), type, ROWS, COLS);
+    return ProductTests.matrix(type, values, ROWS, COLS);
   }
 
   private static float[] uploaded(DataType as, int count, HostMatrix... matrices) {
-    float[] values = new float[count];
-    try (HostDevice device = HostDevice.create()) {
-      DeviceBuffer target = device.allocate(as.bytes(count));
+    try (HostDevice device = HostDevice.create();
+        DeviceBuffer target = device.allocate(as.bytes(count))) {
       HostMatrix.upload(target, as, matrices);
-      ByteBuffer bytes = ByteBuffer.allocate((int) target.size()).order(ByteOrder.LITTLE_ENDIAN);
-      target.download(0, bytes);
-      bytes.flip();
-      for (int i = 0; i < count; i++) {
-        values[i] =
-            as == DataType.FLOAT32 ? bytes.getFloat() : HalfFloat.fromBfloat16(bytes.getShort());
-      }
+      return FloatView.of(target, as).toArray();
     }
-    return values;
   }
 
   @ParameterizedTest
@@ -63,8 +47,7 @@ class HostMatrixTest {
       int row = i < 2 * COLS ? 2 + i / COLS : (i - 2 * COLS) / 4;
       int col = i < 2 * COLS ? i % COLS : 4 + i % 4;
       float value = all.get(row, col);
-      expected[i] =
-          as == DataType.FLOAT32 ? value : HalfFloat.fromBfloat16(HalfFloat.toBfloat16(value));
+      expected[i] = as == DataType.FLOAT32 ? value : ProductTests.rounded(value);
     }
     assertThat(found).containsExactly(expected);
     assertThat(found[0]).isCloseTo(20f, within(0.1f));
@@ -82,13 +65,10 @@ class HostMatrixTest {
   @Test
   void shouldRefuseMatricesOutsideTheirMemoryOrOfOtherTypes() {
     ByteBuffer data = ByteBuffer.allocate(64);
-    assertThatThrownBy(() -> HostMatrix.of(data, DataType.FLOAT32, 4, 5))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("4 x 5 FLOAT32, stride=5, first=0, does not lie in 64 bytes");
-    assertThatThrownBy(() -> new HostMatrix(data, DataType.FLOAT32, 2, 4, 3, 0))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> HostMatrix.of(data, DataType.FLOAT16, 2, 2))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("give BFLOAT16 or FLOAT32");
+    assertRefused(
+        () -> HostMatrix.of(data, DataType.FLOAT32, 4, 5),
+        "4 x 5 FLOAT32, stride=5, first=0, does not lie in 64 bytes");
+    assertRefused(() -> new HostMatrix(data, DataType.FLOAT32, 2, 4, 3, 0));
+    assertRefused(() -> HostMatrix.of(data, DataType.FLOAT16, 2, 2), "give BFLOAT16 or FLOAT32");
   }
 }

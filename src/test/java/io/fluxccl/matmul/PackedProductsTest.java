@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.matmul;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.assertj.core.data.Offset.offset;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.DataType;
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.cuda.CudaBuffer;
-import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
 import io.fluxccl.matmul.PackedMatrix.Result;
 import io.fluxccl.testing.EmulatedGpus;
@@ -19,12 +15,9 @@ import io.fluxccl.testing.RequiresGpus;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
-import java.util.Random;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -34,8 +27,7 @@ import org.junit.jupiter.params.provider.EnumSource;
  */
 @EmulatedGpus
 @RequiresGpus(1)
-@Timeout(120)
-class PackedProductsTest {
+class PackedProductsTest extends ProductTests {
   private static final int OUTPUTS = 192;
   private static final int INPUTS = 512;
   private static final DataType TYPE = DataType.BFLOAT16;
@@ -45,44 +37,20 @@ class PackedProductsTest {
 
   private final float[] in = numbers(1, ROWS * INPUTS);
   private final float[] weights = numbers(2, OUTPUTS * INPUTS);
-  private CudaDevice device;
-  private DeviceStream stream;
+  private final HostMatrix whole = matrix(TYPE, weights, OUTPUTS, INPUTS);
   private PackedProducts products;
-
-  /** Returns bfloat16 numbers so small that a sum of 512 products is exact. */
-  private static float[] numbers(int seed, int count) {
-    Random random = new Random(seed);
-    float[] numbers = new float[count];
-    for (int i = 0; i < count; i++) {
-      numbers[i] = random.nextInt(33) / 16f - 1;
-    }
-    return numbers;
-  }
 
   @BeforeEach
   void open() {
-    String problem = MatrixProducts.unavailableBecause().orElse("");
-    assumeTrue(problem.isEmpty(), problem);
-    device = CudaDevice.open(0);
-    stream = device.createStream("products");
     products = PackedProducts.of(device, TYPE, ROWS, INPUTS);
   }
 
   @AfterEach
   void close() {
     System.clearProperty(PackedProducts.PROPERTY);
-    if (device != null) {
+    if (products != null) {
       products.close();
-      device.close();
     }
-  }
-
-  private static HostMatrix matrix(float[] values, int rows, int cols) {
-    ByteBuffer data = ByteBuffer.allocate(2 * values.length).order(ByteOrder.LITTLE_ENDIAN);
-    for (float value : values) {
-      data.putShort(HalfFloat.toBfloat16(value));
-    }
-    return HostMatrix.of(data.clear(), DataType.BFLOAT16, rows, cols);
   }
 
   /** The index that {@code placeInTiles} of packed_product.cuh returns. */
@@ -109,32 +77,15 @@ class PackedProductsTest {
     return buffer;
   }
 
-  private float[] download(CudaBuffer buffer, DataType type) throws Exception {
-    stream.completion().get(60, TimeUnit.SECONDS);
-    ByteBuffer bytes = ByteBuffer.allocate((int) buffer.size()).order(ByteOrder.LITTLE_ENDIAN);
-    buffer.download(0, bytes);
-    bytes.flip();
-    float[] values = new float[bytes.remaining() / type.size()];
-    for (int i = 0; i < values.length; i++) {
-      values[i] =
-          type == DataType.FLOAT32 ? bytes.getFloat() : HalfFloat.fromBfloat16(bytes.getShort());
-    }
-    return values;
-  }
-
   private float expected(int row, int output) {
-    float sum = 0;
-    for (int i = 0; i < INPUTS; i++) {
-      sum += in[row * INPUTS + i] * weights[output * INPUTS + i];
-    }
-    return sum;
+    return dot(in, row, weights, output, INPUTS);
   }
 
   private float[] multiply(PackedMatrix matrix, DataType outType, int first, int rows)
       throws Exception {
     CudaBuffer out = device.allocate(outType.bytes((long) rows * OUTPUTS));
     matrix.enqueue(stream, rows, upload(first, rows), out);
-    return download(out, outType);
+    return download(outType, out);
   }
 
   @ParameterizedTest
@@ -142,14 +93,14 @@ class PackedProductsTest {
       value = Result.class,
       names = {"ELEMENTS", "FLOATS"})
   void shouldProduceIdenticalRowsForAnyRowCount(Result result) throws Exception {
-    HostMatrix whole = matrix(weights, OUTPUTS, INPUTS);
     PackedMatrix matrix = products.pack(result, whole.rows(0, 2), whole.rows(1, 2));
     DataType outType = result == Result.FLOATS ? DataType.FLOAT32 : TYPE;
     float[] all = multiply(matrix, outType, 0, ROWS);
     for (int i = 0; i < all.length; i++) {
       float value = expected(i / OUTPUTS, i % OUTPUTS);
-      float rounded = outType == TYPE ? HalfFloat.fromBfloat16(HalfFloat.toBfloat16(value)) : value;
-      assertThat(all[i]).as("row %d, output %d", i / OUTPUTS, i % OUTPUTS).isEqualTo(rounded);
+      assertThat(all[i])
+          .as("row %d, output %d", i / OUTPUTS, i % OUTPUTS)
+          .isEqualTo(outType == TYPE ? rounded(value) : value);
     }
     for (int rows : EmulatedGpus.HERE ? new int[] {1, 7} : new int[] {1, 7, 16, 33, 64, 128}) {
       int first = ROWS - rows;
@@ -161,22 +112,22 @@ class PackedProductsTest {
 
   @Test
   void shouldLeaveAProductInPartsThatAddUpToIt() throws Exception {
-    PackedMatrix matrix = products.pack(Result.ELEMENTS, matrix(weights, OUTPUTS, INPUTS));
+    PackedMatrix matrix = products.pack(Result.ELEMENTS, whole);
     CudaBuffer out = device.allocate(TYPE.bytes((long) ROWS * OUTPUTS));
     matrix.enqueueParts(stream, ROWS, upload(0, ROWS), out);
-    float[] found = download(out, TYPE);
+    float[] found = download(TYPE, out);
     PackedProducts.Parts parts = (PackedProducts.Parts) matrix.parts();
     assertThat(parts.count() > 0).isEqualTo(products.tileRows() > 0);
     if (parts.count() > 0) {
       CudaBuffer copy = device.allocate(4 * parts.stride() * parts.count());
       ((CudaStream) stream).copyAsync(copy.address(), parts.first(), copy.size());
-      float[] sums = download(copy, DataType.FLOAT32);
+      float[] sums = download(DataType.FLOAT32, copy);
       for (int i = 0; i < found.length; i++) {
         found[i] = 0;
         for (int part = 0; part < parts.count(); part++) {
           found[i] += sums[(int) (part * parts.stride()) + i];
         }
-        found[i] = HalfFloat.fromBfloat16(HalfFloat.toBfloat16(found[i]));
+        found[i] = rounded(found[i]);
       }
     }
     assertThat(found).containsExactly(multiply(matrix, TYPE, 0, ROWS));
@@ -184,13 +135,13 @@ class PackedProductsTest {
 
   @Test
   void shouldApplyTheGateIfProductsAreTiled() throws Exception {
-    PackedMatrix matrix = products.pack(Result.GATED, matrix(weights, OUTPUTS, INPUTS));
+    PackedMatrix matrix = products.pack(Result.GATED, whole);
     int width = OUTPUTS / 2;
     boolean inTiles = products.tileRows() > 0;
     int room = products.roomFor(ROWS) * (inTiles ? (width + 63) / 64 * 64 : OUTPUTS);
     CudaBuffer out = device.allocate(TYPE.bytes(room));
     matrix.enqueue(stream, ROWS, upload(0, ROWS), out);
-    float[] found = download(out, TYPE);
+    float[] found = download(TYPE, out);
     for (int row = 0; row < ROWS; row += 19) {
       for (int i = 0; i < width; i++) {
         float gate = expected(row, i);
@@ -201,10 +152,8 @@ class PackedProductsTest {
               .as("row %d, unit %d", row, i)
               .isCloseTo(gated, offset(Math.abs(gated) / 100 + 1e-3f));
         } else {
-          assertThat(found[row * OUTPUTS + i])
-              .isEqualTo(HalfFloat.fromBfloat16(HalfFloat.toBfloat16(gate)));
-          assertThat(found[row * OUTPUTS + width + i])
-              .isEqualTo(HalfFloat.fromBfloat16(HalfFloat.toBfloat16(other)));
+          assertThat(found[row * OUTPUTS + i]).isEqualTo(rounded(gate));
+          assertThat(found[row * OUTPUTS + width + i]).isEqualTo(rounded(other));
         }
       }
     }
@@ -217,27 +166,22 @@ class PackedProductsTest {
     products = PackedProducts.of(device, TYPE, ROWS, INPUTS);
     assertThat(products.tileRows()).isZero();
     assertThat(products.roomFor(3)).isEqualTo(3);
-    PackedMatrix matrix = products.pack(Result.FLOATS, matrix(weights, OUTPUTS, INPUTS));
+    PackedMatrix matrix = products.pack(Result.FLOATS, whole);
     assertThat(multiply(matrix, DataType.FLOAT32, 2, 1)[5]).isEqualTo(expected(2, 5));
   }
 
   @Test
   void shouldRefuseRowsOrBuffersThatDoNotFit() {
-    HostMatrix whole = matrix(weights, OUTPUTS, INPUTS);
     PackedMatrix matrix = products.pack(Result.FLOATS, whole);
     CudaBuffer left = upload(0, 1);
     CudaBuffer out = device.allocate(4L * ROWS * OUTPUTS);
-    assertThatThrownBy(() -> matrix.enqueue(stream, ROWS + 1, left, out))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("rows=" + (ROWS + 1) + "; give 1 to " + ROWS);
-    assertThatThrownBy(() -> matrix.enqueue(stream, 1, left, out.slice(0, 16)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("at least " + 4 * OUTPUTS + " bytes");
-    assertThatThrownBy(() -> products.pack(Result.FLOATS, whole, whole.cols(0, 2)))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("of equal width");
+    String range = "rows=" + (ROWS + 1) + "; give 1 to " + ROWS;
+    assertRefused(() -> matrix.enqueue(stream, ROWS + 1, left, out), range);
+    String least = "at least " + 4 * OUTPUTS + " bytes";
+    assertRefused(() -> matrix.enqueue(stream, 1, left, out.slice(0, 16)), least);
+    assertRefused(() -> products.pack(Result.FLOATS, whole, whole.cols(0, 2)), "of equal width");
     products.close();
-    assertThatThrownBy(() -> matrix.enqueue(stream, 1, left, out)).isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> matrix.enqueue(stream, 1, left, out));
   }
 
   @ParameterizedTest
