@@ -55,7 +55,7 @@ enum Scenario implements GpuRanks.Body {
     this(rank -> body.run(rank, transport));
   }
 
-  /** What each rank runs over a transport. */
+  /** The code that each rank runs over a transport. */
   private interface OverTransport {
     void run(GpuRank rank, Transport transport) throws Exception;
   }
