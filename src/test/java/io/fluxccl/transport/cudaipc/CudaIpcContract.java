@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static io.fluxccl.transport.cudaipc.IpcRank.HOST;
 import static io.fluxccl.transport.cudaipc.IpcRank.deadline;
 import static io.fluxccl.transport.cudaipc.IpcRank.getLong;
@@ -13,12 +17,11 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.cuda.CudaBuffer;
-import io.fluxccl.device.cuda.CudaDevice;
-import io.fluxccl.device.cuda.CudaDeviceOptions;
 import io.fluxccl.device.cuda.CudaMapping;
-import io.fluxccl.device.cuda.CudaMemoryKind;
+import io.fluxccl.device.cuda.StreamBlocker;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.AllocatedBytes;
+import io.fluxccl.testkit.ResourceLeaks;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
@@ -30,11 +33,9 @@ import io.fluxccl.transport.mapped.MappedMemoryDescriptor;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.nio.LongBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Random;
 import java.util.ServiceLoader;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -45,30 +46,21 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.Parameter;
+import org.junit.jupiter.params.ParameterizedClass;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** Tests of connections between ranks of one process, on any pair of GPUs. */
+@ParameterizedClass
+@EnumSource(IpcPlacement.class)
 @Timeout(60)
 abstract class CudaIpcContract {
   static final Duration SECONDS = Duration.ofSeconds(60);
 
-  IpcRank zero;
-  IpcRank one;
+  @Parameter IpcPlacement placement;
 
-  /** The GPU of a rank. */
-  abstract int gpuOf(int rank);
-
-  /** How memory is allocated. */
-  CudaMemoryKind memory() {
-    return CudaMemoryKind.PLAIN;
-  }
-
-  private CudaDevice device(int rank) {
-    return CudaDevice.open(gpuOf(rank), CudaDeviceOptions.DEFAULT.withMemory(memory()));
-  }
-
-  IpcRank open(int rank) {
-    return new IpcRank(rank, device(rank));
-  }
+  private IpcRank zero;
+  private IpcRank one;
 
   @BeforeEach
   void open() {
@@ -76,27 +68,47 @@ abstract class CudaIpcContract {
     one = open(1);
   }
 
+  private IpcRank open(int rank) {
+    return new IpcRank(rank, placement.open(rank));
+  }
+
   @AfterEach
   void close() {
-    zero.close();
-    one.close();
-  }
-
-  static FluxCclException failure(CompletableFuture<?> future) {
-    try {
-      future.get(60, TimeUnit.SECONDS);
-    } catch (Exception e) {
-      return FluxCclException.from(e);
+    if (one != null) {
+      zero.close();
+      one.close();
     }
-    throw new AssertionError("it succeeded");
   }
 
-  static void assertUsage(org.assertj.core.api.ThrowableAssert.ThrowingCallable call) {
-    assertThatThrownBy(call).isInstanceOf(InvalidUsage.class);
+  /** A connection of rank 0 to rank 1 with a buffer at each end, as rank 0 uses them. */
+  private record Link(
+      CudaBuffer from,
+      CudaBuffer to,
+      RegisteredMemory source,
+      RegisteredMemory there,
+      CudaIpcConnection connection) {
+    Connection write(long bytes) {
+      return connection.write(there, 0, source, 0, bytes);
+    }
+  }
+
+  private Link link(long fromSize, long toSize) {
+    CudaBuffer from = zero.allocate(fromSize);
+    CudaBuffer to = one.allocate(toSize);
+    RegisteredMemory there = zero.receive(one.register(to));
+    return new Link(from, to, zero.register(from), there, zero.connect(one));
+  }
+
+  private Link link(long size) {
+    return link(size, size);
   }
 
   static void flush(Connection connection) throws Exception {
     connection.flush(SECONDS).get(60, TimeUnit.SECONDS);
+  }
+
+  private static void awaitAll(List<CompletableFuture<Void>> futures) throws Exception {
+    CompletableFuture.allOf(futures.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
   }
 
   @Test
@@ -104,55 +116,7 @@ abstract class CudaIpcContract {
     assertThat(ServiceLoader.load(TransportProvider.class).stream())
         .anyMatch(provider -> provider.type() == CudaIpcTransport.class);
     assertThat(new CudaIpcTransport().unavailableBecause(Transport.CUDA_IPC)).isEmpty();
-    assertUsage(() -> new CudaIpcTransport().open(Transport.NET, zero.environment));
-  }
-
-  @Test
-  void shouldMoveBytesBetweenManyPlacesOfAnySize() throws Exception {
-    int size = 3 << 20;
-    CudaBuffer from = zero.allocate(size);
-    CudaBuffer to = one.allocate(size);
-    byte[] sent = new byte[size];
-    new Random(1).nextBytes(sent);
-    from.upload(0, sent);
-    RegisteredMemory source = zero.register(from);
-    RegisteredMemory there = zero.receive(one.register(to));
-    Connection connection = zero.connect(one);
-    byte[] expected = new byte[size];
-    int[][] copies = {{0, 0, 1}, {5, 17, 4096}, {1 << 20, 9, 1 << 20}, {size - 7, size - 7, 7}};
-    for (int[] copy : copies) {
-      connection.write(there, copy[0], source, copy[1], copy[2]);
-      System.arraycopy(sent, copy[1], expected, copy[0], copy[2]);
-    }
-    connection.write(there, 0, source, 0, 0);
-    flush(connection);
-    byte[] arrived = new byte[size];
-    to.download(0, arrived);
-    assertThat(arrived).isEqualTo(expected);
-  }
-
-  @Test
-  void shouldSignalAfterTheBytes() {
-    int size = 8 << 20;
-    CudaBuffer from = zero.allocate(size);
-    CudaBuffer to = one.allocate(size);
-    CudaBuffer word = one.allocate(64);
-    RegisteredMemory source = zero.register(from);
-    RegisteredMemory there = zero.receive(one.register(to));
-    RegisteredMemory signal = zero.receive(one.register(word));
-    Connection connection = zero.connect(one);
-    AtomicLong outbound = new AtomicLong();
-    for (long round = 1; round <= 20; round++) {
-      putLong(from, size - 8, round);
-      connection.write(there, 0, source, 0, size).updateAndSync(signal, 8, outbound, round);
-      while (getLong(word, 8) < round) {
-        Thread.onSpinWait();
-      }
-      assertThat(getLong(to, size - 8)).isEqualTo(round);
-    }
-    assertThat(outbound).hasValue(20);
-    assertThat(getLong(word, 0)).isZero();
-    assertThat(getLong(word, 16)).isZero();
+    assertRefused(() -> new CudaIpcTransport().open(Transport.NET, zero.environment));
   }
 
   @Test
@@ -168,7 +132,8 @@ abstract class CudaIpcContract {
     putLong(buffer, 0, 5);
     RegisteredMemory memory = zero.register(buffer);
     Connection connection = zero.connect(zero);
-    connection.write(memory, 8, memory, 0, 8).write(zero.receive(memory), 16, memory, 0, 8);
+    connection.write(memory, 8, memory, 0, 8).write(memory, 64, memory, 64, 0);
+    connection.write(zero.receive(memory), 16, memory, 0, 8);
     flush(connection);
     assertThat(getLong(buffer, 8)).isEqualTo(5);
     assertThat(getLong(buffer, 16)).isEqualTo(5);
@@ -176,58 +141,50 @@ abstract class CudaIpcContract {
 
   @Test
   void shouldPostFromManyThreadsThatNeverSawTheGpu() throws Exception {
-    int threads = 4;
     int each = 2000;
-    int words = threads * each;
-    LongBuffer sent = LongBuffer.allocate(words);
-    ByteBuffer bytes = ByteBuffer.allocate(words * Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    int words = 4 * each;
+    int half = words * Long.BYTES;
+    Link link = link(half, 2L * half);
+    ByteBuffer bytes = ByteBuffer.allocate(half).order(ByteOrder.LITTLE_ENDIAN);
     for (int i = 0; i < words; i++) {
-      sent.put(i, 1_000_000 + i);
+      bytes.putLong(1_000_000 + i);
     }
-    bytes.asLongBuffer().put(sent.array());
-    CudaBuffer from = zero.allocate(bytes.capacity());
-    CudaBuffer to = one.allocate(2L * bytes.capacity());
-    from.upload(0, bytes);
-    RegisteredMemory source = zero.register(from);
-    RegisteredMemory there = zero.receive(one.register(to));
-    Connection connection = zero.connect(one);
+    link.from.upload(0, bytes.flip());
     List<CompletableFuture<Void>> posters = new ArrayList<>();
-    for (int thread = 0; thread < threads; thread++) {
-      int first = thread * each;
-      posters.add(
-          CompletableFuture.runAsync(
-              () -> {
-                for (int i = first; i < first + each; i++) {
-                  long offset = (long) Long.BYTES * i;
-                  connection
-                      .write(there, offset, source, offset, Long.BYTES)
-                      .updateAndSync(there, bytes.capacity() + offset, new AtomicLong(), i)
-                      .beginFlush();
-                }
-                connection.flush(SECONDS).join();
-              },
-              task -> new Thread(task).start()));
+    for (int first = 0; first < words; first += each) {
+      int begin = first;
+      Runnable posts =
+          () -> {
+            for (long i = begin; i < begin + each; i++) {
+              long at = Long.BYTES * i;
+              link.connection
+                  .write(link.there, at, link.source, at, Long.BYTES)
+                  .updateAndSync(link.there, half + at, new AtomicLong(), i)
+                  .beginFlush();
+            }
+            link.connection.flush(SECONDS).join();
+          };
+      posters.add(CompletableFuture.runAsync(posts, task -> new Thread(task).start()));
     }
-    CompletableFuture.allOf(posters.toArray(new CompletableFuture<?>[0])).get(40, TimeUnit.SECONDS);
-    ByteBuffer arrived = ByteBuffer.allocate(2 * bytes.capacity()).order(ByteOrder.LITTLE_ENDIAN);
-    to.download(0, arrived);
+    awaitAll(posters);
+    ByteBuffer arrived = ByteBuffer.allocate(2 * half).order(ByteOrder.LITTLE_ENDIAN);
+    link.to.download(0, arrived);
     for (int i = 0; i < words; i++) {
       assertThat(arrived.getLong(Long.BYTES * i)).isEqualTo(1_000_000 + i);
-      assertThat(arrived.getLong(bytes.capacity() + Long.BYTES * i)).isEqualTo(i);
+      assertThat(arrived.getLong(half + Long.BYTES * i)).isEqualTo(i);
     }
-    assertThat(connection.flushedTicket()).isEqualTo(words);
+    assertThat(link.connection.flushedTicket()).isEqualTo(words);
   }
 
   @Test
   void shouldGiveTicketsThatGrowAndAreDoneInOrder() {
-    RegisteredMemory source = zero.register(zero.allocate(1 << 20));
-    RegisteredMemory there = zero.receive(one.register(one.allocate(1 << 20)));
-    CudaIpcConnection connection = zero.connect(one);
+    Link link = link(1 << 20);
+    CudaIpcConnection connection = link.connection;
     assertThat(connection.flushedTicket()).isZero();
     try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
       long last = 0;
       for (int i = 0; i < 100; i++) {
-        long ticket = connection.write(there, 0, source, 0, 1 << 20).beginFlush();
+        long ticket = link.write(1 << 20).beginFlush();
         assertThat(ticket).isGreaterThan(last);
         last = ticket;
       }
@@ -245,70 +202,42 @@ abstract class CudaIpcContract {
   }
 
   @Test
-  void shouldServeFourFlushesAtOnce() throws Exception {
-    RegisteredMemory source = zero.register(zero.allocate(1 << 20));
-    RegisteredMemory there = zero.receive(one.register(one.allocate(1 << 20)));
-    CudaIpcConnection connection = zero.connect(one);
-    List<CompletableFuture<Void>> flushes = new ArrayList<>();
-    try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
-      for (int i = 0; i < 4; i++) {
-        flushes.add(connection.write(there, 0, source, 0, 1 << 20).flush(SECONDS));
-      }
-      assertThat(flushes).noneMatch(CompletableFuture::isDone);
-      stall.letGo();
-      CompletableFuture.allOf(flushes.toArray(new CompletableFuture<?>[0]))
-          .get(60, TimeUnit.SECONDS);
-    }
-  }
-
-  @Test
   void shouldTimeOutAFlushAndKeepTheConnection() throws Exception {
-    CudaBuffer to = one.allocate(64);
-    CudaBuffer from = zero.allocate(64);
-    putLong(from, 0, 9);
-    RegisteredMemory source = zero.register(from);
-    RegisteredMemory there = zero.receive(one.register(to));
-    CudaIpcConnection connection = zero.connect(one);
+    Link link = link(64);
+    putLong(link.from, 0, 9);
+    CudaIpcConnection connection = link.connection;
     try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
-      connection.write(there, 0, source, 0, 8);
-      CompletableFuture<Void> patient = connection.flush(SECONDS);
-      FluxCclException late = failure(connection.flush(Duration.ofMillis(50)));
-      assertThat(late)
-          .isInstanceOf(io.fluxccl.Timeout.class)
-          .hasMessageContaining("rank 1")
-          .hasMessageContaining("tag 5")
-          .hasMessageContaining("50 ms");
-      assertThat(late.rank()).isEqualTo(1);
+      CompletableFuture<Void> patient = link.write(8).flush(SECONDS);
+      CompletableFuture<Void> late = connection.flush(Duration.ofMillis(50));
+      assertThat(assertFails(late, io.fluxccl.Timeout.class, "rank 1", "tag 5", "50 ms").rank())
+          .isEqualTo(1);
       assertThat(connection.failure()).isNull();
       assertThat(patient).isNotDone();
       stall.letGo();
       patient.get(60, TimeUnit.SECONDS);
     }
-    assertThat(getLong(to, 0)).isEqualTo(9);
+    assertThat(getLong(link.to, 0)).isEqualTo(9);
   }
 
   @Test
   void shouldKeepMemoryUntilTheWorkIsDoneWhenClosedInFlight() {
-    CudaBuffer from = zero.allocate(2 << 20);
-    CudaBuffer to = one.allocate(2 << 20);
-    RegisteredMemory source = zero.register(from);
-    RegisteredMemory there = zero.receive(one.register(to));
-    CudaMapping mapping = zero.device.map(to.allocation().name()); // one more user
-    CudaIpcConnection connection = zero.connect(one);
+    Link link = link(2 << 20);
+    CudaIpcConnection connection = link.connection;
+    CudaMapping mapping = zero.device.map(link.to.allocation().name()); // one more user
     try (StreamBlocker stall = StreamBlocker.of(zero.device, connection.stream())) {
-      connection.write(there, 0, source, 0, 2 << 20).beginFlush();
+      link.write(2 << 20).beginFlush();
       CompletableFuture<Void> flush = connection.flush(SECONDS);
       zero.context.close();
       one.context.close();
-      assertThat(failure(flush)).isInstanceOf(Aborted.class).isSameAs(connection.failure());
+      assertThat(assertFails(flush, Aborted.class)).isSameAs(connection.failure());
       assertThat(mapping.users()).isEqualTo(2);
-      assertThat(from.allocation().users()).isEqualTo(2);
+      assertThat(link.from.allocation().users()).isEqualTo(2);
       stall.letGo();
-      Awaitility.await().until(() -> mapping.users() == 1 && from.allocation().users() == 1);
+      Awaitility.await().until(() -> mapping.users() == 1 && link.from.allocation().users() == 1);
     } finally {
       mapping.release();
     }
-    assertThatThrownBy(connection::beginFlush).isInstanceOf(Aborted.class);
+    assertThrows(Aborted.class, connection::beginFlush);
   }
 
   @Test
@@ -319,122 +248,106 @@ abstract class CudaIpcContract {
     connection.close();
     connection.close();
     assertThat(failed.join()).isInstanceOf(Aborted.class).isSameAs(connection.failure());
-    assertThatThrownBy(connection::beginFlush).isInstanceOf(Aborted.class);
-    assertThat(failure(connection.flush(SECONDS))).isInstanceOf(Aborted.class);
+    assertThrows(Aborted.class, connection::beginFlush);
+    assertFails(connection.flush(SECONDS), Aborted.class);
 
     Connection other = zero.connect(one);
     zero.context.close();
     zero.context.close();
     assertThat(other.failure()).isInstanceOf(Aborted.class);
-    assertUsage(() -> zero.context.register(zero.allocate(8)));
+    assertRefused(() -> zero.context.register(zero.allocate(8)));
   }
 
   @Test
   void shouldSurviveCloseUnderWriters() throws Exception {
     for (int round = 0; round < 20; round++) {
-      RegisteredMemory source = zero.register(zero.allocate(1 << 16));
-      RegisteredMemory there = zero.receive(one.register(one.allocate(1 << 16)));
-      CudaIpcConnection connection = zero.connect(one);
+      Link link = link(1 << 16);
       CountDownLatch begun = new CountDownLatch(2);
-      List<CompletableFuture<Void>> writers = new ArrayList<>();
-      for (int i = 0; i < 2; i++) {
-        writers.add(
-            CompletableFuture.runAsync(
-                () -> {
-                  while (true) {
-                    connection.write(there, 0, source, 0, 64).beginFlush();
-                    connection.flushedTicket();
-                    begun.countDown();
-                  }
-                }));
-      }
+      Runnable writes =
+          () -> {
+            while (true) {
+              link.write(64).beginFlush();
+              link.connection.flushedTicket();
+              begun.countDown();
+            }
+          };
+      List<CompletableFuture<Void>> writers =
+          List.of(CompletableFuture.runAsync(writes), CompletableFuture.runAsync(writes));
       assertThat(begun.await(60, TimeUnit.SECONDS)).isTrue();
-      if (round % 2 == 0) {
-        there.close();
-      } else {
-        connection.close();
-      }
+      boolean closesMemory = round % 2 == 0;
+      (closesMemory ? (AutoCloseable) link.there : link.connection).close();
       for (CompletableFuture<Void> writer : writers) {
-        assertThat(failure(writer))
-            .isInstanceOf(round % 2 == 0 ? InvalidUsage.class : Aborted.class);
+        assertFails(writer, closesMemory ? InvalidUsage.class : Aborted.class);
       }
-      connection.close();
-      source.close();
-      there.close();
+      link.connection.close();
+      link.source.close();
+      link.there.close();
     }
   }
 
   @Test
   void shouldRefuseRangesAndMemoriesThatDoNotFit() {
-    RegisteredMemory source = zero.register(zero.allocate(64));
-    RegisteredMemory there = zero.receive(one.register(one.allocate(64)));
+    Link link = link(64);
+    RegisteredMemory source = link.source;
+    RegisteredMemory there = link.there;
     RegisteredMemory odd = zero.receive(one.register(one.allocate(64).slice(4, 32)));
-    Connection connection = zero.connect(one);
+    Connection connection = link.connection;
     AtomicLong counter = new AtomicLong(1);
-    assertUsage(() -> connection.write(there, 60, source, 0, 8));
-    assertUsage(() -> connection.write(there, 0, source, 60, 8));
-    assertUsage(() -> connection.write(there, -1, source, 0, 8));
-    assertUsage(() -> connection.write(there, 0, source, 0, -1));
-    assertUsage(() -> connection.write(there, 0, source, 0, Long.MAX_VALUE));
-    assertUsage(() -> connection.write(source, 0, there, 0, 8));
-    assertUsage(() -> connection.write(there, 0, there, 0, 8));
-    assertUsage(() -> connection.updateAndSync(there, 4, counter, 2));
-    assertUsage(() -> connection.updateAndSync(there, 64, counter, 2));
-    assertUsage(() -> connection.updateAndSync(odd, 0, counter, 2));
+    assertRefused(() -> connection.write(there, 60, source, 0, 8));
+    assertRefused(() -> connection.write(there, 0, source, 60, 8));
+    assertRefused(() -> connection.write(there, -1, source, 0, 8));
+    assertRefused(() -> connection.write(there, 0, source, 0, -1));
+    assertRefused(() -> connection.write(there, 0, source, 0, Long.MAX_VALUE));
+    assertRefused(() -> connection.write(source, 0, there, 0, 8));
+    assertRefused(() -> connection.write(there, 0, there, 0, 8));
+    assertRefused(() -> connection.updateAndSync(there, 4, counter, 2));
+    assertRefused(() -> connection.updateAndSync(there, 64, counter, 2));
+    assertRefused(() -> connection.updateAndSync(odd, 0, counter, 2));
     assertThat(counter).hasValue(1);
     there.close();
-    assertUsage(() -> connection.write(there, 0, source, 0, 8));
-    assertUsage(() -> zero.context.register(one.allocate(8)));
+    assertRefused(() -> connection.write(there, 0, source, 0, 8));
+    assertRefused(() -> zero.context.register(one.allocate(8)));
     assertThat(connection.failure()).isNull();
   }
 
   @Test
   void shouldRefuseMemoryOfTheHostWithAHint() {
     try (HostDevice host = HostDevice.create()) {
-      assertThatThrownBy(() -> zero.context.register(host.allocate(64)))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("SHM");
+      assertRefused(() -> zero.context.register(host.allocate(64)), "SHM");
       TransportEnvironment onTheHost =
           new TransportEnvironment(0, 1, 1, 1, host, InetAddress.getLoopbackAddress());
-      assertThatThrownBy(() -> new CudaIpcTransport().open(Transport.CUDA_IPC, onTheHost))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("SHM");
+      assertRefused(() -> new CudaIpcTransport().open(Transport.CUDA_IPC, onTheHost), "SHM");
     }
   }
 
   @Test
   void shouldNameTheRankAndEthernetWhenThePeerIsOnAnotherHost() {
-    try (IpcRank far = new IpcRank(1, device(1), HOST + 1, 5)) {
+    try (IpcRank far = new IpcRank(1, placement.open(1), HOST + 1, 5)) {
       RegisteredMemory memory = far.register(far.allocate(64));
-      assertThatThrownBy(() -> zero.receive(memory))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("rank 1")
-          .hasMessageContaining("ETHERNET");
-      assertThat(failure(zero.endpoint(far, 0).connect(far.endpoint(zero, 0).wire(), deadline())))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("ETHERNET")
-          .extracting(FluxCclException::rank)
-          .isEqualTo(1);
+      assertThrows(TransportFailure.class, () -> zero.receive(memory), "rank 1", "ETHERNET");
+      CompletableFuture<?> connected =
+          zero.endpoint(far, 0).connect(far.endpoint(zero, 0).wire(), deadline());
+      assertThat(assertFails(connected, TransportFailure.class, "ETHERNET").rank()).isEqualTo(1);
     }
   }
 
   @Test
   void shouldRefuseEndsThatDoNotFit() {
-    assertThat(failure(zero.endpoint(one, 1).connect(one.endpoint(zero, 2).wire(), deadline())))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("tag=2");
-    assertThat(failure(zero.endpoint(one, 1).connect(zero.endpoint(one, 1).wire(), deadline())))
-        .isInstanceOf(TransportFailure.class);
+    Endpoint end = zero.endpoint(one, 1);
+    byte[] fitting = one.endpoint(zero, 1).wire();
+    assertFails(
+        end.connect(one.endpoint(zero, 2).wire(), deadline()), TransportFailure.class, "tag=2");
+    assertFails(
+        zero.endpoint(one, 1).connect(zero.endpoint(one, 1).wire(), deadline()),
+        TransportFailure.class);
     Endpoint closed = zero.endpoint(one, 1);
     closed.close();
-    assertThat(failure(closed.connect(one.endpoint(zero, 1).wire(), deadline())))
-        .isInstanceOf(Aborted.class);
+    assertFails(closed.connect(fitting, deadline()), Aborted.class);
     Endpoint twice = zero.endpoint(one, 1);
-    twice.connect(one.endpoint(zero, 1).wire(), deadline()).join();
-    assertThat(failure(twice.connect(one.endpoint(zero, 1).wire(), deadline())))
-        .isInstanceOf(InvalidUsage.class);
-    assertUsage(() -> zero.context.createEndpoint(2, 0, EndpointConfig.of(Transport.CUDA_IPC)));
-    assertUsage(() -> zero.context.createEndpoint(1, 0, EndpointConfig.of(Transport.NET)));
+    twice.connect(fitting, deadline()).join();
+    assertFails(twice.connect(fitting, deadline()), InvalidUsage.class);
+    assertRefused(() -> zero.context.createEndpoint(2, 0, IpcRank.config()));
+    assertRefused(() -> zero.context.createEndpoint(1, 0, EndpointConfig.of(Transport.NET)));
   }
 
   @Test
@@ -446,37 +359,26 @@ abstract class CudaIpcContract {
     byte[] wire = memory.handle(Transport.CUDA_IPC).wire();
     memory.close();
     Awaitility.await().until(() -> buffer.allocation().users() == 0);
-    assertThatThrownBy(() -> zero.context.open(wire, memory.origin()))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("rank 1");
+    assertThrows(TransportFailure.class, () -> zero.context.open(wire, memory.origin()), "rank 1");
   }
 
   @Test
   void shouldRefuseANameThatLiesAboutItsProcessOrItsSize() {
     RegisteredMemory memory = one.register(one.allocate(2 << 20));
-    byte[] wire = memory.handle(Transport.CUDA_IPC).wire();
-    byte[] otherNumber = wire.clone();
-    otherNumber[MappedMemoryDescriptor.NAME_INDEX + 16] ^= 0x55;
-    assertRefused(otherNumber, memory);
-    byte[] otherProcess = wire.clone();
-    otherProcess[MappedMemoryDescriptor.NAME_INDEX + 8] ^= 0x55;
-    assertRefused(otherProcess, memory);
-    byte[] larger = wire.clone();
-    larger[MappedMemoryDescriptor.NAME_INDEX + 24 + 4] = 1;
-    assertRefused(larger, memory);
-  }
-
-  private void assertRefused(byte[] wire, RegisteredMemory memory) {
-    assertThatThrownBy(() -> zero.context.open(wire, memory.origin()))
-        .isInstanceOf(TransportFailure.class)
-        .hasMessageContaining("rank 1");
+    int process = 8;
+    int number = 16;
+    int highSize = 24 + 4;
+    for (int offset : new int[] {process, number, highSize}) {
+      byte[] wire = memory.handle(Transport.CUDA_IPC).wire().clone();
+      wire[MappedMemoryDescriptor.NAME_INDEX + offset] ^= 0x55;
+      assertThrows(
+          TransportFailure.class, () -> zero.context.open(wire, memory.origin()), "rank 1");
+    }
   }
 
   @Test
   void shouldAllocateNothingInTheProxysCalls() {
-    RegisteredMemory source = zero.register(zero.allocate(4096));
-    RegisteredMemory there = zero.receive(one.register(one.allocate(8192)));
-    Connection connection = zero.connect(one);
+    Link link = link(4096, 8192);
     AtomicLong counter = new AtomicLong();
     long allocated =
         AllocatedBytes.least(
@@ -484,11 +386,11 @@ abstract class CudaIpcContract {
             () -> {
               for (int i = 0; i < 5_000; i++) {
                 long ticket =
-                    connection
-                        .write(there, 0, source, 0, 64)
-                        .updateAndSync(there, 8184, counter, counter.get() + 1)
+                    link.connection
+                        .write(link.there, 0, link.source, 0, 64)
+                        .updateAndSync(link.there, 8184, counter, counter.get() + 1)
                         .beginFlush();
-                while (i % 500 == 0 && connection.flushedTicket() < ticket) {
+                while (i % 500 == 0 && link.connection.flushedTicket() < ticket) {
                   Thread.onSpinWait();
                 }
               }
@@ -501,28 +403,22 @@ abstract class CudaIpcContract {
     for (int i = 0; i < 3; i++) {
       round();
     }
-    int threads = Thread.activeCount();
-    List<CudaBuffer> buffers = new ArrayList<>();
+    ResourceLeaks before = ResourceLeaks.snapshot();
     for (int i = 0; i < 30; i++) {
-      buffers.addAll(round());
+      round();
     }
-    Awaitility.await()
-        .until(() -> buffers.stream().allMatch(buffer -> buffer.allocation().users() == 0));
-    Awaitility.await().until(() -> Thread.activeCount() <= threads + 2);
+    before.assertNone(SECONDS);
   }
 
-  private List<CudaBuffer> round() throws Exception {
+  private void round() throws Exception {
     try (IpcRank a = open(0);
-        IpcRank b = open(1)) {
-      CudaBuffer large = b.allocate(2 << 20);
-      CudaBuffer small = a.allocate(8);
+        IpcRank b = open(1);
+        CudaBuffer large = b.allocate(2 << 20);
+        CudaBuffer small = a.allocate(8)) {
       RegisteredMemory there = a.receive(b.register(large));
       Connection connection = a.connect(b);
       connection.write(there, 0, a.register(small), 0, 8);
       flush(connection);
-      small.close();
-      large.close();
-      return List.of(small, large);
     }
   }
 
@@ -530,7 +426,7 @@ abstract class CudaIpcContract {
   void shouldReportAFlushThatFailsAsTheConnectionsFailure() {
     CudaIpcConnection connection = zero.connect(one);
     connection.stream().close(); // as a device that is closed under its connections does
-    FluxCclException reason = failure(connection.flush(SECONDS));
+    FluxCclException reason = failureOf(connection.flush(SECONDS));
     assertThat(reason).isSameAs(connection.failure());
     assertThat(connection.failed()).isCompletedWithValue(reason);
     assertThatThrownBy(connection::beginFlush).isSameAs(reason);

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
+import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static io.fluxccl.transport.cudaipc.IpcRank.HOST;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
-import io.fluxccl.device.cuda.CudaMemoryKind;
-import io.fluxccl.device.cuda.CudaStream;
+import io.fluxccl.device.cuda.CudaKernel;
+import io.fluxccl.device.cuda.CudaModule;
+import io.fluxccl.device.cuda.StreamBlocker;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
@@ -23,20 +26,12 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.HexFormat;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import jcuda.driver.CUfunction;
-import jcuda.driver.CUmodule;
-import jcuda.driver.CUresult;
-import jcuda.driver.JCudaDriver;
-import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
 
 /**
  * Failures that are tested on the fake GPU only: a GPU fault, no peer access, memory of a dead
@@ -46,6 +41,10 @@ import org.junit.jupiter.params.provider.EnumSource;
 @Tag("multiprocess")
 @Timeout(120)
 class CudaIpcFailureTest {
+  private static String text(FluxCclException failure) {
+    return failure.code() + " rank=" + failure.rank() + " " + failure.getMessage();
+  }
+
   /** Two ranks on two GPUs that don't reach each other; prints what each attempt ends with. */
   static final class Strangers {
     public static void main(String[] args) {
@@ -65,8 +64,7 @@ class CudaIpcFailureTest {
         attempt.run();
         System.out.println("it succeeded");
       } catch (RuntimeException e) {
-        FluxCclException failure = FluxCclException.from(e);
-        System.out.println(failure.code() + " rank=" + failure.rank() + " " + failure.getMessage());
+        System.out.println(text(FluxCclException.from(e)));
       }
     }
   }
@@ -89,23 +87,25 @@ class CudaIpcFailureTest {
     public static void main(String[] args) throws Exception {
       IpcRank zero = new IpcRank(0, CudaDevice.open(0));
       IpcRank one = new IpcRank(1, CudaDevice.open(1));
+      byte[] names = "fake_trap".getBytes(StandardCharsets.US_ASCII);
+      CudaKernel trap = CudaModule.fromPtx(names).kernel("fake_trap").prepare(zero.device);
       CudaIpcConnection waits = zero.connect(one);
       CudaIpcConnection polls = zero.connect(one);
       StreamBlocker forEver = StreamBlocker.of(zero.device, polls.stream());
       long ticket = polls.beginFlush();
       CompletableFuture<Void> flush;
       try (StreamBlocker stall = StreamBlocker.of(zero.device, waits.stream())) {
-        trap(waits.stream());
+        waits.stream().launch(trap, 1, 1, KernelArgs.NONE);
         flush = waits.flush(Duration.ofSeconds(20));
       }
-      say(CudaIpcContract.failure(flush));
+      say(failureOf(flush));
       say(waits.failure());
       while (polls.failure() == null && polls.flushedTicket() < ticket) {
         Thread.onSpinWait();
       }
       say(polls.failure());
       say(polls.failed().get(60, TimeUnit.SECONDS));
-      say(CudaIpcContract.failure(polls.flush(Duration.ofSeconds(20))));
+      say(failureOf(polls.flush(Duration.ofSeconds(20))));
       forEver.close();
       System.setErr(
           new PrintStream(OutputStream.nullOutputStream())); // discards logged errors of frees
@@ -114,31 +114,9 @@ class CudaIpcFailureTest {
       System.out.println("closed");
     }
 
-    /** Launches a failing kernel. The GPU's context must be current on the calling thread. */
-    private static void trap(CudaStream stream) {
-      CUmodule module = new CUmodule();
-      CUfunction function = new CUfunction();
-      check(
-          JCudaDriver.cuModuleLoadData(module, "fake_trap\0".getBytes(StandardCharsets.US_ASCII)));
-      check(JCudaDriver.cuModuleGetFunction(function, module, "fake_trap"));
-      check(JCudaDriver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream.handle(), null, null));
-    }
-
-    private static void check(int result) {
-      if (result != CUresult.CUDA_SUCCESS) {
-        throw new AssertionError(CUresult.stringFor(result));
-      }
-    }
-
     private static void say(FluxCclException failure) {
-      System.out.println(
-          failure.code()
-              + " rank="
-              + failure.rank()
-              + " "
-              + failure.getMessage()
-              + " "
-              + (failure.getCause() instanceof DeviceFailure));
+      boolean ofDevice = failure.getCause() instanceof DeviceFailure;
+      System.out.println(text(failure) + " " + ofDevice);
     }
   }
 
@@ -156,39 +134,17 @@ class CudaIpcFailureTest {
     }
   }
 
-  @ParameterizedTest
-  @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "POOL")
-  void shouldRefuseMemoryOfAProcessThatDied(CudaMemoryKind memory) throws Exception {
-    try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
-        ProcessRank child =
-            TestJvms.start(CudaIpcProcessContract.Receiver.class, "1", memory.name())) {
-      RegisteredMemoryCodec.Decoded sent =
-          RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
-      CudaIpcProcessContract.receive(rank, sent).close();
-      child.kill();
-      // Another thread closes the mapping; until then the driver returns it again.
-      Awaitility.await()
-          .untilAsserted(
-              () ->
-                  assertThatThrownBy(() -> CudaIpcProcessContract.receive(rank, sent).close())
-                      .isInstanceOf(TransportFailure.class)
-                      .hasMessageContaining("rank 1"));
-    }
-  }
-
   @Test
   void shouldReachAGpuThatThisProcessDoesNotSee() throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
-        CudaBuffer local = rank.allocate(CudaIpcProcessContract.SIZE);
+        CudaBuffer local = rank.allocate(64);
         ProcessRank child =
-            TestJvms.of(1, CudaIpcProcessContract.Receiver.class, "0", "PLAIN")
+            TestJvms.of(1, IpcReceiver.class, IpcPlacement.ONE_GPU.name())
                 .variables(Map.of("CUDA_VISIBLE_DEVICES", "2", "FAKE_CUDA_DEVICES", "3"))
                 .startRank(0)) {
-      RegisteredMemoryCodec.Decoded sent =
-          RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
-      RegisteredMemory there = CudaIpcProcessContract.receive(rank, sent);
+      RegisteredMemory there = IpcReceiver.receive(rank, child);
       child.readLine();
-      CudaIpcConnection connection = rank.connect(1, HexFormat.of().parseHex(child.readLine()));
+      CudaIpcConnection connection = IpcReceiver.connect(rank, child);
       connection.write(there, 0, rank.register(local), 0, 64);
       CudaIpcContract.flush(connection);
     }
@@ -197,14 +153,21 @@ class CudaIpcFailureTest {
   @Test
   void shouldRefuseMemoryOfAnotherProcessThatClaimsThisProcess() throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
-        ProcessRank child = TestJvms.start(CudaIpcProcessContract.Receiver.class, "1", "PLAIN")) {
-      RegisteredMemoryCodec.Decoded sent =
-          RegisteredMemoryCodec.decode(HexFormat.of().parseHex(child.readLine()), 1);
+        ProcessRank child = TestJvms.start(IpcReceiver.class, IpcPlacement.TWO_GPUS.name())) {
+      RegisteredMemoryCodec.Decoded sent = IpcReceiver.sent(child);
       MemoryOrigin lie =
           new MemoryOrigin(1, HOST, rank.environment.processHash(), sent.origin().address(), 64);
-      assertThatThrownBy(() -> rank.receive(sent.wires().get(Transport.CUDA_IPC), lie))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("rank 1");
+      byte[] wire = sent.wires().get(Transport.CUDA_IPC);
+      assertThrows(TransportFailure.class, () -> rank.receive(wire, lie), "rank 1");
+    }
+  }
+
+  @Test
+  void shouldRefuseAnInvalidBusId() {
+    CudaIpcContext.checkBusId(1, "0000:3b:00.0");
+    for (String wrong : new String[] {"", "../../etc/x", "0000:3b:00.8", "0000:3b:00.0 "}) {
+      assertThrows(
+          TransportFailure.class, () -> CudaIpcContext.checkBusId(1, wrong), "rank 1", "bus id");
     }
   }
 }
