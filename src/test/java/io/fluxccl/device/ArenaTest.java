@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.UseCount;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -71,22 +70,6 @@ class ArenaTest {
   }
 
   @Test
-  void shouldKeepABlockWhileAPieceOfItIsInUse() {
-    Arena<Block> arena = arena();
-    arena.open();
-    arena.open();
-    Arena.Piece<Block> piece = arena.allocate(1);
-    assertThat(blocks).hasSize(1);
-    arena.close();
-    arena.close();
-    assertThat(piece.block().freed).isFalse();
-    piece.block().release();
-    assertThat(piece.block().freed).isTrue();
-    assertThatThrownBy(() -> piece.block().release()).isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> piece.block().retain()).isInstanceOf(InvalidUsage.class);
-  }
-
-  @Test
   void shouldReleaseBlocksAllocatedAfterClose() {
     Arena<Block> arena = arena();
     arena.close();
@@ -108,24 +91,8 @@ class ArenaTest {
               return new Block();
             },
             block -> false);
-    assertThatThrownBy(() -> arena.allocate(1)).isInstanceOf(IllegalStateException.class);
+    assertThrows(IllegalStateException.class, () -> arena.allocate(1));
     fail[0] = false;
     assertThat(arena.allocate(1).offset()).isZero();
-  }
-
-  @Test
-  void shouldBeginAReusableBlockAnewOnceItHasNoPieces() {
-    boolean[] reusable = {true};
-    Arena<Block> arena = new Arena<>(LENGTH, Block::new, block -> reusable[0]);
-    Arena.Piece<Block> first = arena.allocate(LENGTH / 2);
-    Arena.Piece<Block> second = arena.allocate(1);
-    assertThat(second.offset()).isEqualTo(LENGTH / 2);
-    first.block().release();
-    second.block().release();
-    Arena.Piece<Block> third = arena.allocate(1);
-    assertThat(third).isEqualTo(first);
-    third.block().release();
-    reusable[0] = false;
-    assertThat(arena.allocate(1).offset()).isEqualTo(Arena.ALIGNMENT);
   }
 }

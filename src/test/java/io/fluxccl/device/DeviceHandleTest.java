@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.host.HostDevice;
 import java.util.Arrays;
 import java.util.List;
@@ -36,13 +35,11 @@ class DeviceHandleTest {
   @Test
   void shouldRefuseHandlesOfDifferentLengthsOrOnlyNulls() {
     try (HostDevice device = HostDevice.create()) {
-      assertThatThrownBy(
-              () ->
-                  DeviceHandle.upload(
-                      device, List.of(new Handle(8, (byte) 1), new Handle(16, (byte) 1))))
-          .isInstanceOf(InvalidUsage.class);
-      assertThatThrownBy(() -> DeviceHandle.upload(device, Arrays.asList(null, null)))
-          .isInstanceOf(InvalidUsage.class);
+      assertRefused(
+          () ->
+              DeviceHandle.upload(
+                  device, List.of(new Handle(8, (byte) 1), new Handle(16, (byte) 1))));
+      assertRefused(() -> DeviceHandle.upload(device, Arrays.asList(null, null)));
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -8,6 +9,7 @@ import io.fluxccl.Aborted;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.awaitility.Awaitility;
@@ -28,8 +30,7 @@ public abstract class GraphContract extends StreamScenario {
         DeviceBuffer flag = device.allocate(64);
         PinnedBuffer host = device.allocatePinned(5000)) {
       DeviceGraph graph =
-          device.record(
-              "everything",
+          graphOf(
               stream -> {
                 fill(stream, a, 3);
                 stream
@@ -38,7 +39,7 @@ public abstract class GraphContract extends StreamScenario {
                     .writeValue(flag, 8, 77)
                     .copy(words, 16, flag, 8, 8)
                     .copy(b, 0, words, 16, 8)
-                    .launch(kind.store(), 1, 1, KernelArgs.of(words, 5L))
+                    .launch(kind.store, 1, 1, KernelArgs.of(words, 5L))
                     .writeValue(words, 8, 6);
               });
       await(first.completion());
@@ -58,37 +59,14 @@ public abstract class GraphContract extends StreamScenario {
   }
 
   @Test
-  void shouldReplayAThousandTimesInOrderWithTheStreamsOtherWork() throws Exception {
-    try (DeviceBuffer counter = device.allocate(8)) {
-      DeviceGraph graph =
-          device.record(
-              "count",
-              stream -> {
-                add(stream, counter);
-                add(stream, counter);
-              });
-      for (int i = 0; i < 1000; i++) {
-        first.launch(graph);
-        if (i == 499) {
-          first.copy(words, 0, counter, 0, 8);
-        }
-      }
-      await(first.completion());
-      assertThat(word(0)).isEqualTo(1000);
-      assertThat(longOf(counter)).isEqualTo(2000);
-    }
-  }
-
-  @Test
   void shouldRunLaunchesOfOneGraphOneAfterTheOtherOnWhateverStreams() throws Exception {
     try (DeviceBuffer counter = device.allocate(8)) {
       DeviceGraph graph = device.record("count", stream -> add(stream, counter));
       for (int i = 0; i < 300; i++) {
         (i % 3 == 0 ? first : second).launch(graph);
       }
-      await(first.completion());
-      await(second.completion());
-      assertThat(longOf(counter)).isEqualTo(300);
+      await(second.waitFor(first).copy(words, 8, counter, 0, 8).launch(graph).completion());
+      assertThat(List.of(word(1), longOf(counter))).containsExactly(300L, 301L);
       PinnedBuffer gate = hold(first);
       first.launch(graph);
       CompletableFuture<Void> behind = second.launch(graph).completion();
@@ -96,31 +74,25 @@ public abstract class GraphContract extends StreamScenario {
       assertThat(behind).isNotDone();
       open(gate);
       await(behind);
-      assertThat(longOf(counter)).isEqualTo(302);
+      assertThat(longOf(counter)).isEqualTo(303);
     }
   }
 
   @Test
   void shouldHaveSeveralGraphsInFlight() throws Exception {
-    List<DeviceStream> streams = new ArrayList<>();
-    List<DeviceGraph> graphs = new ArrayList<>();
     List<PinnedBuffer> gates = new ArrayList<>();
     List<CompletableFuture<Void>> done = new ArrayList<>();
     for (int i = 0; i < 4; i++) {
       int number = i;
       PinnedBuffer gate = gate();
       gates.add(gate);
-      streams.add(device.createStream("s" + i));
-      graphs.add(
-          device.record(
-              "g" + i,
+      DeviceGraph graph =
+          graphOf(
               stream -> {
                 waitAt(gate, stream);
                 stream.writeValue(words, 8 * number, number + 1);
-              }));
-    }
-    for (int i = 0; i < 4; i++) {
-      done.add(streams.get(i).launch(graphs.get(i)).completion());
+              });
+      done.add(device.createStream("s" + i).launch(graph).completion());
     }
     for (int i : new int[] {2, 0, 3, 1}) {
       assertThat(done.get(i)).isNotDone();
@@ -137,8 +109,7 @@ public abstract class GraphContract extends StreamScenario {
         DeviceBuffer c = device.allocate(4096);
         DeviceBuffer counter = device.allocate(8)) {
       DeviceGraph graph =
-          device.record(
-              "fork",
+          graphOf(
               stream -> {
                 DeviceStream branch = stream.branch("copies");
                 assertThat(stream.branch("copies")).isSameAs(branch);
@@ -170,8 +141,7 @@ public abstract class GraphContract extends StreamScenario {
   void shouldRunBranchesConcurrently() throws Exception {
     PinnedBuffer gate = gate();
     DeviceGraph graph =
-        device.record(
-            "meet",
+        graphOf(
             stream -> {
               DeviceStream branch = stream.branch("b");
               waitAt(gate, stream); // for what the branch does, which is recorded later
@@ -186,8 +156,7 @@ public abstract class GraphContract extends StreamScenario {
   void shouldCompleteALaunchWhenAllItsBranchesAreDone() throws Exception {
     PinnedBuffer gate = gate();
     DeviceGraph graph =
-        device.record(
-            "unjoined",
+        graphOf(
             stream -> {
               waitAt(gate, stream.branch("b"));
               stream.branch("b").writeValue(words, 0, 1);
@@ -210,8 +179,7 @@ public abstract class GraphContract extends StreamScenario {
       for (int i = 0; i < 20; i++) {
         assertThatThrownBy(
                 () ->
-                    device.record(
-                        "bad",
+                    graphOf(
                         stream -> {
                           fill(stream, a, 1);
                           fill(stream.branch("b"), a, 1);
@@ -228,12 +196,11 @@ public abstract class GraphContract extends StreamScenario {
 
   @Test
   void shouldRefuseOperationsThatCannotBeRecorded() throws Exception {
-    DeviceGraph other = device.record("other", stream -> {});
+    DeviceGraph other = graphOf(stream -> {});
     AtomicReference<DeviceStream> kept = new AtomicReference<>();
     AtomicReference<DeviceStream> branch = new AtomicReference<>();
     DeviceGraph graph =
-        device.record(
-            "refusals",
+        graphOf(
             stream -> {
               kept.set(stream);
               branch.set(stream.branch("b"));
@@ -248,7 +215,7 @@ public abstract class GraphContract extends StreamScenario {
                 CompletableFuture<Void> elsewhere =
                     CompletableFuture.runAsync(
                         () -> assertRefused(() -> each.writeValue(words, 0, 1)));
-                assertThat(elsewhere).succeedsWithin(java.time.Duration.ofSeconds(40));
+                assertThat(elsewhere).succeedsWithin(40, TimeUnit.SECONDS);
               }
               stream.writeValue(words, 0, 1);
             });
@@ -266,8 +233,7 @@ public abstract class GraphContract extends StreamScenario {
   @Test
   void shouldExecuteWorkOnOtherStreamsImmediatelyWhileRecording() throws Exception {
     DeviceGraph graph =
-        device.record(
-            "meanwhile",
+        graphOf(
             stream -> {
               try (DeviceBuffer made = device.allocate(2 << 20)) {
                 fill(first, made, 4);
@@ -304,8 +270,7 @@ public abstract class GraphContract extends StreamScenario {
     DeviceBuffer a = device.allocate(4 << 20);
     DeviceBuffer b = device.allocate(4 << 20);
     DeviceGraph graph =
-        device.record(
-            "keeper",
+        graphOf(
             stream -> {
               fill(stream, a.slice(0, 8), 7);
               stream.copy(b, 8, a, 0, 8).copy(words, 0, b, 8, 8);
@@ -331,8 +296,7 @@ public abstract class GraphContract extends StreamScenario {
     PinnedBuffer gate = gate();
     DeviceBuffer a = device.allocate(4 << 20);
     DeviceGraph graph =
-        device.record(
-            "g",
+        graphOf(
             stream -> {
               stream.writeValue(words, 0, 1);
               waitAt(gate, stream);
@@ -344,7 +308,7 @@ public abstract class GraphContract extends StreamScenario {
     device.close();
     assertThatThrownBy(() -> await(done)).hasCauseInstanceOf(Aborted.class);
     assertRefused(() -> first.launch(graph));
-    assertRefused(() -> device.record("late", stream -> {}));
+    assertRefused(() -> graphOf(stream -> {}));
     assertThat(kind.users(a)).isPositive();
     open(gate);
     Awaitility.await().until(() -> kind.users(a) == 0);
@@ -355,8 +319,7 @@ public abstract class GraphContract extends StreamScenario {
     AtomicInteger runs = new AtomicInteger();
     PinnedBuffer gate = gate();
     DeviceGraph graph =
-        device.record(
-            "branches",
+        graphOf(
             stream -> {
               DeviceStream branch = stream.branch("b");
               waitAt(gate, branch);
@@ -379,12 +342,11 @@ public abstract class GraphContract extends StreamScenario {
   void shouldEndSpinningKernelsIfTheAbortFlagIsSet() throws Exception {
     try (AbortFlag abort = new AbortFlag(device)) {
       DeviceGraph graph =
-          device.record(
-              "waits for the flag",
+          graphOf(
               stream -> {
                 DeviceStream branch = stream.branch("b");
                 for (DeviceStream each : List.of(stream, branch)) {
-                  each.launch(kind.spin(), 1, 1, KernelArgs.of(abort.deviceAddress(), 1L));
+                  each.launch(kind.spin, 1, 1, KernelArgs.of(abort.deviceAddress(), 1L));
                 }
                 branch.writeValue(words, 0, 1);
               });
@@ -402,8 +364,7 @@ public abstract class GraphContract extends StreamScenario {
   void shouldLaunchFromManyThreads() throws Exception {
     try (DeviceBuffer counter = device.allocate(8)) {
       DeviceGraph graph =
-          device.record(
-              "count",
+          graphOf(
               stream -> {
                 add(stream, counter);
                 stream.branch("b").waitFor(stream);
@@ -425,19 +386,5 @@ public abstract class GraphContract extends StreamScenario {
       await(second.completion());
       assertThat(longOf(counter)).isEqualTo(400);
     }
-  }
-
-  @Test
-  void shouldRecordAgainAndAgain() throws Exception {
-    for (int i = 1; i <= 50; i++) {
-      int value = i;
-      try (DeviceGraph graph =
-          device.record(
-              "g" + i, stream -> stream.branch("b").waitFor(stream).writeValue(words, 0, value))) {
-        first.launch(graph);
-      }
-    }
-    await(first.completion());
-    assertThat(word(0)).isEqualTo(50);
   }
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
-
-import io.fluxccl.InvalidUsage;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
+import java.util.function.Consumer;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 
 /** A device, two streams, words to poll, and gates that block streams. */
@@ -38,7 +36,7 @@ public abstract class StreamScenario {
     gates.forEach(PinnedBuffer::close);
     words.close();
     device.close();
-    kind.awaitGone(device);
+    Awaitility.await().until(() -> kind.isGone(device));
   }
 
   protected static void await(CompletableFuture<?> future) throws Exception {
@@ -60,7 +58,7 @@ public abstract class StreamScenario {
   }
 
   protected final void waitAt(PinnedBuffer gate, DeviceStream stream) {
-    stream.launch(kind.spin(), 1, 1, KernelArgs.of(gate, 1L));
+    stream.launch(kind.spin, 1, 1, KernelArgs.of(gate, 1L));
   }
 
   protected static void open(PinnedBuffer gate) {
@@ -68,11 +66,15 @@ public abstract class StreamScenario {
   }
 
   protected final void add(DeviceStream stream, DeviceBuffer counter) {
-    stream.launch(kind.add(), 1, 1, KernelArgs.of(counter, 1L));
+    stream.launch(kind.add, 1, 1, KernelArgs.of(counter, 1L));
   }
 
   protected final void fill(DeviceStream stream, DeviceBuffer buffer, int value) {
-    stream.launch(kind.fill(), 1, 1, KernelArgs.of(buffer, buffer.size(), value));
+    stream.launch(kind.fill, 1, 1, KernelArgs.of(buffer, buffer.size(), value));
+  }
+
+  protected final DeviceGraph graphOf(Consumer<DeviceStream> work) {
+    return device.record("graph", work);
   }
 
   protected final long word(int index) {
@@ -89,9 +91,5 @@ public abstract class StreamScenario {
     byte[] bytes = new byte[(int) buffer.size()];
     buffer.download(0, bytes);
     return bytes;
-  }
-
-  protected static void assertRefused(ThrowingCallable call) {
-    assertThatThrownBy(call).isInstanceOf(InvalidUsage.class);
   }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static jcuda.driver.CUresult.CUDA_SUCCESS;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.device.DeviceBuffer;
@@ -26,8 +26,7 @@ abstract class CudaGraphContract extends GraphContract {
     try (DeviceBuffer a = device.allocate(1 << 20);
         DeviceBuffer b = device.allocate(1 << 20)) {
       DeviceGraph graph =
-          device.record(
-              "raw",
+          graphOf(
               stream -> {
                 CudaStream copies = (CudaStream) stream.branch("copies");
                 CudaStream main = (CudaStream) stream;
@@ -59,8 +58,7 @@ abstract class CudaGraphContract extends GraphContract {
     byte[] value = new byte[8];
     value[0] = 1;
     DeviceGraph graph =
-        device.record(
-            "arguments",
+        graphOf(
             stream -> {
               for (int i = 0; i < 8; i++) {
                 value[0] = (byte) (i + 1);
@@ -77,16 +75,15 @@ abstract class CudaGraphContract extends GraphContract {
 
   @Test
   void shouldFailTheRecordingIfTheDriverCannotCaptureAndStayUsable() throws Exception {
-    assertThatThrownBy(
-            () ->
-                device.record(
-                    "synchronizes",
-                    stream -> {
-                      stream.writeValue(words, 0, 1);
-                      stream.branch("b").writeValue(words, 8, 1);
-                      JCudaDriver.cuStreamSynchronize(((CudaStream) stream).handle());
-                    }))
-        .isInstanceOf(DeviceFailure.class);
+    assertThrows(
+        DeviceFailure.class,
+        () ->
+            graphOf(
+                stream -> {
+                  stream.writeValue(words, 0, 1);
+                  stream.branch("b").writeValue(words, 8, 1);
+                  JCudaDriver.cuStreamSynchronize(((CudaStream) stream).handle());
+                }));
     await(first.completion());
     DeviceGraph graph = device.record("good", stream -> stream.writeValue(words, 0, 2));
     await(first.launch(graph).completion());

@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.testing.FakeCuda;
-import jcuda.driver.CUresult;
-import jcuda.driver.JCudaDriver;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 
 @FakeCuda
 class CudaGraphFakeTest extends CudaGraphContract {
   private long freeMemory() {
-    long[] free = new long[1];
-    ((CudaDevice) device).makeCurrent();
-    assertThat(JCudaDriver.cuMemGetInfo(free, new long[1])).isEqualTo(CUresult.CUDA_SUCCESS);
-    return free[0];
+    return CudaMemoryContract.free((CudaDevice) device);
   }
 
   /** The fake driver takes memory for events and graphs. */
@@ -32,15 +27,15 @@ class CudaGraphFakeTest extends CudaGraphContract {
         assertThat(freeMemory()).isLessThan(before);
         stream.branch("b").waitFor(stream);
         stream.launch(graph).waitFor(stream.branch("b"));
-        assertThatThrownBy(
-                () ->
-                    device.record(
-                        "bad",
-                        s -> {
-                          s.branch("b");
-                          throw new IllegalStateException();
-                        }))
-            .isInstanceOf(IllegalStateException.class);
+        assertThrows(
+            IllegalStateException.class,
+            () ->
+                device.record(
+                    "bad",
+                    s -> {
+                      s.branch("b");
+                      throw new IllegalStateException();
+                    }));
         await(stream.completion());
       }
     }

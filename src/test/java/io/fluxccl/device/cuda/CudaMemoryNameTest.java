@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import com.code_intelligence.jazzer.junit.FuzzTest;
 import io.fluxccl.InvalidUsage;
@@ -59,7 +59,7 @@ class CudaMemoryNameTest {
     for (byte[] wire : new byte[][] {PLAIN.encode(), VMM.encode()}) {
       if (length != wire.length) {
         byte[] changed = Arrays.copyOf(wire, length);
-        assertThatThrownBy(() -> CudaMemoryName.decode(changed)).isInstanceOf(InvalidUsage.class);
+        assertRefused(() -> CudaMemoryName.decode(changed));
       }
     }
   }
@@ -90,16 +90,12 @@ class CudaMemoryNameTest {
   @Test
   void shouldRefuseInvalidNames() {
     for (String gpu : new String[] {"", "0", "0000:3B:00.0", "../../etc/passwd", "0000:3b:00.8"}) {
-      assertThatThrownBy(() -> CudaMemoryName.plain(ID, 1, gpu, PLAIN.secret()))
-          .isInstanceOf(InvalidUsage.class);
+      assertRefused(() -> CudaMemoryName.plain(ID, 1, gpu, PLAIN.secret()));
     }
-    assertThatThrownBy(() -> CudaMemoryName.plain(ID, 0, GPU, PLAIN.secret()))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> CudaMemoryName.plain(ID, 1, GPU, new byte[63]))
-        .isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> CudaMemoryName.plain(ID, 0, GPU, PLAIN.secret()));
+    assertRefused(() -> CudaMemoryName.plain(ID, 1, GPU, new byte[63]));
     for (String socket : new String[] {"", "a b", "\0a", "é", "x".repeat(108)}) {
-      assertThatThrownBy(() -> CudaMemoryName.vmm(ID, 1, GPU, socket, VMM.secret()))
-          .isInstanceOf(InvalidUsage.class);
+      assertRefused(() -> CudaMemoryName.vmm(ID, 1, GPU, socket, VMM.secret()));
     }
   }
 

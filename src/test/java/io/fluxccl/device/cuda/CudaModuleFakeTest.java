@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.KernelArgs;
@@ -11,6 +12,7 @@ import io.fluxccl.testing.RequiresNativeLibrary;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.awaitility.Awaitility;
@@ -83,9 +85,7 @@ class CudaModuleFakeTest {
       assertThat(again.context().modules).containsKey(module);
       module.close();
       Awaitility.await().until(() -> !again.context().modules.containsKey(module));
-      assertThatThrownBy(() -> kernel.prepare(again))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("closed");
+      assertRefused(() -> kernel.prepare(again), "closed");
     }
   }
 
@@ -95,35 +95,30 @@ class CudaModuleFakeTest {
     String source = "extern \"C\" __global__ void fake_store(long long* p, long long v);";
     CudaCompileOptions nvrtc =
         CudaCompileOptions.DEFAULT.withCompiler(CudaCompileOptions.Compiler.NVRTC);
-    try (CudaModule module = CudaModule.fromSource("store.cu", source, nvrtc)) {
-      run(module.kernel("fake_store"));
-      assertThatThrownBy(() -> module.kernel("fake_none").prepare(device))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("store.cu has no kernel fake_none")
-          .hasMessageContaining("extern \"C\"");
-    }
     Path file = Files.writeString(folder.resolve("store.cu"), source);
-    try (CudaModule module = CudaModule.fromFile(file, nvrtc)) {
-      run(module.kernel("fake_store"));
-    }
     Path ptx = Files.write(folder.resolve("store.ptx"), KERNELS);
-    try (CudaModule module = CudaModule.fromFile(ptx)) {
-      run(module.kernel("fake_store"));
+    for (CudaModule each :
+        List.of(
+            CudaModule.fromSource("store.cu", source, nvrtc),
+            CudaModule.fromFile(file, nvrtc),
+            CudaModule.fromFile(ptx))) {
+      try (CudaModule module = each) {
+        run(module.kernel("fake_store"));
+        assertRefused(
+            () -> module.kernel("fake_none").prepare(device),
+            "has no kernel fake_none",
+            "extern \"C\"");
+      }
     }
-    assertThatThrownBy(() -> CudaModule.fromFile(folder.resolve("store.txt")))
-        .isInstanceOf(InvalidUsage.class);
-    assertThatThrownBy(() -> CudaModule.fromFile(folder.resolve("none.ptx")))
-        .isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> CudaModule.fromFile(folder.resolve("store.txt")));
+    assertRefused(() -> CudaModule.fromFile(folder.resolve("none.ptx")));
   }
 
   @Test
   void shouldRefuseInvalidImages() {
-    assertThatThrownBy(() -> CudaModule.fromCubin(new byte[] {1, 2, 3}))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("3 bytes");
-    assertThatThrownBy(() -> CudaModule.fromPtx(new byte[] {'x'}).prepare(device))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("cuModuleLoadData");
+    assertRefused(() -> CudaModule.fromCubin(new byte[] {1, 2, 3}), "3 bytes");
+    CudaModule module = CudaModule.fromPtx(new byte[] {'x'});
+    assertRefused(() -> module.prepare(device), "cuModuleLoadData");
   }
 
   @Test
@@ -155,10 +150,10 @@ class CudaModuleFakeTest {
     try (CudaModule module = CudaModule.fromPtx(KERNELS)) {
       run(module.kernel("fake_store").withSharedMemory(100 * 1024));
       run(module.kernel("fake_store"));
-      assertThatThrownBy(() -> run(module.kernel("fake_store").withSharedMemory(1 << 20)))
-          .isInstanceOf(io.fluxccl.FluxCclException.class);
-      assertThatThrownBy(() -> module.kernel("fake_store").withSharedMemory(-1))
-          .isInstanceOf(InvalidUsage.class);
+      assertThrows(
+          io.fluxccl.FluxCclException.class,
+          () -> run(module.kernel("fake_store").withSharedMemory(1 << 20)));
+      assertRefused(() -> module.kernel("fake_store").withSharedMemory(-1));
     }
   }
 
@@ -168,12 +163,16 @@ class CudaModuleFakeTest {
     try (CudaModule module = CudaModule.fromPtx(KERNELS);
         CudaStream stream = device.createStream("args")) {
       CudaKernel kernel = module.kernel("fake_store");
-      assertThatThrownBy(() -> stream.launch(kernel, 1, 1, KernelArgs.of(1L)))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("takes 2 arguments of 8, 8 bytes, was given 1");
-      assertThatThrownBy(() -> stream.launch(kernel, 1, 1, KernelArgs.of(1L, 1)))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("argument 1 of kernel fake_store takes 8 bytes, was given 4");
+      assertRefused(
+          () -> stream.launch(kernel, 1, 1, KernelArgs.of(1L)),
+          "kernel fake_store takes 2 arguments of 8, 8 bytes, was given 1: KernelArgs[1]");
+      assertRefused(
+          () -> stream.launch(kernel, 1, 1, KernelArgs.of(1L, 1)),
+          "argument 1 of kernel fake_store takes 8 bytes, was given 4 (Integer)",
+          "give a Long");
+      assertRefused(
+          () -> stream.launch(kernel, 1, 1, KernelArgs.of(1L, new byte[16])),
+          "takes 8 bytes, was given 16 (byte[])");
       run(kernel);
     }
   }

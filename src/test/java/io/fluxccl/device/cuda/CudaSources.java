@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
 import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -42,9 +44,13 @@ final class CudaSources {
     return files;
   }
 
-  private static List<Path> filesIn(Path folder, String ending) {
+  /** Returns the files in a folder and its folders whose names end so. */
+  static List<Path> filesIn(Path folder, String ending) {
     try (Stream<Path> files = Files.walk(folder)) {
-      return files.filter(file -> file.toString().endsWith(ending)).sorted().toList();
+      return files
+          .filter(file -> Files.isRegularFile(file) && file.toString().endsWith(ending))
+          .sorted()
+          .toList();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
@@ -54,6 +60,25 @@ final class CudaSources {
   static boolean isInstalled(String program) {
     return Arrays.stream(System.getenv().getOrDefault("PATH", "").split(File.pathSeparator))
         .anyMatch(folder -> Files.isExecutable(Path.of(folder, program)));
+  }
+
+  /** Compiles a source of C++ by g++, with all warnings as errors; returns what it prints. */
+  static String gcc(Path source, String... options) throws IOException, InterruptedException {
+    assumeTrue(isInstalled("g++"), "there is no g++");
+    List<String> command = new ArrayList<>(List.of("g++", "-std=c++17", "-I" + INCLUDE));
+    command.addAll(List.of("-Wall", "-Wextra", "-Wpedantic", "-Werror", source.toString()));
+    command.addAll(List.of(options));
+    return run(command.toArray(String[]::new));
+  }
+
+  /** Compiles a CUDA source by nvcc to a file; returns what it prints. */
+  static String nvcc(Path source, Path target, String... options)
+      throws IOException, InterruptedException {
+    assumeTrue(isInstalled("nvcc"), "there is no nvcc");
+    List<String> command = new ArrayList<>(List.of("nvcc", "-std=c++17", "-arch=sm_75"));
+    command.addAll(List.of("-I" + INCLUDE, source.toString(), "-o", target.toString()));
+    command.addAll(List.of(options));
+    return run(command.toArray(String[]::new));
   }
 
   /**

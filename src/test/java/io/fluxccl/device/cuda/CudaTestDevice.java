@@ -3,15 +3,24 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.Kernel;
 import io.fluxccl.device.TestDevice;
-import org.awaitility.Awaitility;
 
 /** GPUs, real or not. */
-final class CudaTestDevice implements TestDevice {
+final class CudaTestDevice extends TestDevice {
+  private final CudaDeviceOptions options;
+
+  CudaTestDevice() {
+    this(CudaMemoryKind.PLAIN);
+  }
+
+  CudaTestDevice(CudaMemoryKind memory) {
+    super(StreamKernels.SPIN, StreamKernels.STORE, StreamKernels.ADD, StreamKernels.FILL);
+    options = CudaDeviceOptions.DEFAULT.withMemory(memory);
+  }
+
   @Override
   public CudaDevice open(int index) {
-    CudaDevice device = CudaDevice.open(index);
+    CudaDevice device = CudaDevice.open(index, options);
     StreamKernels.load(device);
     return device;
   }
@@ -22,32 +31,12 @@ final class CudaTestDevice implements TestDevice {
   }
 
   @Override
-  public Kernel spin() {
-    return StreamKernels.SPIN;
-  }
-
-  @Override
-  public Kernel store() {
-    return StreamKernels.STORE;
-  }
-
-  @Override
-  public Kernel add() {
-    return StreamKernels.ADD;
-  }
-
-  @Override
-  public Kernel fill() {
-    return StreamKernels.FILL;
-  }
-
-  @Override
   public int users(DeviceBuffer buffer) {
     return ((CudaBuffer) buffer).allocation().users();
   }
 
   @Override
-  public void awaitGone(Device device) {
-    Awaitility.await().until(() -> ((CudaDevice) device).context().users() == 0);
+  public boolean isGone(Device device) {
+    return ((CudaDevice) device).context().users() == 0;
   }
 }

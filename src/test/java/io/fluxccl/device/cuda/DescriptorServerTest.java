@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
@@ -13,10 +13,10 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
@@ -39,24 +39,31 @@ class DescriptorServerTest {
     return DescriptorClient.request(offer.socketName(), offer.token(), within(10_000));
   }
 
-  private static byte[] name(DescriptorServer.Offer offer) {
-    return offer.socketName().getBytes(StandardCharsets.UTF_8);
+  /** Offers a new event. */
+  private DescriptorServer.Offer offer() {
+    return server.offer(DescriptorCalls.newEvent());
+  }
+
+  private static int connect(DescriptorServer.Offer offer) {
+    byte[] name = offer.socketName().getBytes(StandardCharsets.UTF_8);
+    int client = DescriptorCalls.connect(name, 10_000);
+    assertThat(client).isNotNegative();
+    return client;
+  }
+
+  private static List<Integer> connect(DescriptorServer.Offer offer, int clients) {
+    return IntStream.range(0, clients).mapToObj(i -> connect(offer)).toList();
+  }
+
+  private static void assertDisconnected(int client) {
+    assertThat(isReadable(client, 10_000)).isTrue();
+    assertThat(DescriptorCalls.receiveDescriptor(client, 0, new int[1])).isNegative();
   }
 
   private static boolean isReadable(int descriptor, int timeoutMillis) {
     boolean[] readable = new boolean[1];
     DescriptorCalls.awaitReadable(new int[] {descriptor}, readable, 1, timeoutMillis);
     return readable[0];
-  }
-
-  /** Asks for a descriptor that is an event, and signals it. */
-  static final class Client {
-    public static void main(String[] args) {
-      int event =
-          DescriptorClient.request(args[0], HexFormat.of().parseHex(args[1]), within(10_000));
-      DescriptorCalls.signalEvent(event);
-      System.out.println("signalled");
-    }
   }
 
   /** Offers an event until it is killed. */
@@ -87,19 +94,6 @@ class DescriptorServerTest {
 
   @Test
   @Tag("multiprocess")
-  void shouldSendADescriptorToAnotherProcess() throws Exception {
-    int event = DescriptorCalls.newEvent();
-    try (DescriptorServer.Offer offer = server.offer(event);
-        ProcessRank client =
-            TestJvms.start(
-                Client.class, offer.socketName(), HexFormat.of().formatHex(offer.token()))) {
-      assertThat(client.readLine()).isEqualTo("signalled");
-      assertThat(isReadable(event, 10_000)).isTrue();
-    }
-  }
-
-  @Test
-  @Tag("multiprocess")
   void shouldReportThatNoProcessListensIfTheOwnerWasKilled() throws Exception {
     try (ProcessRank owner = TestJvms.start(Owner.class)) {
       String socketName = owner.readLine();
@@ -109,31 +103,33 @@ class DescriptorServerTest {
 
       owner.kill();
 
-      assertThatThrownBy(() -> DescriptorClient.request(socketName, token, within(10_000)))
-          .isInstanceOf(DeviceFailure.class)
-          .hasMessageContaining(socketName)
-          .hasMessageContaining("no process listens there");
+      assertThrows(
+          DeviceFailure.class,
+          () -> DescriptorClient.request(socketName, token, within(10_000)),
+          socketName,
+          "no process listens there");
     }
   }
 
   @Test
   void shouldRefuseAWrongToken() {
-    try (DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent())) {
+    try (DescriptorServer.Offer offer = offer()) {
       byte[] wrong = offer.token().clone(); // a copy, because closing the offer needs the original
       wrong[15] ^= 1;
-      assertThatThrownBy(() -> DescriptorClient.request(offer.socketName(), wrong, within(10_000)))
-          .isInstanceOf(DeviceFailure.class)
-          .hasMessageContaining("the token is not its own");
+      assertThrows(
+          DeviceFailure.class,
+          () -> DescriptorClient.request(offer.socketName(), wrong, within(10_000)),
+          "the token is not its own");
     }
   }
 
   @Test
   void shouldRefuseAClosedOfferWhileOthersRemain() {
-    try (DescriptorServer.Offer kept = server.offer(DescriptorCalls.newEvent())) {
-      DescriptorServer.Offer closed = server.offer(DescriptorCalls.newEvent());
+    try (DescriptorServer.Offer kept = offer()) {
+      DescriptorServer.Offer closed = offer();
       closed.close();
       closed.close();
-      assertThatThrownBy(() -> request(closed)).hasMessageContaining("has been freed");
+      assertThrows(DeviceFailure.class, () -> request(closed), "has been freed");
       DescriptorCalls.close(request(kept));
     }
   }
@@ -142,12 +138,8 @@ class DescriptorServerTest {
   void shouldServeOthersWhileClientsStaySilent() {
     DescriptorServer patient = new DescriptorServer(HOUR_MILLIS);
     try (DescriptorServer.Offer offer = patient.offer(DescriptorCalls.newEvent())) {
-      List<Integer> silent = new ArrayList<>();
-      for (int i = 0; i < 20; i++) {
-        silent.add(DescriptorCalls.connect(name(offer), 10_000));
-      }
+      List<Integer> silent = connect(offer, 20);
       DescriptorCalls.close(request(offer));
-      assertThat(silent).allMatch(socket -> socket >= 0);
       // The server has disconnected none of them.
       assertThat(silent).noneMatch(socket -> isReadable(socket, 0));
       silent.forEach(DescriptorCalls::close);
@@ -156,27 +148,20 @@ class DescriptorServerTest {
 
   @Test
   void shouldDropSilentClientsSoThatMoreThanItsPlacesAreServed() {
-    try (DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent())) {
-      List<Integer> silent = new ArrayList<>();
-      for (int i = 0; i < 100; i++) {
-        silent.add(DescriptorCalls.connect(name(offer), 10_000));
-      }
+    try (DescriptorServer.Offer offer = offer()) {
+      List<Integer> silent = connect(offer, 100);
       DescriptorCalls.close(request(offer));
-      // The server has disconnected the first client.
-      assertThat(isReadable(silent.get(0), 10_000)).isTrue();
-      int[] status = new int[1];
-      assertThat(DescriptorCalls.receiveDescriptor(silent.get(0), 0, status)).isNegative();
+      assertDisconnected(silent.get(0));
       silent.forEach(DescriptorCalls::close);
     }
   }
 
   @Test
   void shouldDisconnectAClientIfItsRequestIsInvalid() {
-    try (DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent())) {
-      int client = DescriptorCalls.connect(name(offer), 10_000);
+    try (DescriptorServer.Offer offer = offer()) {
+      int client = connect(offer);
       DescriptorCalls.answer(client, 0, -1);
-      assertThat(isReadable(client, 10_000)).isTrue();
-      assertThat(DescriptorCalls.receiveDescriptor(client, 0, new int[1])).isNegative();
+      assertDisconnected(client);
       DescriptorCalls.close(client);
       DescriptorCalls.close(request(offer));
     }
@@ -187,36 +172,37 @@ class DescriptorServerTest {
     String socketName = "fluxccl-test-" + System.nanoTime();
     int silent = DescriptorCalls.listen(socketName.getBytes(StandardCharsets.UTF_8));
     assertThat(silent).isNotNegative();
-    assertThatThrownBy(() -> DescriptorClient.request(socketName, new byte[16], within(100)))
-        .isInstanceOf(DeviceFailure.class)
-        .hasMessageContaining("no answer within 100 ms");
+    assertThrows(
+        DeviceFailure.class,
+        () -> DescriptorClient.request(socketName, new byte[16], within(100)),
+        "no answer within 100 ms");
     DescriptorCalls.close(silent);
   }
 
   @Test
   void shouldServeManyClientsAtOnce() {
-    try (DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent())) {
-      List<CompletableFuture<Void>> clients = new ArrayList<>();
-      for (int i = 0; i < 8; i++) {
-        clients.add(
-            CompletableFuture.runAsync(
-                () -> {
-                  for (int j = 0; j < 50; j++) {
-                    DescriptorCalls.close(request(offer));
-                  }
-                }));
-      }
-      clients.forEach(CompletableFuture::join);
+    try (DescriptorServer.Offer offer = offer()) {
+      Runnable requests =
+          () -> {
+            for (int i = 0; i < 50; i++) {
+              DescriptorCalls.close(request(offer));
+            }
+          };
+      CompletableFuture<?>[] clients =
+          IntStream.range(0, 8)
+              .mapToObj(i -> CompletableFuture.runAsync(requests))
+              .toArray(CompletableFuture[]::new);
+      CompletableFuture.allOf(clients).join();
     }
   }
 
   @Test
   void shouldEndWithTheLastOfferAndLeaveNoDescriptorOpen() throws Exception {
-    server.offer(DescriptorCalls.newEvent()).close();
+    offer().close();
     Awaitility.await().until(() -> threads() == 0);
     long before = openDescriptors();
     for (int i = 0; i < 20; i++) {
-      DescriptorServer.Offer offer = server.offer(DescriptorCalls.newEvent());
+      DescriptorServer.Offer offer = offer();
       assertThat(server.isRunning()).isTrue();
       DescriptorCalls.close(request(offer));
       offer.close();

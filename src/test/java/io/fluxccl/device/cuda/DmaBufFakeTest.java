@@ -4,8 +4,4 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.testing.FakeCuda;
 
 @FakeCuda
-class DmaBufFakeTest extends DmaBufContract {
-  DmaBufFakeTest() {
-    super("memfd");
-  }
-}
+class DmaBufFakeTest extends DmaBufContract {}

@@ -4,8 +4,4 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.testing.RequiresGpus;
 
 @RequiresGpus
-class DmaBufTest extends DmaBufContract {
-  DmaBufTest() {
-    super("dmabuf");
-  }
-}
+class DmaBufTest extends DmaBufContract {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.device.DeviceStream;
@@ -16,6 +16,7 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
@@ -71,21 +72,39 @@ class EmulatedKernelTest {
     }
   }
 
+  /** Only accesses that no fence, release or barrier orders are races. */
+  @EnabledIfEnvironmentVariable(
+      named = "FAKE_CUDA_RACES",
+      matches = "1",
+      disabledReason = "runs with FAKE_CUDA_RACES=1, for which kernels are compiled otherwise")
+  @ParameterizedTest
+  @CsvSource({
+    "forgetsToRelease, LAUNCH_FAILED",
+    "forgetsTheBarrier, LAUNCH_FAILED",
+    "forgetsTheSecondBarrier, LAUNCH_FAILED",
+    "releasesWhatItSends, no error",
+    "fencesWhatItSends, no error",
+    "passesBothBarriers, no error"
+  })
+  void shouldDetectUnorderedMemoryAccessesOnly(String kernel, String end) throws Exception {
+    shouldReportAnErrorIfTheKernelIsWrong(kernel, end);
+  }
+
   @Test
   void shouldRefuseMoreThreadsThanItsLaunchBounds() throws Exception {
     DeviceStream stream = device.createStream("bounds");
     CudaKernel kernel = (CudaKernel) TestKernels.of("mistakes", "sixtyFourThreads");
     stream.launch(kernel, 1, 64, KernelArgs.of());
     stream.completion().get(60, TimeUnit.SECONDS);
-    assertThatThrownBy(() -> stream.launch(kernel, 1, 96, KernelArgs.of()))
-        .isInstanceOf(FluxCclException.class);
+    assertThrows(FluxCclException.class, () -> stream.launch(kernel, 1, 96, KernelArgs.of()));
   }
 
   @Test
   void shouldKnowNoKernelThatWasNotCompiled() {
-    assertThatThrownBy(() -> CudaModule.builtIn().kernel("fluxccl_no_such").prepare(device))
-        .isInstanceOf(FluxCclException.class)
-        .hasMessageContaining("fluxccl_no_such");
+    assertThrows(
+        FluxCclException.class,
+        () -> CudaModule.builtIn().kernel("fluxccl_no_such").prepare(device),
+        "fluxccl_no_such");
     assertThat(device.context().modules).containsKey(CudaModule.builtIn());
   }
 }

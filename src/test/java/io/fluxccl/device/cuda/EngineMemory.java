@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.device.cuda.EngineStream.check;
+
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.EnumMap;
@@ -10,7 +12,6 @@ import jcuda.driver.CUdeviceptr;
 import jcuda.driver.CUmemLocation;
 import jcuda.driver.CUmemPoolProps;
 import jcuda.driver.CUmemoryPool;
-import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
 
@@ -53,12 +54,6 @@ public final class EngineMemory implements AutoCloseable {
 
   public EngineMemory(CudaDevice device) {
     this.device = device;
-  }
-
-  private static void check(int result, String call) {
-    if (result != CUresult.CUDA_SUCCESS) {
-      throw new IllegalStateException(call + ": " + CUresult.stringFor(result));
-    }
   }
 
   /** Returns whether the driver and JCuda support this kind. */

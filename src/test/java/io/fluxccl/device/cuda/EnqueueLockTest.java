@@ -3,7 +3,6 @@ package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.testing.AllocatedBytes;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
@@ -48,29 +47,5 @@ class EnqueueLockTest {
         .isGreaterThanOrEqualTo(EnqueueLock.LOCK_TIMEOUT.toNanos());
     lock.close();
     assertThat(CompletableFuture.supplyAsync(lock::tryLock).join()).isSameAs(lock);
-  }
-
-  /** A busy machine keeps a thread from running for this long, also while it holds the lock. */
-  @Test
-  void shouldWaitForAHolderThatDoesNotRun() throws Exception {
-    assertThat(lock.tryLock()).isSameAs(lock);
-    CompletableFuture<EnqueueLock> waiting = CompletableFuture.supplyAsync(lock::tryLock);
-    Thread.sleep(300);
-    lock.close();
-    assertThat(waiting.get(20, TimeUnit.SECONDS)).isSameAs(lock);
-  }
-
-  @Test
-  void shouldAllocateNothing() {
-    long allocated =
-        AllocatedBytes.least(
-            10,
-            () -> {
-              for (int i = 0; i < 10_000; i++) {
-                lock.tryLock();
-                lock.close();
-              }
-            });
-    assertThat(allocated).as("bytes of 10000 rounds").isLessThan(1000);
   }
 }

@@ -2,8 +2,8 @@
 package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.device.KernelArgs;
+import io.fluxccl.testing.FailureAssertions;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -11,17 +11,6 @@ import java.util.concurrent.TimeUnit;
 
 /** Runs a failing kernel, which breaks the process's context of the GPU, and prints the effects. */
 final class FailingKernelProcess {
-  static final List<String> LINES =
-      List.of(
-          "future of its stream: true",
-          "future of another stream: true",
-          "later launch: true",
-          "later completion: true",
-          "health: true",
-          "later allocation: true",
-          "action behind the work ran",
-          "closed");
-
   private FailingKernelProcess() {}
 
   public static void main(String[] args) throws Exception {
@@ -37,15 +26,17 @@ final class FailingKernelProcess {
     CountDownLatch ran = new CountDownLatch(1);
     CompletableFuture<Void> own = failing.completion();
     device.whenEnqueuedWorkIsDone(ran::countDown);
-    System.out.println("future of its stream: " + failed(own));
-    System.out.println("future of another stream: " + failed(other));
-    System.out.println(
-        "later launch: " + fails(() -> held.launch(StreamKernels.TRAP, 1, 1, KernelArgs.NONE)));
-    System.out.println("later completion: " + failed(held.completion()));
-    System.out.println("health: " + fails(held::requireHealthy));
-    System.out.println("later allocation: " + fails(() -> device.allocate(2 << 20)));
+    List<Boolean> failures =
+        List.of(
+            failed(own),
+            failed(other),
+            fails(() -> held.launch(StreamKernels.TRAP, 1, 1, KernelArgs.NONE)),
+            failed(held.completion()),
+            fails(held::requireHealthy),
+            fails(() -> device.allocate(2 << 20)));
+    System.out.println("own, other, launch, completion, health, allocation: " + failures);
     if (ran.await(60, TimeUnit.SECONDS)) {
-      System.out.println("action behind the work ran");
+      System.out.println("action after the work ran");
     }
     large.close();
     gate.close();
@@ -54,22 +45,11 @@ final class FailingKernelProcess {
   }
 
   private static boolean fails(Runnable call) {
-    try {
-      call.run();
-      return false;
-    } catch (DeviceFailure e) {
-      return CudaError.isSticky(e.status());
-    }
+    return failed(CompletableFuture.runAsync(call));
   }
 
-  private static boolean failed(CompletableFuture<?> future) throws Exception {
-    try {
-      future.get(60, TimeUnit.SECONDS);
-      return false;
-    } catch (java.util.concurrent.ExecutionException e) {
-      FluxCclException failure = FluxCclException.from(e);
-      return failure instanceof DeviceFailure
-          && CudaError.isSticky(((DeviceFailure) failure).status());
-    }
+  private static boolean failed(CompletableFuture<?> future) {
+    return FailureAssertions.failureOf(future) instanceof DeviceFailure failure
+        && CudaError.isSticky(failure.status());
   }
 }

@@ -2,7 +2,6 @@
 package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -19,19 +18,7 @@ class HeadersTest {
   @ParameterizedTest
   @MethodSource("headers")
   void shouldCompileAloneForTheHost(String header) throws Exception {
-    assumeTrue(CudaSources.isInstalled("g++"), "there is no g++");
-    assertThat(
-            CudaSources.run(
-                "g++",
-                "-std=c++17",
-                "-Wall",
-                "-Wextra",
-                "-Wpedantic",
-                "-Werror",
-                "-fsyntax-only",
-                "-I" + CudaSources.INCLUDE,
-                including(header, ".cpp").toString()))
-        .isEmpty();
+    assertThat(CudaSources.gcc(including(header, ".cpp"), "-fsyntax-only")).isEmpty();
   }
 
   @ParameterizedTest
@@ -62,21 +49,13 @@ class HeadersTest {
   }
 
   private String nvcc(String what, Path source) throws Exception {
-    assumeTrue(CudaSources.isInstalled("nvcc"), "there is no nvcc");
-    return CudaSources.run(
-        "nvcc",
-        "-std=c++17",
+    return CudaSources.nvcc(
+        source,
+        folder.resolve("out"),
         what,
-        "-arch=sm_75",
-        "-I" + CudaSources.INCLUDE,
         "-I" + CudaSources.INCLUDE.getParent(),
         "-DFLUXCCL_DEBUG_BOUNDS",
-        "-Xcompiler",
-        "-Wall,-Wextra",
-        "--Werror",
-        "all-warnings",
-        source.toString(),
-        "-o",
-        folder.resolve("out").toString());
+        "-Xcompiler=-Wall,-Wextra",
+        "--Werror=all-warnings");
   }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.testing.NativePrograms;
 import io.fluxccl.testing.RequiresNativeLibrary;
 import java.nio.charset.StandardCharsets;
@@ -16,11 +16,14 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.stream.Stream;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 @Timeout(180)
 class KernelCompilerTest {
@@ -36,6 +39,7 @@ class KernelCompilerTest {
         new CudaToolkit(environment), new KernelCache(folder.resolve("cache")));
   }
 
+  /** Returns a compiler whose NVRTC returns what it was given. */
   private KernelCompiler echo() throws Exception {
     Path library = NativePrograms.sharedLibrary("nvrtc_echo.c", folder, "libnvrtc.so.13");
     return compiler(Map.of(CudaToolkit.NVRTC_VARIABLE, library.toString()));
@@ -83,52 +87,45 @@ class KernelCompilerTest {
         .endsWith("option -DN=3\n");
   }
 
-  @Test
+  @ParameterizedTest
+  @CsvSource({
+    "'', 90, cubin, -arch=sm_90",
+    "'', 100, ptx, -arch=compute_90", // a GPU that is newer than the compiler
+    "-arch=sm_90a, 90, cubin, -arch=sm_90a",
+    "--gpu-architecture compute_80, 90, ptx, compute_80"
+  })
   @RequiresNativeLibrary
-  void shouldMakePtxForAGpuThatIsNewerThanTheCompiler() throws Exception {
-    KernelImage image = echo().compile(source("x"), NVRTC, 100);
-    assertThat(text(image)).startsWith("ptx\n").contains("option -arch=compute_90\n");
-    assertThat(image.isPtx()).isTrue();
-  }
-
-  @Test
-  @RequiresNativeLibrary
-  void shouldLeaveTheChoiceOfArchitectureToTheUser() throws Exception {
-    KernelCompiler echo = echo();
-    assertThat(text(echo.compile(source("x"), NVRTC.withOption("-arch=sm_90a"), 90)))
-        .startsWith("cubin\n")
-        .contains("option -arch=sm_90a\n")
-        .doesNotContain("-arch=sm_90\n");
-    assertThat(
-            text(
-                echo.compile(
-                    source("x"),
-                    NVRTC.withOption("--gpu-architecture").withOption("compute_80"),
-                    90)))
-        .startsWith("ptx\n");
+  void shouldLeaveTheArchitectureToTheUserOrFitItToTheGpu(
+      String given, int capability, String kind, String used) throws Exception {
+    CudaCompileOptions options = NVRTC;
+    for (String word : given.isEmpty() ? new String[0] : given.split(" ")) {
+      options = options.withOption(word);
+    }
+    KernelImage image = echo().compile(source("x"), options, capability);
+    assertThat(text(image)).startsWith(kind + "\n").contains("option " + used + "\n");
+    assertThat(text(image).split("arch")).hasSize(2);
+    assertThat(image.isPtx()).isEqualTo(kind.equals("ptx"));
   }
 
   @Test
   @RequiresNativeLibrary
   void shouldRefuseAGpuThatIsTooOldForTheCompiler() throws Exception {
     KernelCompiler echo = echo();
-    assertThatThrownBy(() -> echo.compile(source("x"), NVRTC, 70))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("compute capability 70")
-        .hasMessageContaining("[80, 90]");
+    assertRefused(() -> echo.compile(source("x"), NVRTC, 70), "compute capability 70", "[80, 90]");
   }
 
   @Test
   @RequiresNativeLibrary
   void shouldReportTheMessagesOfNvrtc() throws Exception {
     KernelCompiler echo = echo();
-    assertThatThrownBy(() -> echo.compile(source("#error"), CudaCompileOptions.DEFAULT, 90))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("NVRTC 13.9")
-        .hasMessageContaining("wrong.cu(3): error: #error \"nothing good\"");
-    assertThatThrownBy(() -> echo.compile(source("#crash"), CudaCompileOptions.DEFAULT, 90))
-        .isInstanceOf(DeviceFailure.class)
-        .hasMessageContaining("NVRTC_ERROR_INTERNAL_ERROR");
+    assertRefused(
+        () -> echo.compile(source("#error"), CudaCompileOptions.DEFAULT, 90),
+        "NVRTC 13.9",
+        "wrong.cu(3): error: #error \"nothing good\"");
+    assertThrows(
+        DeviceFailure.class,
+        () -> echo.compile(source("#crash"), CudaCompileOptions.DEFAULT, 90),
+        "NVRTC_ERROR_INTERNAL_ERROR");
   }
 
   @Test
@@ -137,34 +134,28 @@ class KernelCompilerTest {
     KernelCompiler echo = echo();
     Path header = Files.writeString(folder.resolve("h.cuh"), "int a;");
     CudaCompileOptions options = NVRTC.withIncludePath(folder);
-    String text = "#include \"h.cuh\"\n";
-    KernelImage first = echo.compile(KernelSource.of("k.cu", text, List.of(folder)), options, 90);
-    KernelImage again = echo().compile(KernelSource.of("k.cu", text, List.of(folder)), options, 90);
-    assertThat(again.bytes()).isEqualTo(first.bytes());
+    Callable<KernelSource> source =
+        () -> KernelSource.of("k.cu", "#include \"h.cuh\"\n", List.of(folder));
+    KernelImage first = echo.compile(source.call(), options, 90);
+    assertThat(echo().compile(source.call(), options, 90).bytes()).isEqualTo(first.bytes());
     assertThat(entries()).isEqualTo(1);
-
     Files.writeString(header, "int b;");
-    echo.compile(KernelSource.of("k.cu", text, List.of(folder)), options, 90);
+    echo.compile(source.call(), options, 90);
     assertThat(entries()).isEqualTo(2);
-    echo.compile(KernelSource.of("k.cu", text, List.of(folder)), options.withOption("-DX"), 90);
+    echo.compile(source.call(), options.withOption("-DX"), 90);
     assertThat(entries()).isEqualTo(3);
-    echo.compile(KernelSource.of("k.cu", text, List.of(folder)), options, 80);
+    echo.compile(source.call(), options, 80);
     assertThat(entries()).isEqualTo(4);
   }
 
   @Test
   void shouldListTheSearchedPathsIfCompilersAreMissing() {
-    KernelCompiler none =
-        compiler(
-            Map.of(
-                CudaToolkit.NVRTC_VARIABLE,
-                folder.resolve("libnvrtc.so.13").toString(),
-                "PATH",
-                folder.toString()));
-    assertThatThrownBy(() -> none.compile(source("x"), NVRTC, 90))
-        .isInstanceOf(DeviceFailure.class)
-        .hasMessageContaining("compiling wrong.cu needs a CUDA compiler")
-        .hasMessageContaining("NVRTC");
+    KernelCompiler none = compiler(Map.of(CudaToolkit.NVRTC_VARIABLE, "/none", "PATH", "/none"));
+    assertThrows(
+        DeviceFailure.class,
+        () -> none.compile(source("x"), NVRTC, 90),
+        "compiling wrong.cu needs a CUDA compiler",
+        "NVRTC");
     assertThat(none.describe()).hasSize(2);
     assertThat(new CudaToolkit(Map.of("PATH", "/a:/b", "CUDA_HOME", "/c")).nvccCandidates())
         .startsWith(Path.of("/c/bin/nvcc"), Path.of("/a/nvcc"), Path.of("/b/nvcc"))
@@ -175,22 +166,23 @@ class KernelCompilerTest {
 
   @Test
   void shouldNameTheJarOfTheBuiltInKernelsIfThereIsNoCompilerEither() {
-    KernelCompiler none =
-        compiler(Map.of(CudaToolkit.NVRTC_VARIABLE, folder.resolve("libnvrtc.so.13").toString()));
+    KernelCompiler none = compiler(Map.of(CudaToolkit.NVRTC_VARIABLE, "/none"));
     BuiltInKernels kernels = new BuiltInKernels("io/fluxccl/cuda/none.fatbin", none, NVRTC);
-    assertThatThrownBy(() -> kernels.make(90))
-        .isInstanceOf(DeviceFailure.class)
-        .hasMessageContaining("add the Maven dependency io.fluxccl:fluxccl-kernels")
-        .hasMessageContaining("needs a CUDA compiler");
+    assertThrows(
+        DeviceFailure.class,
+        () -> kernels.make(90),
+        "add the Maven dependency io.fluxccl:fluxccl-kernels",
+        "needs a CUDA compiler");
   }
 
   @Test
   void shouldEndAnNvccThatTakesTooLongWithAllItStarted() throws Exception {
     Path pid = folder.resolve("pid");
     KernelCompiler slow = compiler(nvccThat("sleep 100 & echo $! > " + pid + "; wait"));
-    assertThatThrownBy(() -> slow.compile(source("x"), NVCC.withTimeout(Duration.ofSeconds(2)), 90))
-        .isInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining("did not end within 2000 ms");
+    assertThrows(
+        io.fluxccl.Timeout.class,
+        () -> slow.compile(source("x"), NVCC.withTimeout(Duration.ofSeconds(2)), 90),
+        "did not end within 2000 ms");
     long child = Long.parseLong(Files.readString(pid).trim());
     Awaitility.await()
         .until(() -> ProcessHandle.of(child).filter(ProcessHandle::isAlive).isEmpty());
@@ -199,11 +191,11 @@ class KernelCompilerTest {
   @Test
   void shouldReportTheMessagesOfNvcc() throws Exception {
     KernelCompiler broken = compiler(nvccThat("echo 'wrong.cu(1): error: no'; exit 2"));
-    assertThatThrownBy(() -> broken.compile(source("x"), NVCC, 90))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("nvcc 13.0.1")
-        .hasMessageContaining("exit code 2")
-        .hasMessageContaining("wrong.cu(1): error: no");
+    assertRefused(
+        () -> broken.compile(source("x"), NVCC, 90),
+        "nvcc 13.0.1",
+        "exit code 2",
+        "wrong.cu(1): error: no");
   }
 
   @Test
@@ -211,27 +203,21 @@ class KernelCompilerTest {
     assumeTrue(NativePrograms.isOnPath("nvcc"), "no nvcc on the PATH");
     assumeTrue(NativePrograms.isOnPath("gcc"), "no gcc on the PATH, which nvcc needs");
     KernelCompiler real = compiler(new HashMap<>(System.getenv()));
-    KernelImage cubin =
-        real.compile(
-            source(
-                "#include <fluxccl/config.cuh>\n"
-                    + "#include <cuda_fp16.h>\n"
-                    + "extern \"C\" __global__ void f(fluxccl::int32_t* x) { *x ="
-                    + " __half2int_rn(__half(N)); }"),
-            NVCC.withOption("-DN=3"),
-            90);
+    String half =
+        """
+        #include <fluxccl/config.cuh>
+        #include <cuda_fp16.h>
+        extern "C" __global__ void f(fluxccl::int32_t* x) { *x = __half2int_rn(__half(N)); }
+        """;
+    KernelImage cubin = real.compile(source(half), NVCC.withOption("-DN=3"), 90);
     assertThat(cubin.isElf()).isTrue();
-    KernelImage ptx =
-        real.compile(
-            source("extern \"C\" __global__ void kernel_of_mine() {}"),
-            NVCC.withOption("-arch=compute_80"),
-            90);
+    KernelSource mine = source("extern \"C\" __global__ void kernel_of_mine() {}");
+    KernelImage ptx = real.compile(mine, NVCC.withOption("-arch=compute_80"), 90);
     assertThat(ptx.isPtx()).isTrue();
     assertThat(text(ptx)).contains(".target sm_80").contains("kernel_of_mine");
-    assertThatThrownBy(
-            () -> real.compile(source("\n\n__global__ void f() { undeclared(); }"), NVCC, 90))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("wrong.cu(3): error: identifier \"undeclared\" is undefined");
+    assertRefused(
+        () -> real.compile(source("\n\n__global__ void f() { undeclared(); }"), NVCC, 90),
+        "wrong.cu(3): error: identifier \"undeclared\" is undefined");
   }
 
   @Test
@@ -243,8 +229,8 @@ class KernelCompilerTest {
     KernelImage cubin = real.compile(KernelSource.of("builtin.cu", builtIn, List.of()), NVRTC, 90);
     assertThat(cubin.isElf()).isTrue();
     String wrong = "#include <fluxccl/fluxccl.cuh>\n\n__global__ void f() { undeclared(); }";
-    assertThatThrownBy(() -> real.compile(source(wrong), NVRTC, 90))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("wrong.cu(3): error: identifier \"undeclared\" is undefined");
+    assertRefused(
+        () -> real.compile(source(wrong), NVRTC, 90),
+        "wrong.cu(3): error: identifier \"undeclared\" is undefined");
   }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.cuda;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
@@ -41,7 +40,7 @@ class KernelParametersTest {
   }
 
   @Test
-  void shouldPackLargeStructuresAfterSmallValues() {
+  void shouldTakeLargeStructuresAndManyArguments() {
     byte[] structure = new byte[20_000];
     Arrays.fill(structure, (byte) 9);
     for (int round = 0; round < 2; round++) {
@@ -51,22 +50,9 @@ class KernelParametersTest {
       assertThat(UnsafeApi.getByte(at[1] + structure.length - 1)).isEqualTo((byte) 9);
       assertThat(UnsafeApi.getLong(at[2])).isEqualTo(-3);
     }
-  }
-
-  @Test
-  void shouldTakeManyArguments() {
-    long[] at = pack(Collections.nCopies(1500, 5L).toArray());
-    assertThat(at).hasSize(1500).doesNotHaveDuplicates();
-    assertThat(Arrays.stream(at).boxed()).allMatch(address -> UnsafeApi.getLong(address) == 5);
-  }
-
-  @Test
-  void shouldRefuseMoreThanTheDriverTakes() {
-    byte[] half = new byte[20_000];
-    assertThatThrownBy(() -> pack(half, half))
-        .isInstanceOf(InvalidUsage.class)
-        .hasMessageContaining("kernel k")
-        .hasMessageContaining("32764");
-    assertThat(UnsafeApi.getLong(pack(4L)[0])).isEqualTo(4);
+    long[] many = pack(Collections.nCopies(1500, 5L).toArray());
+    assertThat(many).hasSize(1500).doesNotHaveDuplicates();
+    assertThat(Arrays.stream(many).boxed()).allMatch(at -> UnsafeApi.getLong(at) == 5);
+    assertRefused(() -> pack(structure, structure), "kernel k", "32764");
   }
 }

@@ -2,7 +2,6 @@
 package io.fluxccl.device.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.channel.PacketType;
 import io.fluxccl.channel.ProxyChannelDescriptor;
@@ -25,21 +24,9 @@ class LayoutTest {
 
   @Test
   void shouldLayOutStructuresAsTheHostDoes(@TempDir Path folder) throws Exception {
-    assumeTrue(CudaSources.isInstalled("g++"), "there is no g++");
     Path program = folder.resolve("layout");
-    assertThat(
-            CudaSources.run(
-                "g++",
-                "-std=c++17",
-                "-Wall",
-                "-Wextra",
-                "-Wpedantic",
-                "-Werror",
-                "-I" + CudaSources.INCLUDE,
-                CudaSources.TESTS.resolve("layout.cpp").toString(),
-                "-o",
-                program.toString()))
-        .isEmpty();
+    Path source = CudaSources.TESTS.resolve("layout.cpp");
+    assertThat(CudaSources.gcc(source, "-o", program.toString())).isEmpty();
 
     Map<String, Long> printed = new LinkedHashMap<>();
     for (String line : CudaSources.run(program.toString()).split("\n")) {

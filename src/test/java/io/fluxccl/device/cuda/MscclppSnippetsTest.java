@@ -9,10 +9,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Set;
-import java.util.TreeSet;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -21,7 +17,7 @@ import org.junit.jupiter.api.io.TempDir;
  * The kernels of MSCCL++'s own pages compile against our headers, but for the namespace's name.
  * These pages are not part of this project; {@code -Dfluxccl.reference=FOLDER} names a folder that
  * holds them as {@code mscclpp-*.md}. {@code mscclpp.cu} makes the same calls, and is always
- * compiled, and run.
+ * compiled and run.
  */
 class MscclppSnippetsTest {
   private static final String PAGES = "fluxccl.reference";
@@ -40,8 +36,6 @@ class MscclppSnippetsTest {
       """;
 
   @TempDir private Path folder;
-
-  private static final Pattern CALL = Pattern.compile("(?:\\.|->)\\s*(\\w+)(<[^<>()]*>)?\\(");
 
   /** Returns the functions of the pages. */
   private static List<String> functions() throws IOException {
@@ -91,57 +85,8 @@ class MscclppSnippetsTest {
   }
 
   @Test
-  void shouldCompileMscclppCallsForGpus() throws Exception {
-    assertThat(nvcc(CudaSources.TESTS.resolve("mscclpp.cu"))).isEmpty();
-  }
-
-  /** Returns each method that a text calls: its name, template arguments, number of arguments. */
-  private static Set<String> callsOf(String text) {
-    String code = text.replaceAll("/\\*.*?\\*/", "").replaceAll("//.*", "");
-    Set<String> calls = new TreeSet<>();
-    Matcher call = CALL.matcher(code);
-    while (call.find()) {
-      String template = call.group(2) == null ? "" : call.group(2).replaceAll("\\w+::", "");
-      calls.add(call.group(1) + template + "/" + argumentsAt(code, call.end()));
-    }
-    return calls;
-  }
-
-  private static int argumentsAt(String code, int begin) {
-    int depth = 1;
-    int commas = 0;
-    int end = begin;
-    for (; depth > 0; end++) {
-      char c = code.charAt(end);
-      depth += "([{".indexOf(c) >= 0 ? 1 : ")]}".indexOf(c) >= 0 ? -1 : 0;
-      commas += c == ',' && depth == 1 ? 1 : 0;
-    }
-    return code.substring(begin, end - 1).isBlank() ? 0 : commas + 1;
-  }
-
-  @Test
-  void shouldRunEveryCallThatThePagesMake() throws IOException {
-    String ours = Files.readString(CudaSources.TESTS.resolve("mscclpp.cu"));
-    String pages = String.join("", functions());
-    assertThat(callsOf(ours)).containsAll(callsOf(pages)).contains("put<16, true>/5");
-  }
-
-  @Test
   void shouldCompileThePagesForGpus() throws Exception {
-    assertThat(nvcc(pages())).isEmpty();
-  }
-
-  private String nvcc(Path source) throws Exception {
-    assumeTrue(CudaSources.isInstalled("nvcc"), "there is no nvcc");
-    return CudaSources.run(
-        "nvcc",
-        "-std=c++17",
-        "-cubin",
-        "-arch=sm_75",
-        "-I" + CudaSources.INCLUDE,
-        source.toString(),
-        "-o",
-        folder.resolve("cubin").toString());
+    assertThat(CudaSources.nvcc(pages(), folder.resolve("cubin"), "-cubin")).isEmpty();
   }
 
   @Test

@@ -5,7 +5,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 
-/** The kernels of {@code cuda/stream_kernels.ptx}; all but the last are in the fake driver too. */
+/** The kernels of {@code cuda/stream_kernels.ptx}; the fake driver has them too. */
 final class StreamKernels {
   private static final CudaModule MODULE = CudaModule.fromPtx(read());
 
@@ -14,7 +14,6 @@ final class StreamKernels {
   static final CudaKernel ADD = MODULE.kernel("fake_add");
   static final CudaKernel SPIN = MODULE.kernel("fake_spin");
   static final CudaKernel TRAP = MODULE.kernel("fake_trap");
-  static final CudaKernel STORE_ARGUMENTS = MODULE.kernel("store_arguments");
 
   private StreamKernels() {}
 
@@ -28,7 +27,7 @@ final class StreamKernels {
 
   /** Loads all kernels, so that none is loaded while a kernel spins. */
   static void load(CudaDevice device) {
-    for (CudaKernel kernel : new CudaKernel[] {FILL, STORE, ADD, SPIN, TRAP, STORE_ARGUMENTS}) {
+    for (CudaKernel kernel : new CudaKernel[] {FILL, STORE, ADD, SPIN, TRAP}) {
       kernel.prepare(device);
     }
   }

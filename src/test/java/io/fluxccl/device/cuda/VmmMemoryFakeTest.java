@@ -6,12 +6,10 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.RequiresNativeLibrary;
-import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HexFormat;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
@@ -33,21 +31,20 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
 
   @Test
   void shouldReleaseAMappingWhileAnotherOwnerIsSuspended() throws Exception {
-    CudaDevice device = device();
-    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, CudaMemoryKind.VMM.name())) {
-      CudaMemoryName silent = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
+    try (ProcessRank owner = MemoryOwnerProcess.start(CudaMemoryKind.VMM)) {
+      CudaMemoryName silent = MemoryOwnerProcess.name(owner);
       owner.stop();
       List<CudaBuffer> buffers = new ArrayList<>();
       CudaBuffer last;
       do {
-        last = device.allocate(1 << 20);
+        last = gpu.allocate(1 << 20);
         buffers.add(last);
       } while (bin(last.allocation().id()) != bin(silent.id()));
-      CudaMapping mapping = device.map(last.allocation().name());
+      CudaMapping mapping = gpu.map(last.allocation().name());
       List<Thread> thread = new ArrayList<>();
       CompletableFuture<CudaMapping> asking =
           CompletableFuture.supplyAsync(
-              () -> device.map(silent),
+              () -> gpu.map(silent),
               task -> {
                 thread.add(new Thread(task, "asks"));
                 thread.get(0).start();
@@ -57,7 +54,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
       assertThat(asking).as("the map, which has asked for seconds").isNotDone();
       owner.resume();
       asking.handle((mapped, failure) -> mapped == null ? null : release(mapped)).join();
-      assertThat(device.context().mappings.open).isEmpty();
+      assertThat(gpu.context().mappings.open).isEmpty();
       buffers.forEach(CudaBuffer::close);
     }
   }
@@ -74,35 +71,33 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
 
   @Test
   void shouldMapOnceIfThreadsRequestConcurrently() throws Exception {
-    CudaDevice device = device();
-    try (ProcessRank owner = TestJvms.start(MemoryOwnerProcess.class, CudaMemoryKind.VMM.name())) {
-      CudaMemoryName name = CudaMemoryName.decode(HexFormat.of().parseHex(owner.readLine()));
+    try (ProcessRank owner = MemoryOwnerProcess.start(CudaMemoryKind.VMM)) {
+      CudaMemoryName name = MemoryOwnerProcess.name(owner);
       for (int round = 0; round < 20; round++) {
-        List<CudaMapping> mappings =
-            ask(device, name).stream().map(CompletableFuture::join).toList();
+        List<CudaMapping> mappings = ask(name).stream().map(CompletableFuture::join).toList();
         assertThat(mappings).containsOnly(mappings.get(0));
         assertThat(mappings.get(0).users()).isEqualTo(8);
         mappings.forEach(CudaMapping::release);
-        assertThat(device.context().mappings.open).isEmpty();
+        assertThat(gpu.context().mappings.open).isEmpty();
       }
       owner.kill();
-      for (CompletableFuture<CudaMapping> refused : ask(device, name)) {
+      for (CompletableFuture<CudaMapping> refused : ask(name)) {
         assertThat(refused)
             .failsWithin(Duration.ofSeconds(60))
             .withThrowableThat()
             .withCauseInstanceOf(DeviceFailure.class);
       }
-      assertThat(device.context().mappings.open).isEmpty();
+      assertThat(gpu.context().mappings.open).isEmpty();
     }
   }
 
   /** Maps the name on eight threads at once. */
-  private static List<CompletableFuture<CudaMapping>> ask(CudaDevice device, CudaMemoryName name) {
+  private List<CompletableFuture<CudaMapping>> ask(CudaMemoryName name) {
     return IntStream.range(0, 8)
         .mapToObj(
             i ->
                 CompletableFuture.supplyAsync(
-                    () -> device.map(name), task -> new Thread(task, "maps").start()))
+                    () -> gpu.map(name), task -> new Thread(task, "maps").start()))
         .toList();
   }
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.host;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DataType;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.ByteView;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
@@ -13,7 +12,6 @@ import io.fluxccl.device.IntView;
 import io.fluxccl.device.KernelArgs;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -25,10 +23,6 @@ class DeviceViewTest {
   @AfterEach
   void close() {
     device.close();
-  }
-
-  private static void assertRefused(ThrowingCallable call, String part) {
-    assertThatThrownBy(call).isInstanceOf(InvalidUsage.class).hasMessageContaining(part);
   }
 
   @Test
@@ -73,8 +67,7 @@ class DeviceViewTest {
   void shouldRoundToSixteenBits() {
     for (DataType type : new DataType[] {DataType.FLOAT16, DataType.BFLOAT16}) {
       try (FloatView x = FloatView.of(device.allocate(12), type)) {
-        float[] values = {1, -2.5f, 0.1f, 1e6f, Float.NaN, 0};
-        x.put(values);
+        x.put(new float[] {1, -2.5f, 0.1f, 1e6f, Float.NaN, 0});
         x.put(5, 0.1f);
         boolean isHalf = type == DataType.FLOAT16;
         float tenth = isHalf ? 0.099975586f : 0.100097656f;

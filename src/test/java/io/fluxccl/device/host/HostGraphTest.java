@@ -5,7 +5,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.DeviceFailure;
-import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.GraphContract;
@@ -34,8 +33,7 @@ class HostGraphTest extends GraphContract {
               }
             });
     DeviceGraph graph =
-        device.record(
-            "g",
+        graphOf(
             stream -> {
               stream.branch("b").launch(sometimes, 1, 1, KernelArgs.NONE);
               stream.writeValue(words, 0, 1);
@@ -61,8 +59,7 @@ class HostGraphTest extends GraphContract {
     HostKernel begins = HostKernel.of("begins", (thread, args) -> begun.countDown());
     PinnedBuffer gate = gate();
     DeviceGraph graph =
-        device.record(
-            "g",
+        graphOf(
             stream -> {
               DeviceStream branch = stream.branch("b");
               branch.launch(begins, 1, 1, KernelArgs.NONE);
@@ -77,42 +74,5 @@ class HostGraphTest extends GraphContract {
     open(gate);
     await(onOther); // after the dropped launches of the first stream
     assertThat(ran).hasValue(2);
-  }
-
-  @Test
-  void shouldRunBlocksWithBarriersAndLeaveByTheAbortFlag() throws Exception {
-    AtomicInteger synced = new AtomicInteger();
-    HostKernel kernel =
-        HostKernel.of(
-            "block",
-            (thread, args) -> {
-              if (thread.syncThreads()
-                  && SpinWait.awaitAtLeast(
-                      args.get(0, PinnedBuffer.class).deviceAddress(),
-                      1,
-                      thread.abortAddress(),
-                      7)) {
-                synced.incrementAndGet();
-              }
-            });
-    PinnedBuffer gate = gate();
-    try (AbortFlag abort = new AbortFlag(device)) {
-      DeviceGraph graph =
-          device.record("g", stream -> stream.launch(kernel, 2, 4, KernelArgs.of(gate, abort)));
-      open(gate);
-      for (int i = 0; i < 20; i++) {
-        first.launch(graph);
-      }
-      await(first.completion());
-      assertThat(synced).hasValue(160);
-      gate.buffer().putLongRelease(0, 0);
-      CompletableFuture<Void> done = first.launch(graph).completion();
-      await(second.writeValue(words, 0, 1).completion());
-      assertThat(done).isNotDone();
-      abort.set();
-      await(done);
-      assertThat(synced).hasValue(160);
-      graph.close();
-    }
   }
 }

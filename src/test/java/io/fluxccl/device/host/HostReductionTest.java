@@ -5,14 +5,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.device.HalfFloat;
 import io.fluxccl.testing.AllocatedBytes;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Random;
+import java.util.function.DoubleUnaryOperator;
 import java.util.stream.Stream;
 import org.agrona.BufferUtil;
 import org.junit.jupiter.api.Tag;
@@ -27,13 +25,8 @@ class HostReductionTest {
   private final HostReduction reduction = new HostReduction();
 
   static Stream<Arguments> typesAndOps() {
-    List<Arguments> all = new ArrayList<>();
-    for (DataType type : DataType.values()) {
-      for (ReduceOp op : ReduceOp.values()) {
-        all.add(Arguments.of(type, op));
-      }
-    }
-    return all.stream();
+    return Stream.of(DataType.values())
+        .flatMap(type -> Stream.of(ReduceOp.values()).map(op -> Arguments.of(type, op)));
   }
 
   @ParameterizedTest
@@ -46,10 +39,9 @@ class HostReductionTest {
       ByteBuffer[] buffers = new ByteBuffer[nSources];
       for (int i = 0; i < nSources; i++) {
         int shift = random.nextInt(9); // any alignment
-        buffers[i] = random(type, count, shift, random);
-        sources[i] = BufferUtil.address(buffers[i]) + shift;
-        buffers[i].position(shift);
-        buffers[i] = buffers[i].slice().order(ByteOrder.LITTLE_ENDIAN);
+        ByteBuffer buffer = random(type, count, shift, random).position(shift);
+        sources[i] = BufferUtil.address(buffer) + shift;
+        buffers[i] = buffer.slice().order(ByteOrder.LITTLE_ENDIAN);
       }
       int length = count * type.size();
       ByteBuffer first = ByteBuffer.allocateDirect(length + 16).order(ByteOrder.LITTLE_ENDIAN);
@@ -59,11 +51,11 @@ class HostReductionTest {
       reduction.reduce(type, op, sources, nSources, targets, 2, count, 3);
 
       for (int i = 0; i < count; i++) {
-        Object expected = ReferenceReduction.reduce(type, op, buffers, nSources, i, 3);
-        assertThat(ReferenceReduction.bits(type, first, 3 + i * type.size()))
+        Number expected = Reference.reduce(type, op, buffers, nSources, i, 3);
+        assertThat(Reference.get(type, first, 3 + i * type.size()))
             .as("%s %s count=%s i=%s", type, op, count, i)
             .isEqualTo(expected);
-        assertThat(ReferenceReduction.bits(type, second, 8 + i * type.size())).isEqualTo(expected);
+        assertThat(Reference.get(type, second, 8 + i * type.size())).isEqualTo(expected);
       }
       assertThat(first.get(2)).isZero();
       assertThat(first.get(3 + length)).isZero();
@@ -117,58 +109,31 @@ class HostReductionTest {
     buffer.put(bytes).clear();
     if (type.isFloatingPoint() && random.nextInt(3) > 0) {
       for (int i = 0; i < count; i++) { // values of a size that sums keep, instead of any bits
-        double value = random.nextGaussian();
-        int at = shift + i * type.size();
-        switch (type) {
-          case FLOAT16:
-            buffer.putShort(at, HalfFloat.toFloat16((float) value));
-            break;
-          case BFLOAT16:
-            buffer.putShort(at, HalfFloat.toBfloat16((float) value));
-            break;
-          case FLOAT8_E4M3:
-            buffer.put(at, Float8.E4M3.fromFloat((float) value));
-            break;
-          case FLOAT8_E5M2:
-            buffer.put(at, Float8.E5M2.fromFloat((float) value));
-            break;
-          case FLOAT32:
-            buffer.putFloat(at, (float) value);
-            break;
-          default:
-            buffer.putDouble(at, value);
-        }
+        Reference.put(type, buffer, shift + i * type.size(), random.nextGaussian());
       }
     }
     return buffer;
   }
 
   /** The definition, element by element. */
-  private static final class ReferenceReduction {
-    static Object bits(DataType type, ByteBuffer buffer, int at) {
+  private static final class Reference {
+    static void put(DataType type, ByteBuffer buffer, int at, double value) {
       switch (type) {
-        case FLOAT16:
-          return canonical(HalfFloat.fromFloat16(buffer.getShort(at)));
-        case BFLOAT16:
-          return canonical(HalfFloat.fromBfloat16(buffer.getShort(at)));
-        case FLOAT8_E4M3:
-          return canonical(Float8.E4M3.toFloat(buffer.get(at)));
-        case FLOAT8_E5M2:
-          return canonical(Float8.E5M2.toFloat(buffer.get(at)));
-        case FLOAT32:
-          return canonical(buffer.getFloat(at));
-        case FLOAT64:
-          return Double.doubleToLongBits(buffer.getDouble(at));
-        default:
-          return integer(type, buffer, at);
+        case FLOAT32 -> buffer.putFloat(at, (float) value);
+        case FLOAT64 -> buffer.putDouble(at, value);
+        default -> {
+          SmallFloat format = SmallFloat.of(type).orElseThrow();
+          format.put(buffer, at, format.bitsOf((float) value));
+        }
       }
     }
 
-    private static int canonical(float value) {
-      return Float.floatToIntBits(value);
+    /** Returns a number that equals that of the same element, of which there is one NaN. */
+    static Number get(DataType type, ByteBuffer buffer, int at) {
+      return type.isFloatingPoint() ? floating(type, buffer, at) : integer(type, buffer, at);
     }
 
-    static Object reduce(
+    static Number reduce(
         DataType type, ReduceOp op, ByteBuffer[] sources, int n, int index, int divisor) {
       int at = index * type.size();
       if (!type.isFloatingPoint()) {
@@ -178,45 +143,26 @@ class HostReductionTest {
         }
         return op == ReduceOp.AVG ? result.divide(BigInteger.valueOf(divisor)) : result;
       }
-      if (type == DataType.FLOAT64) {
-        double result = sources[0].getDouble(at);
-        for (int i = 1; i < n; i++) {
-          result = combine(op, result, sources[i].getDouble(at));
-        }
-        return Double.doubleToLongBits(op == ReduceOp.AVG ? result / divisor : result);
-      }
-      float result = floatAt(type, sources[0], at);
+      DoubleUnaryOperator rounded = type == DataType.FLOAT64 ? x -> x : x -> (float) x;
+      double result = floating(type, sources[0], at);
       for (int i = 1; i < n; i++) {
-        result = combine(op, result, floatAt(type, sources[i], at));
+        result = rounded.applyAsDouble(combine(op, result, floating(type, sources[i], at)));
       }
-      if (op == ReduceOp.AVG) {
-        result /= divisor;
-      }
-      if (type == DataType.FLOAT16) {
-        result = HalfFloat.fromFloat16(HalfFloat.toFloat16(result));
-      } else if (type == DataType.BFLOAT16) {
-        result = HalfFloat.fromBfloat16(HalfFloat.toBfloat16(result));
-      } else if (type == DataType.FLOAT8_E4M3) {
-        result = Float8.E4M3.toFloat(Float8.E4M3.fromFloat(result));
-      } else if (type == DataType.FLOAT8_E5M2) {
-        result = Float8.E5M2.toFloat(Float8.E5M2.fromFloat(result));
-      }
-      return canonical(result);
+      double reduced = op == ReduceOp.AVG ? rounded.applyAsDouble(result / divisor) : result;
+      return SmallFloat.of(type)
+          .map(format -> (double) format.toFloat(format.bitsOf((float) reduced)))
+          .orElse(reduced);
     }
 
-    private static float floatAt(DataType type, ByteBuffer buffer, int at) {
-      switch (type) {
-        case FLOAT16:
-          return HalfFloat.fromFloat16(buffer.getShort(at));
-        case BFLOAT16:
-          return HalfFloat.fromBfloat16(buffer.getShort(at));
-        case FLOAT8_E4M3:
-          return Float8.E4M3.toFloat(buffer.get(at));
-        case FLOAT8_E5M2:
-          return Float8.E5M2.toFloat(buffer.get(at));
-        default:
-          return buffer.getFloat(at);
-      }
+    private static double floating(DataType type, ByteBuffer buffer, int at) {
+      return switch (type) {
+        case FLOAT32 -> buffer.getFloat(at);
+        case FLOAT64 -> buffer.getDouble(at);
+        default -> {
+          SmallFloat format = SmallFloat.of(type).orElseThrow();
+          yield format.toFloat(format.get(buffer, at));
+        }
+      };
     }
 
     private static BigInteger integer(DataType type, ByteBuffer buffer, int at) {
@@ -236,42 +182,22 @@ class HostReductionTest {
     }
 
     private static BigInteger combine(ReduceOp op, BigInteger a, BigInteger b) {
-      switch (op) {
-        case PROD:
-          return a.multiply(b);
-        case MIN:
-          return a.min(b);
-        case MAX:
-          return a.max(b);
-        default:
-          return a.add(b);
-      }
+      return switch (op) {
+        case PROD -> a.multiply(b);
+        case MIN -> a.min(b);
+        case MAX -> a.max(b);
+        case SUM, AVG -> a.add(b);
+      };
     }
 
-    private static float combine(ReduceOp op, float a, float b) {
-      switch (op) {
-        case PROD:
-          return a * b;
-        case MIN:
-          return Math.min(a, b);
-        case MAX:
-          return Math.max(a, b);
-        default:
-          return a + b;
-      }
-    }
-
+    /** Of floats, this is exact: a double has more than twice as many digits. */
     private static double combine(ReduceOp op, double a, double b) {
-      switch (op) {
-        case PROD:
-          return a * b;
-        case MIN:
-          return Math.min(a, b);
-        case MAX:
-          return Math.max(a, b);
-        default:
-          return a + b;
-      }
+      return switch (op) {
+        case PROD -> a * b;
+        case MIN -> Math.min(a, b);
+        case MAX -> Math.max(a, b);
+        case SUM, AVG -> a + b;
+      };
     }
   }
 }

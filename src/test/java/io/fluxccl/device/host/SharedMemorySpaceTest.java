@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import org.assertj.core.api.InstanceOfAssertFactories;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -37,13 +38,9 @@ class SharedMemorySpaceTest {
   @Test
   void shouldRefuseMoreThanTheFileSystemHas() {
     assertThat(space().shortage(65 * MIB, 64 * MIB, 1024 * MIB))
-        .hasValueSatisfying(
-            why ->
-                assertThat(why)
-                    .contains("/dev/shm has 67108864 bytes free")
-                    .contains("1073741824 bytes of memory")
-                    .contains("--shm-size")
-                    .contains("FLUXCCL_SHM_DIR"));
+        .get(InstanceOfAssertFactories.STRING)
+        .contains("/dev/shm has 67108864 bytes free", "1073741824 bytes of memory")
+        .contains("--shm-size", "FLUXCCL_SHM_DIR");
     assertThat(space().shortage(64 * MIB, 64 * MIB, 1024 * MIB)).isEmpty();
   }
 
@@ -53,12 +50,9 @@ class SharedMemorySpaceTest {
     assertThat(space().shortage(memory - SharedMemorySpace.RESERVE, 24_000 * MIB, memory))
         .isEmpty();
     assertThat(space().shortage(memory - SharedMemorySpace.RESERVE + 1, 24_000 * MIB, memory))
-        .hasValueSatisfying(
-            why ->
-                assertThat(why)
-                    .contains("25165824000 bytes free")
-                    .contains("1048576000 bytes of memory")
-                    .contains("container's memory limit"));
+        .get(InstanceOfAssertFactories.STRING)
+        .contains("25165824000 bytes free", "1048576000 bytes of memory")
+        .contains("container's memory limit");
   }
 
   @Test
@@ -95,7 +89,7 @@ class SharedMemorySpaceTest {
   void shouldCountClaimsOfOtherThreads() throws IOException {
     long available = SharedMemorySpace.RESERVE + 8192;
     put("proc/meminfo", "MemAvailable: " + available / 1024 + " kB\n");
-    SharedMemorySpace space = new SharedMemorySpace(Path.of("/dev/shm"), proc, cgroup);
+    SharedMemorySpace space = space();
     long half = 4096;
     assertThat(space.claim(half)).isEmpty();
     assertThat(space.claim(half)).isEmpty();

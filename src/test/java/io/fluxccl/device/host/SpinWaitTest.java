@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.host;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.AbortFlag;
-import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
+import java.lang.management.ManagementFactory;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.HexFormat;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -33,18 +31,6 @@ class SpinWaitTest {
   @AfterEach
   void close() {
     device.close();
-  }
-
-  @Test
-  void shouldReturnWhenTheValueArrives() throws Exception {
-    try (PinnedBuffer word = device.allocatePinned(8)) {
-      CompletableFuture<Boolean> waiter =
-          CompletableFuture.supplyAsync(() -> SpinWait.awaitAtLeast(word.deviceAddress(), 3, 0, 1));
-      word.buffer().putLongRelease(0, 2);
-      assertThat(waiter).isNotDone();
-      word.buffer().putLongRelease(0, 3);
-      assertThat(waiter.get(60, TimeUnit.SECONDS)).isTrue();
-    }
   }
 
   @Test
@@ -92,9 +78,7 @@ class SpinWaitTest {
           new Thread(
               () -> {
                 SpinWait.awaitAtLeast(word.deviceAddress(), 1, 0, 1);
-                cpuNanos.set(
-                    java.lang.management.ManagementFactory.getThreadMXBean()
-                        .getCurrentThreadCpuTime());
+                cpuNanos.set(ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime());
               });
       waiter.start();
       long until = System.nanoTime() + Duration.ofMillis(1000).toNanos();
@@ -107,7 +91,7 @@ class SpinWaitTest {
 
   @Test
   void shouldBeCrowdedIfMoreThreadsThanCoresMayWait() {
-    assertThatThrownBy(() -> SpinPolicy.setProcessesOnHost(0)).isInstanceOf(InvalidUsage.class);
+    assertRefused(() -> SpinPolicy.setProcessesOnHost(0));
     int cores = Runtime.getRuntime().availableProcessors();
     SpinPolicy.setProcessesOnHost(cores + 1);
     assertThat(SpinPolicy.isCrowded()).isTrue();
@@ -124,49 +108,16 @@ class SpinWaitTest {
   void shouldCrossABarrierOfProcessesQuickly(int ranks) throws Exception {
     SharedSegment segment = SharedSegment.create(FlagBarrier.length(ranks));
     String name = HexFormat.of().formatHex(segment.name().encode());
-    List<ProcessRank> children = new ArrayList<>();
-    try {
-      for (int rank = 0; rank < ranks; rank++) {
-        children.add(TestJvms.start(FlagBarrier.class, name, "" + rank, "" + ranks, "30", "500"));
-      }
+    try (ProcessRanks children =
+        TestJvms.of(ranks, FlagBarrier.class, name, "" + ranks, "30", "500").start()) {
       double nanos = 0;
-      for (ProcessRank child : children) {
+      for (ProcessRank child : children.all()) {
         nanos = Math.max(nanos, Double.parseDouble(child.readLine()));
       }
       System.out.printf("barrier of %d processes: %.2f us%n", ranks, nanos / 1000);
       assertThat(nanos).isLessThan(200_000); // a shared machine is slow at times
     } finally {
-      for (ProcessRank child : children) {
-        child.close();
-      }
       segment.release();
     }
-  }
-
-  /** The bound: a barrier of streams takes less than 200 us. */
-  @Tag("timed")
-  @ParameterizedTest
-  @ValueSource(ints = {2, 4})
-  void shouldCrossABarrierOfStreamsQuickly(int ranks) throws Exception {
-    HostBuffer flags = device.allocate(FlagBarrier.length(ranks));
-    double[] nanos = new double[ranks];
-    HostKernel kernel =
-        HostKernel.of(
-            "barrier",
-            (thread, args) -> {
-              int rank = args.getInt(0);
-              nanos[rank] = new FlagBarrier(flags.address(), rank, ranks).measure(30, 500);
-            });
-    List<CompletableFuture<Void>> done = new ArrayList<>();
-    for (int rank = 0; rank < ranks; rank++) {
-      HostStream stream = device.createStream("rank" + rank);
-      done.add(stream.launch(kernel, 1, 1, KernelArgs.of(rank)).completion());
-    }
-    for (CompletableFuture<Void> each : done) {
-      each.get(50, TimeUnit.SECONDS);
-    }
-    System.out.printf("barrier of %d streams: %.2f us%n", ranks, nanos[0] / 1000);
-    assertThat(nanos[0]).isLessThan(200_000);
-    flags.close();
   }
 }

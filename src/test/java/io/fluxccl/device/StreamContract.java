@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.Aborted;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
@@ -15,11 +18,157 @@ import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Waits of streams for each other, on any device. */
+/** Work of streams and their waits for each other, on any device. */
 @Timeout(120)
-public abstract class StreamOrderContract extends StreamScenario {
-  protected StreamOrderContract(TestDevice kind) {
+public abstract class StreamContract extends StreamScenario {
+  protected StreamContract(TestDevice kind) {
     super(kind);
+  }
+
+  @Test
+  void shouldRunWorkInTheOrderEnqueued() throws Exception {
+    try (DeviceBuffer a = device.allocate(100_000);
+        DeviceBuffer b = device.allocate(100_000)) {
+      PinnedBuffer gate = hold(first);
+      for (int i = 1; i <= 20; i++) {
+        fill(first, a, i);
+        if (i == 7) {
+          first.copy(b, 50_000, a, 0, 50_000);
+        }
+      }
+      open(gate);
+      await(first.completion());
+      assertThat(bytesOf(a)).containsOnly(20);
+      assertThat(bytesOf(b.slice(0, 50_000))).containsOnly(0);
+      assertThat(bytesOf(b.slice(50_000, 50_000))).containsOnly(7);
+    }
+  }
+
+  @Test
+  void shouldStoreValuesAfterEarlierWork() throws Exception {
+    try (DeviceBuffer flags = device.allocate(256)) {
+      PinnedBuffer gate = hold(first);
+      first.writeValue(flags, 128, 0x0102030405060708L).writeValue(words, 8, 9);
+      CompletableFuture<Void> done = first.completion();
+      await(second.launch(kind.store, 1, 1, KernelArgs.of(words, 5L)).completion());
+      assertThat(List.of(word(0), word(1))).containsExactly(5L, 0L);
+      assertThat(done).isNotDone();
+      open(gate);
+      await(done);
+      assertThat(word(1)).isEqualTo(9);
+      assertThat(longOf(flags.slice(128, 8))).isEqualTo(0x0102030405060708L);
+      assertThat(longOf(flags.slice(120, 8)) | longOf(flags.slice(136, 8))).isZero();
+    }
+  }
+
+  @Test
+  void shouldCopyThroughPinnedMemoryBothWays() throws Exception {
+    try (DeviceBuffer middle = device.allocate(3 << 20);
+        PinnedBuffer from = device.allocatePinned(1 << 20);
+        PinnedBuffer to = device.allocatePinned(1 << 20)) {
+      int size = (1 << 20) - 1;
+      for (int i = 0; i <= size; i++) {
+        from.buffer().putByte(i, (byte) (i * 31));
+      }
+      first
+          .copy(middle, 1_000_003, from, 1, size)
+          .copy(to, 0, middle, 1_000_003, size)
+          .copy(to, 0, middle, 0, 0);
+      await(first.completion());
+      for (int i = 0; i < size; i++) {
+        assertThat(to.buffer().getByte(i)).isEqualTo((byte) ((i + 1) * 31));
+      }
+      assertThat(to.buffer().getByte(size)).isZero();
+    }
+  }
+
+  /** More completions than a GPU has events for completions that are followed by more work. */
+  @Test
+  void shouldCompleteInOrderHoweverManyAreOutstanding() throws Exception {
+    List<Integer> order = Collections.synchronizedList(new ArrayList<>());
+    for (int round = 0; round < 2; round++) {
+      order.clear();
+      List<CompletableFuture<Void>> done = new ArrayList<>();
+      try (DeviceBuffer counter = device.allocate(8)) {
+        PinnedBuffer gate = hold(first);
+        for (int i = 0; i < 600; i++) {
+          int number = i;
+          add(first, counter);
+          done.add(first.completion().thenRun(() -> order.add(number)));
+        }
+        Awaitility.await()
+            .during(Duration.ofMillis(5))
+            .untilAsserted(() -> assertThat(order).isEmpty());
+        open(gate);
+        for (CompletableFuture<Void> each : done) {
+          await(each);
+        }
+        assertThat(order).hasSize(600).isSorted();
+        assertThat(longOf(counter)).isEqualTo(600);
+      }
+    }
+  }
+
+  @Test
+  void shouldTakeWorkFromManyThreads() throws Exception {
+    List<CompletableFuture<Void>> threads = new ArrayList<>();
+    for (int t = 0; t < 8; t++) {
+      int thread = t;
+      threads.add(
+          CompletableFuture.runAsync(
+              () -> {
+                for (int i = 1; i <= 100; i++) {
+                  first.writeValue(words, 8 * thread, i).completion().join();
+                  assertThat(word(thread)).isEqualTo(i);
+                }
+              }));
+    }
+    await(CompletableFuture.allOf(threads.toArray(CompletableFuture[]::new)));
+  }
+
+  @Test
+  void shouldRunActionsAfterTheWorkOfAllStreams() throws Exception {
+    AtomicInteger runs = new AtomicInteger();
+    device.whenEnqueuedWorkIsDone(runs::incrementAndGet);
+    assertThat(runs).hasValue(1); // there was none
+    PinnedBuffer firstGate = hold(first);
+    PinnedBuffer secondGate = hold(second);
+    device.whenEnqueuedWorkIsDone(runs::incrementAndGet);
+    open(firstGate);
+    await(first.completion());
+    assertThat(runs).hasValue(1);
+    open(secondGate);
+    Awaitility.await().until(() -> runs.get() == 2);
+    device.whenEnqueuedWorkIsDone(runs::incrementAndGet);
+    Awaitility.await().until(() -> runs.get() == 3);
+  }
+
+  @Test
+  void shouldKeepMemoryForTheWorkEnqueuedBeforeItsClose() throws Exception {
+    DeviceBuffer buffer = device.allocate(4 << 20);
+    PinnedBuffer gate = hold(first);
+    fill(first, buffer, 3);
+    CompletableFuture<Void> filled = first.completion();
+    buffer.slice(0, 8).close();
+    buffer.close();
+    buffer.close();
+    assertThat(kind.users(buffer)).isEqualTo(1);
+    open(gate);
+    await(filled);
+    Awaitility.await().until(() -> kind.users(buffer) == 0);
+  }
+
+  @Test
+  void shouldRefuseRangesOutsideOfBuffersAndClosedOnes() {
+    try (DeviceBuffer buffer = device.allocate(64)) {
+      assertRefused(() -> first.copy(buffer, 57, words, 0, 8));
+      assertRefused(() -> first.copy(buffer, 0, words, 249, 8));
+      assertRefused(() -> first.copy(words, -1, buffer, 0, 8));
+      assertRefused(() -> first.writeValue(buffer, 4, 1));
+      assertRefused(() -> first.writeValue(words, 256, 1));
+      buffer.close();
+      assertRefused(() -> first.copy(words, 0, buffer, 0, 8), "closed");
+    }
   }
 
   @Test

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-package io.fluxccl.device.cuda;
-
-import io.fluxccl.testing.FakeCuda;
-
-@FakeCuda
-class CudaStreamOrderFakeTest extends CudaStreamOrderContract {}
