@@ -75,6 +75,7 @@ final class TaggedClasses {
     for (TestIdentifier engine : plan.getRoots()) {
       plan.getDescendants(engine).stream()
           .filter(test -> test.getTags().stream().anyMatch(t -> t.getName().equals(tag)))
+          .filter(test -> plan.getChildren(test).isEmpty())
           .map(TestIdentifier::getSource)
           .flatMap(Optional::stream)
           .map(TaggedClasses::className)

@@ -58,6 +58,16 @@ final class TestClassMain implements TestExecutionListener {
     plan = started;
   }
 
+  /** Returns the name of the row of a parameterized class that a test runs with. */
+  private String row(TestIdentifier test) {
+    for (TestIdentifier at = test; at != null; at = plan.getParent(at).orElse(null)) {
+      if (at.getUniqueIdObject().getLastSegment().getType().equals("class-template-invocation")) {
+        return at.getDisplayName() + " ";
+      }
+    }
+    return "";
+  }
+
   @Override
   public void executionStarted(TestIdentifier test) {
     if (test.isTest()) {
@@ -108,7 +118,8 @@ final class TestClassMain implements TestExecutionListener {
   }
 
   private void note(Kind kind, TestIdentifier test, String reason) {
-    String line = new TestOutcome(kind, name(test), reason == null ? "" : reason).line() + "\n";
+    String name = row(test) + name(test);
+    String line = new TestOutcome(kind, name, reason == null ? "" : reason).line() + "\n";
     try {
       Files.writeString(outcomes, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
     } catch (IOException e) {
