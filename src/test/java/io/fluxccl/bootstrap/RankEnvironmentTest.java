@@ -187,7 +187,7 @@ class RankEnvironmentTest {
             + TORCHRUN
             + " | JOB_COMPLETION_INDEX=2 of FLUXCCL_NRANKS=4 (Kubernetes)"
             + " contradicts RANK=1 of WORLD_SIZE=2 (torchrun)",
-        OPEN_MPI + " PMI_RANK=4 PMI_SIZE=4 | PMI_RANK=4 is out of range: 0 to 3",
+        OPEN_MPI + " PMI_RANK=4 PMI_SIZE=4 | PMI_RANK=4: give 0 to 3",
         "FLUXCCL_RANK=0                    | FLUXCCL_NRANKS",
         SLURM + " SLURM_STEP_NODELIST=[[   | SLURM_STEP_NODELIST",
       })

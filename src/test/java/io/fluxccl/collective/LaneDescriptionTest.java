@@ -75,16 +75,6 @@ class LaneDescriptionTest {
   }
 
   @Test
-  void shouldRefuseALinkThatDoesNotExist() {
-    assertThat(DeviceDescription.chosenLink(null)).isEmpty();
-    assertThat(DeviceDescription.chosenLink("nvlink")).isEqualTo("nvlink");
-    refuses(
-        () -> DeviceDescription.chosenLink("NVSwitch"),
-        "FLUXCCL_GPU_LINK=NVSwitch",
-        "nvlink, pcie");
-  }
-
-  @Test
   void shouldReadTheDescriptionThatItWrites() {
     assertThat(LaneDescription.decode(of(GPU).encode(), 1)).isEqualTo(of(GPU));
     DeviceDescription host =

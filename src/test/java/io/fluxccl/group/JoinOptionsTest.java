@@ -7,16 +7,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.testing.SourceFiles;
 import io.fluxccl.transport.Transport;
 import java.nio.file.Path;
+import io.fluxccl.settings.Settings;
 import java.time.Duration;
-import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
-import java.util.TreeSet;
-import java.util.regex.Pattern;
-import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -26,7 +21,7 @@ class JoinOptionsTest {
   private static final RankEnvironment PLACE = RankEnvironment.of(1, 2);
 
   private static JoinOptions from(Map<String, String> variables) {
-    return new GroupVariables(variables).joinOptions(PLACE);
+    return JoinOptions.of(PLACE, Settings.of(variables));
   }
 
   @Test
@@ -137,46 +132,5 @@ class JoinOptionsTest {
     CollectivesOptions own = from(Map.of("FLUXCCL_JOIN_TIMEOUT", "9")).collectivesWithTag(99);
     assertThat(own.tag()).isEqualTo(99);
     assertThat(own.setupTimeout()).hasValue(Duration.ofSeconds(9));
-  }
-
-  @Test
-  void shouldPointOutAVariableThatNothingReads() {
-    Map<String, String> variables = Map.of("FLUXCCL_TIMOUT", "5", "FLUXCCL_RANK", "0", "HOME", "/");
-    assertThat(new GroupVariables(variables).unknown())
-        .containsExactly(
-            "FLUXCCL_TIMOUT is set, which nothing reads; did you mean FLUXCCL_TIMEOUT");
-  }
-
-  @Test
-  void shouldNotReportKubernetesServiceVariablesAsMisspelled() {
-    Map<String, String> variables = new HashMap<>();
-    for (String service : List.of("FLUXCCL", "FLUXCCL_TRAIN")) {
-      variables.put(service + "_SERVICE_HOST", "10.0.0.11");
-      variables.put(service + "_SERVICE_PORT", "80");
-      variables.put(service + "_SERVICE_PORT_HTTP", "80");
-      variables.put(service + "_PORT", "tcp://10.0.0.11:80");
-      variables.put(service + "_PORT_80_TCP", "tcp://10.0.0.11:80");
-      variables.put(service + "_PORT_80_TCP_PROTO", "tcp");
-      variables.put(service + "_PORT_80_TCP_PORT", "80");
-      variables.put(service + "_PORT_80_TCP_ADDR", "10.0.0.11");
-      variables.put(service + "_PORT_53_UDP", "udp://10.0.0.11:53");
-    }
-    assertThat(new GroupVariables(variables).unknown()).isEmpty();
-    assertThat(new GroupVariables(Map.of("FLUXCCL_PORT", "29500")).unknown()).hasSize(1);
-    assertThat(new GroupVariables(Map.of("FLUXCCL_PORT_RANG", "1-2")).unknown()).hasSize(1);
-  }
-
-  @Test
-  void shouldKnowEveryVariableThatTheSourcesRead() {
-    TreeSet<String> read = new TreeSet<>();
-    Pattern variable = Pattern.compile("\"(FLUXCCL_[A-Z_]+[A-Z])\"");
-    Stream.of("src/main/java", "native/ncclnet")
-        .flatMap(folder -> SourceFiles.under(Path.of(folder)).stream())
-        .flatMap(file -> variable.matcher(SourceFiles.text(file)).results())
-        .forEach(match -> read.add(match.group(1)));
-    assertThat(read).contains("FLUXCCL_SHM_DIR", "FLUXCCL_NET_JAVA_HOME");
-    Map<String, String> all = new HashMap<>();
-    read.forEach(name -> all.put(name, "1"));
-    assertThat(new GroupVariables(all).unknown()).isEmpty();
   }
 }
