@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
+import java.util.function.Supplier;
 import java.util.stream.Stream;
 
 /** The process of one rank, and the lines that it has printed. Thread-safe. */
@@ -26,34 +27,50 @@ import java.util.stream.Stream;
 public final class ProcessRank implements AutoCloseable {
   private static final long LOOK_MILLIS = 20;
 
+  /** Bounds the time to read the last lines: a process that it started may hold its output. */
+  private static final long READ_MILLIS = 2_000;
+
   /** The system ends a killed process, however little time the rank has for its own work. */
   private static final Duration AFTER_KILL = Duration.ofSeconds(60);
 
   private final int rank;
   private final Process process;
   private final Duration limit;
-  private final Thread reader;
 
-  /** Guards itself, and is notified of each line and of the end. */
+  /** The beginning of a line by which it reports its failure, or null. */
+  private final String failure;
+
+  /** Guards itself and the errors, and is notified of each line and of the end. */
   private final List<String> lines = new ArrayList<>();
+
+  private final List<String> errors = new ArrayList<>();
+  private final Thread reader;
+  private final Thread errorReader;
 
   /** The number of lines that {@link #readLine} has returned; guarded by {@code lines}. */
   private int read;
 
-  ProcessRank(int rank, Process process, Duration limit) {
+  ProcessRank(int rank, Process process, Duration limit, String failure) {
     this.rank = rank;
     this.process = process;
     this.limit = limit;
-    reader = new Thread(this::read, "output-of-rank-" + rank);
-    reader.setDaemon(true);
-    reader.start();
+    this.failure = failure;
+    reader = read(process.inputReader(StandardCharsets.UTF_8), lines);
+    errorReader = read(process.errorReader(StandardCharsets.UTF_8), errors);
   }
 
-  private void read() {
-    try (BufferedReader in = process.inputReader(StandardCharsets.UTF_8)) {
+  private Thread read(BufferedReader in, List<String> target) {
+    Thread thread = new Thread(() -> readAll(in, target), "output-of-rank-" + rank);
+    thread.setDaemon(true);
+    thread.start();
+    return thread;
+  }
+
+  private void readAll(BufferedReader in, List<String> target) {
+    try (in) {
       for (String line = in.readLine(); line != null; line = in.readLine()) {
         synchronized (lines) {
-          lines.add(line);
+          target.add(line);
           lines.notifyAll();
         }
       }
@@ -93,10 +110,23 @@ public final class ProcessRank implements AutoCloseable {
     return String.join("\n", lines());
   }
 
+  /** Returns its lines of standard error, if the builder keeps them apart; empty otherwise. */
+  public List<String> errors() {
+    synchronized (lines) {
+      return List.copyOf(errors);
+    }
+  }
+
+  /** Returns the number of its lines that contain a text. */
+  public long count(String part) {
+    return lines().stream().filter(line -> line.contains(part)).count();
+  }
+
   /** Forgets what it has printed. */
   public void forget() {
     synchronized (lines) {
       lines.clear();
+      errors.clear();
       read = 0;
     }
   }
@@ -127,11 +157,27 @@ public final class ProcessRank implements AutoCloseable {
    *
    * @return the last such line
    * @throws Timeout with all it has printed, if it prints none in time
-   * @throws RemoteFailure with all it has printed, if it ends without such a line
+   * @throws RemoteFailure with all it has printed, if it ends without such a line, or reports a
+   *     failure before ({@link ProcessRanks.Builder#failure})
    */
   public String awaitLine(String beginning) {
-    await(ignored -> last(beginning) != null, "a line that begins with '" + beginning + "'");
-    return last(beginning);
+    return awaitLine(() -> last(beginning), "a line that begins with '" + beginning + "'");
+  }
+
+  /** Waits until it has printed a line that contains a text; otherwise as {@link #awaitLine}. */
+  public String awaitLineWith(String part) {
+    Supplier<String> line =
+        () -> lines().stream().filter(each -> each.contains(part)).findFirst().orElse(null);
+    return awaitLine(line, "a line with '" + part + "'");
+  }
+
+  private String awaitLine(Supplier<String> line, String what) {
+    await(ignored -> line.get() != null || failure != null && last(failure) != null, what);
+    String found = line.get();
+    if (found == null) {
+      throw RemoteFailure.of(rank, "rank %d reported a failure before %s%s", rank, what, printed());
+    }
+    return found;
   }
 
   /** Returns the last line that begins so, or null. */
@@ -192,7 +238,10 @@ public final class ProcessRank implements AutoCloseable {
   }
 
   private String printed() {
-    return "; it printed:\n" + output();
+    List<String> kept = errors();
+    return "; it printed:\n"
+        + output()
+        + (kept.isEmpty() ? "" : "\nstandard error:\n" + String.join("\n", kept));
   }
 
   /** Writes a line to its input. */
@@ -207,7 +256,7 @@ public final class ProcessRank implements AutoCloseable {
   }
 
   /**
-   * Ends its input, and waits until it has ended by itself.
+   * Ends its input, and waits until it has ended by itself and its lines are read.
    *
    * @return the exit code; 128 and the number of the signal where one ended it
    * @throws Timeout if it does not end in time
@@ -227,6 +276,8 @@ public final class ProcessRank implements AutoCloseable {
         throw Timeout.of(
             rank, "rank %d has not ended within %d ms%s", rank, limit.toMillis(), printed());
       }
+      reader.join(READ_MILLIS);
+      errorReader.join(READ_MILLIS);
       return process.exitValue();
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
@@ -299,7 +350,13 @@ public final class ProcessRank implements AutoCloseable {
     resume();
   }
 
-  private void signal(String name) {
+  /**
+   * Sends a signal to its process only.
+   *
+   * @param name without SIG; {@code QUIT} has a JVM print its threads
+   * @throws RemoteFailure if it has ended
+   */
+  public void signal(String name) {
     try {
       Process kill = new ProcessBuilder("kill", "-" + name, Long.toString(pid())).start();
       if (!kill.waitFor(limit.toNanos(), TimeUnit.NANOSECONDS)) {

@@ -6,6 +6,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.group.JoinOptions;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -17,11 +18,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.IntFunction;
+import java.util.function.Predicate;
 
 /**
  * The ranks of a job as processes, which a test kills, stops and replaces. Each is a JVM with the
- * class path of this one, and finds its rank in its environment, as under a launcher: {@code
- * RankGroup.fromEnvironment()}.
+ * class path of this one, or any other program. It finds its rank in its environment, as under a
+ * launcher: {@code RankGroup.fromEnvironment()}. A variable ({@code FLUXCCL_HOSTID}) or a prefix
+ * ({@code ip netns exec}) places a rank on another host. {@link Builder#joinOptions} lets ranks of
+ * this JVM join, too. A pool of warm JVMs is ranks whose {@code main} reads one job per line: a
+ * test sends the next job to the ranks that are left, and replaces the others.
  *
  * <pre>{@code
  * try (ProcessRanks ranks = ProcessRanks.of(3, Service.class)) {
@@ -32,7 +37,8 @@ import java.util.function.IntFunction;
  * }
  * }</pre>
  *
- * <p>Processes that are left are killed on close, and when this JVM ends. Not thread-safe.
+ * <p>Processes that are left are killed on close, and when this JVM ends. Errors name the rank, its
+ * exit code and its lines. Not thread-safe.
  */
 @Experimental
 public final class ProcessRanks implements AutoCloseable {
@@ -70,7 +76,19 @@ public final class ProcessRanks implements AutoCloseable {
 
   /** Returns a builder that starts the ranks of a job; otherwise as {@link #of}. */
   public static Builder builder(int nRanks, Class<?> main) {
-    return new Builder(nRanks, main);
+    InvalidUsage.requireNonNull(main, "ProcessRanks", "main");
+    Builder builder = new Builder(nRanks, List.of());
+    builder.main = main.getName();
+    return builder;
+  }
+
+  /**
+   * Returns a builder that starts another program than a JVM as each rank, such as a script.
+   *
+   * @param command the program and its first arguments
+   */
+  public static Builder builder(int nRanks, List<String> command) {
+    return new Builder(nRanks, command);
   }
 
   /** Returns the process of a rank, also when it has ended. */
@@ -109,21 +127,31 @@ public final class ProcessRanks implements AutoCloseable {
   /** How the processes are started. */
   public static final class Builder {
     private final int nRanks;
-    private final Class<?> main;
+    private final List<String> program;
     private final Map<String, String> variables = new LinkedHashMap<>();
     private final List<String> jvmOptions = new ArrayList<>();
     private final List<String> prefix = new ArrayList<>();
     private final List<String> arguments = new ArrayList<>();
-    private Duration limit = Duration.ofSeconds(60);
-    private boolean errorsApart;
-    private IntFunction<Map<String, String>> variablesByRank = rank -> Map.of();
 
-    private Builder(int nRanks, Class<?> main) {
+    /** The class that each JVM runs; null if the program is no JVM. */
+    private String main;
+
+    private Duration limit = Duration.ofSeconds(60);
+
+    /** Destination of standard error; null for the lines. */
+    private ProcessBuilder.Redirect errors;
+
+    private String failure;
+    private Predicate<String> removed = name -> false;
+    private IntFunction<Map<String, String>> variablesByRank = rank -> Map.of();
+    private IntFunction<List<String>> prefixByRank = rank -> List.of();
+
+    private Builder(int nRanks, List<String> program) {
       if (nRanks < 1) {
         throw InvalidUsage.of("ProcessRanks nRanks=%d; give 1 or more", nRanks);
       }
       this.nRanks = nRanks;
-      this.main = InvalidUsage.requireNonNull(main, "ProcessRanks", "main");
+      this.program = List.copyOf(program);
       variables.put("FLUXCCL_NRANKS", Integer.toString(nRanks));
       variables.put("FLUXCCL_ADDR", "127.0.0.1:" + freePort());
       variables.put("FLUXCCL_SECRET", JobSecret.random().text());
@@ -143,10 +171,27 @@ public final class ProcessRanks implements AutoCloseable {
       return this;
     }
 
-    /** Adds variables that differ from rank to rank. */
+    /** Sets the variables that differ from rank to rank. */
     public Builder variablesByRank(IntFunction<Map<String, String>> more) {
       variablesByRank = more;
       return this;
+    }
+
+    /**
+     * Removes variables that this JVM or the job would give to the processes, but none that is
+     * added later. Without those of the job, a process is no rank: it may launch ranks itself.
+     */
+    public Builder removeVariables(Predicate<String> names) {
+      removed = removed.or(names);
+      variables.keySet().removeIf(names);
+      return this;
+    }
+
+    /** Returns the options with which a rank in this JVM joins the job of these processes. */
+    public JoinOptions joinOptions(int rank) {
+      return JoinOptions.of(rank, nRanks)
+          .withAddress(variables.get("FLUXCCL_ADDR"))
+          .withSecret(JobSecret.of(variables.get("FLUXCCL_SECRET")));
     }
 
     /** Adds options of the JVMs, such as {@code -Xmx128m}. */
@@ -161,7 +206,13 @@ public final class ProcessRanks implements AutoCloseable {
       return this;
     }
 
-    /** Adds arguments of {@code main}. */
+    /** Starts the process of each rank by another program, such as {@code ip netns exec}. */
+    public Builder prefixByRank(IntFunction<List<String>> command) {
+      prefixByRank = command;
+      return this;
+    }
+
+    /** Adds arguments of {@code main}, or of the program. */
     public Builder arguments(String... more) {
       arguments.addAll(List.of(more));
       return this;
@@ -175,7 +226,22 @@ public final class ProcessRanks implements AutoCloseable {
 
     /** Redirects their standard error to that of this JVM, instead of to their lines. */
     public Builder errorsApart() {
-      errorsApart = true;
+      errors = ProcessBuilder.Redirect.INHERIT;
+      return this;
+    }
+
+    /** Keeps the lines of their standard error apart, as {@link ProcessRank#errors}. */
+    public Builder keepErrors() {
+      errors = ProcessBuilder.Redirect.PIPE;
+      return this;
+    }
+
+    /**
+     * Sets the beginning of a line by which a rank reports its failure. {@link
+     * ProcessRank#awaitLine} then throws at once, if it awaits another line.
+     */
+    public Builder failure(String beginning) {
+      failure = beginning;
       return this;
     }
 
@@ -187,19 +253,24 @@ public final class ProcessRanks implements AutoCloseable {
     /** Starts the process of one rank, which the caller closes; the other ranks run elsewhere. */
     public ProcessRank startRank(int rank) {
       List<String> command = new ArrayList<>(prefix);
-      command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-      command.addAll(jvmOptions);
-      command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
+      command.addAll(prefixByRank.apply(rank));
+      command.addAll(program);
+      if (main != null) {
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(jvmOptions);
+        command.addAll(List.of("-cp", System.getProperty("java.class.path"), main));
+      }
       command.addAll(arguments);
-      ProcessBuilder process = new ProcessBuilder(command).redirectErrorStream(!errorsApart);
-      if (errorsApart) {
-        process.redirectError(ProcessBuilder.Redirect.INHERIT);
+      ProcessBuilder process = new ProcessBuilder(command).redirectErrorStream(errors == null);
+      if (errors != null) {
+        process.redirectError(errors);
       }
       process.environment().put("FLUXCCL_RANK", Integer.toString(rank));
+      process.environment().keySet().removeIf(removed);
       process.environment().putAll(variables);
       process.environment().putAll(variablesByRank.apply(rank));
       try {
-        return new ProcessRank(rank, process.start(), limit);
+        return new ProcessRank(rank, process.start(), limit, failure);
       } catch (IOException e) {
         throw FluxCclException.from(e);
       }

@@ -3,14 +3,17 @@ package io.fluxccl.testing;
 
 import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.testkit.ProcessRanks;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 
 /**
- * Processes of tests: small JVMs, with the options that the build gives. Their errors, log lines
- * and the warnings of the JVM go to the standard error of this one. Their standard output holds
- * only the lines that the test's program prints.
+ * Processes of tests. JVMs are small, and have the options that the build gives. Their errors, log
+ * lines and the warnings of the JVM go to the standard error of this one. Their standard output
+ * holds only the lines that the test's program prints.
  */
 public final class TestJvms {
   private static final Duration PATIENCE = Duration.ofSeconds(120);
@@ -29,17 +32,55 @@ public final class TestJvms {
 
   /** Returns what starts the ranks of a job, with the options of the build. */
   public static ProcessRanks.Builder of(int nRanks, Class<?> main, String... arguments) {
-    return withoutAccess(nRanks, main, arguments).jvmOptions(ofBuild().toArray(String[]::new));
+    return withLog(nRanks, main, arguments).errorsApart();
+  }
+
+  /** Returns what starts the ranks of a job, whose log lines are among their lines. */
+  public static ProcessRanks.Builder withLog(int nRanks, Class<?> main, String... arguments) {
+    return small(nRanks, main, arguments).jvmOptions(ofBuild().toArray(String[]::new));
   }
 
   /** Returns what starts JVMs whose command line opens none of the JDK's packages. */
   public static ProcessRanks.Builder withoutAccess(int nRanks, Class<?> main, String... arguments) {
-    return ProcessRanks.builder(nRanks, main)
-        .jvmOptions("-Dfluxccl.test.long=" + Rounds.LONG, "-Xmx128m", "-XX:+UseSerialGC")
-        .jvmOptions(WARNINGS_TO_ERRORS)
-        .errorsApart()
-        .limit(PATIENCE)
-        .arguments(arguments);
+    return small(nRanks, main, arguments).errorsApart();
+  }
+
+  private static ProcessRanks.Builder small(int nRanks, Class<?> main, String... arguments) {
+    try {
+      return ProcessRanks.builder(nRanks, main)
+          .variables(Map.of("FLUXCCL_ADDR", "127.0.0.1:" + Ports.reserved()))
+          .jvmOptions("-Dfluxccl.test.long=" + Rounds.LONG, "-Xmx128m", "-XX:+UseSerialGC")
+          .jvmOptions(WARNINGS_TO_ERRORS)
+          .limit(PATIENCE)
+          .arguments(arguments);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Returns what starts a program that is no rank; it may launch ranks. */
+  public static ProcessRanks.Builder program(List<String> command) {
+    return ProcessRanks.builder(1, command).removeVariables(TestJvms::isOfJob).limit(PATIENCE);
+  }
+
+  /** Returns whether a variable lets ranks find each other. */
+  public static boolean isOfJob(String variable) {
+    return variable.matches("FLUXCCL_(RANK|NRANKS|ADDR|SECRET)");
+  }
+
+  /** Runs a program, which must succeed, and returns what it prints. */
+  public static String run(String... command) {
+    return run(List.of(command));
+  }
+
+  /** Runs a program, which must succeed, and returns what it prints. */
+  public static String run(List<String> command) {
+    try (ProcessRank process = program(command).startRank(0)) {
+      if (process.end() != 0) {
+        throw new AssertionError(String.join(" ", command) + ": " + process.output());
+      }
+      return process.output();
+    }
   }
 
   /** Returns the options that the build gives to the JVMs that tests start. */

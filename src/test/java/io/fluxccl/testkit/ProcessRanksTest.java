@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testkit;
 
-import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
@@ -10,6 +10,7 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.IntView;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.TestJvms;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -22,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.slf4j.LoggerFactory;
 
 @Tag("multiprocess")
 class ProcessRanksTest {
@@ -48,17 +50,12 @@ class ProcessRanksTest {
     }
   }
 
-  private static ProcessRanks.Builder builder(int nRanks, Class<?> main) {
-    return ProcessRanks.builder(nRanks, main).jvmOptions(QUICK).arguments("ready");
-  }
-
-  private static ProcessRanks start() {
-    return builder(2, Adder.class).limit(Duration.ofSeconds(60)).start();
-  }
-
-  /** Starts one of two ranks, which therefore prints nothing within its limit. */
-  private static ProcessRank startAlone() {
-    return builder(2, Adder.class).limit(Duration.ofMillis(200)).startRank(1);
+  private static ProcessRanks start(Duration limit) {
+    return ProcessRanks.builder(2, Adder.class)
+        .jvmOptions(QUICK)
+        .arguments("ready")
+        .limit(limit)
+        .start();
   }
 
   /** Returns the states of a process's threads, as {@code /proc} names them. */
@@ -76,7 +73,7 @@ class ProcessRanksTest {
 
   @Test
   void shouldSendLinesToRanksAndReturnTheirExitCodes() throws IOException {
-    try (ProcessRanks ranks = start()) {
+    try (ProcessRanks ranks = start(Duration.ofSeconds(60))) {
       ranks.all().forEach(rank -> rank.awaitLine("ready " + rank.rank()));
       ranks.get(0).sendLine("30");
       ranks.get(1).stop();
@@ -86,17 +83,17 @@ class ProcessRanksTest {
       ranks.get(1).resume();
       ranks.all().forEach(rank -> assertThat(rank.awaitLine("sum")).isEqualTo("sum 42"));
       assertThat(ranks.all().stream().map(ProcessRank::end)).containsOnly(0);
-      String[] message = {"rank 0 ended with code 0", "'nothing'", "ready 0\nsum 42"};
-      assertThrows(RemoteFailure.class, () -> ranks.get(0).awaitLine("nothing"), message);
-      assertThrows(RemoteFailure.class, () -> ranks.get(0).stop());
+      assertThatThrownBy(() -> ranks.get(0).awaitLine("nothing"))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContainingAll("rank 0 ended with code 0", "'nothing'", "ready 0\nsum 42");
+      assertThatThrownBy(() -> ranks.get(0).stop()).isInstanceOf(RemoteFailure.class);
     }
   }
 
   @Test
   @SuppressWarnings("deprecation")
-  void shouldAcceptTheFormerNamesOfSendLineAndResume() throws IOException {
-    Process echo = new ProcessBuilder("cat").start();
-    try (ProcessRank rank = new ProcessRank(0, echo, Duration.ofSeconds(60))) {
+  void shouldAcceptTheFormerNamesOfSendLineAndResume() {
+    try (ProcessRank rank = ProcessRanks.builder(1, List.of("cat")).startRank(0)) {
       rank.stop();
       rank.tell("12");
       rank.goOn();
@@ -106,7 +103,7 @@ class ProcessRanksTest {
 
   @Test
   void shouldKillReplaceAndEndRanks() {
-    ProcessRanks ranks = start();
+    ProcessRanks ranks = start(Duration.ofSeconds(60));
     try (ranks) {
       ranks.all().forEach(rank -> rank.awaitLine("ready"));
       ranks.get(0).sendLine("1");
@@ -124,19 +121,27 @@ class ProcessRanksTest {
 
   @Test
   void shouldFailNamingTheAwaitedLineIfARankIsLate() {
-    try (ProcessRank alone = builder(1, Adder.class).startRank(0)) {
+    try (ProcessRank alone =
+        ProcessRanks.builder(1, Adder.class).jvmOptions(QUICK).arguments("ready").startRank(0)) {
       alone.awaitLine("ready");
     }
-    try (ProcessRank late = startAlone()) {
-      String[] message = {"rank 1", "'ready'", "within 200 ms"};
-      assertThat(assertThrows(Timeout.class, () -> late.awaitLine("ready"), message).rank())
-          .isEqualTo(1);
+    try (ProcessRank late =
+        ProcessRanks.builder(2, Adder.class)
+            .jvmOptions(QUICK)
+            .arguments("ready")
+            .limit(Duration.ofMillis(200))
+            .startRank(1)) {
+      assertThatThrownBy(() -> late.awaitLine("ready"))
+          .isInstanceOf(Timeout.class)
+          .hasMessageContainingAll("rank 1", "'ready'", "within 200 ms")
+          .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
     }
   }
 
-  /** Prints one line to each output. */
+  /** Logs a warning, and prints a line to each output. */
   static final class Speaker {
     public static void main(String[] arguments) {
+      LoggerFactory.getLogger(Speaker.class).warn("a warning, on purpose");
       System.err.println("an error");
       System.out.println("of host " + System.getenv("FLUXCCL_HOSTID"));
       System.out.println("the end");
@@ -146,24 +151,76 @@ class ProcessRanksTest {
   @Test
   void shouldReadLineByLineWithoutErrorsThatGoElsewhere() {
     ProcessRanks.Builder builder =
-        builder(2, Speaker.class)
+        TestJvms.of(2, Speaker.class)
             .variablesByRank(rank -> Map.of("FLUXCCL_HOSTID", "h" + rank))
-            .jvmOptions("-Xlog:disable", "-Xlog:all=warning:stderr")
-            .errorsApart();
+            .jvmOptions("-XX:NewSize=1g"); // more than the heap: the JVM warns
     try (ProcessRanks ranks = builder.start()) {
       for (ProcessRank rank : ranks.all()) {
         assertThat(rank.readLine()).isEqualTo("of host h" + rank.rank());
         assertThat(rank.readLine()).isEqualTo("the end");
         assertThat(rank.readLine()).isNull();
+        assertThat(rank.errors()).isEmpty();
       }
     }
   }
 
   @Test
+  void shouldRunAnyProgramWithAPrefixAndTheVariablesThatAreLeft() {
+    ProcessRanks.Builder builder =
+        ProcessRanks.builder(2, List.of("sh", "-c", "echo $0 $FLUXCCL_RANK of $JOB; echo no >&2"))
+            .removeVariables(name -> name.startsWith("FLUXCCL_"))
+            .variables(Map.of("JOB", "job"))
+            .prefixByRank(rank -> List.of("env", "FLUXCCL_RANK=" + rank))
+            .arguments("hello")
+            .keepErrors();
+    try (ProcessRanks ranks = builder.start()) {
+      for (ProcessRank rank : ranks.all()) {
+        assertThat(rank.end()).isZero();
+        assertThat(rank.lines()).containsExactly("hello " + rank.rank() + " of job");
+        assertThat(rank.errors()).containsExactly("no");
+      }
+    }
+  }
+
+  @Test
+  void shouldEndAWaitAtOnceIfARankReportsAFailure() {
+    List<String> script = List.of("sh", "-c", "echo a failure at 3; kill -STOP $$; sleep 60");
+    try (ProcessRank rank = ProcessRanks.builder(1, script).failure("a failure").startRank(0)) {
+      assertThat(rank.awaitLineWith("at 3")).isEqualTo("a failure at 3");
+      assertThat(rank.count("fail")).isEqualTo(1);
+      assertThatThrownBy(() -> rank.awaitLineWith("at 4"))
+          .isInstanceOf(RemoteFailure.class)
+          .hasMessageContainingAll("rank 0 reported a failure", "'at 4'", "a failure at 3");
+      rank.signal("KILL");
+      assertThat(rank.end()).isEqualTo(137);
+    }
+  }
+
+  @Test
+  void shouldLetARankOfThisJvmJoinTheJobOfTheOthers() {
+    ProcessRanks.Builder job = TestJvms.of(2, Adder.class, "ready");
+    try (ProcessRank other = job.startRank(1);
+        RankGroup group = RankGroup.join(job.joinOptions(0)).join();
+        IntView x = group.device().allocateInts(1)) {
+      other.sendLine("12");
+      x.put(0, 30);
+      group.collectives().allReduce(x, ReduceOp.SUM).block();
+      assertThat(x.get(0)).isEqualTo(42);
+      assertThat(other.awaitLine("sum")).isEqualTo("sum 42");
+    }
+  }
+
+  @Test
   void shouldTimeOutIfARankPrintsNoLine() {
-    try (ProcessRank silent = startAlone()) {
-      String[] message = {"rank 1", "another line", "within 200 ms"};
-      assertThrows(Timeout.class, silent::readLine, message);
+    try (ProcessRank silent =
+        ProcessRanks.builder(2, Adder.class)
+            .jvmOptions(QUICK)
+            .arguments("ready")
+            .limit(Duration.ofMillis(200))
+            .startRank(1)) {
+      assertThatThrownBy(silent::readLine)
+          .isInstanceOf(Timeout.class)
+          .hasMessageContainingAll("rank 1", "another line", "within 200 ms");
     }
   }
 }
