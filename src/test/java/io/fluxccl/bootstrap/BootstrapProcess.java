@@ -25,17 +25,12 @@ final class BootstrapProcess {
       bootstrap.initialize(environment).join();
       byte[] mine = ("r" + bootstrap.rank()).getBytes(StandardCharsets.UTF_8);
       List<byte[]> all = bootstrap.allGather(mine, deadline).join();
-      System.out.println(
-          "rank "
-              + bootstrap.rank()
-              + " local "
-              + bootstrap.localRank()
-              + "/"
-              + bootstrap.nRanksPerNode()
-              + " got "
-              + all.stream()
-                  .map(each -> new String(each, StandardCharsets.UTF_8))
-                  .collect(Collectors.joining(",")));
+      System.out.printf(
+          "rank %d local %d/%d got %s%n",
+          bootstrap.rank(),
+          bootstrap.localRank(),
+          bootstrap.nRanksPerNode(),
+          all.stream().map(String::new).collect(Collectors.joining(",")));
       if (args[0].equals("stay")) {
         bootstrap.recv(environment.nRanks() - 1, 1, deadline).join();
       }

@@ -16,7 +16,8 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testing.TestJvms;
-import java.io.IOException;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -25,7 +26,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
@@ -37,44 +37,31 @@ import org.junit.jupiter.api.io.TempDir;
 @Tag("multiprocess")
 @org.junit.jupiter.api.Timeout(120)
 class BootstrapProcessesTest {
-  private final List<Process> processes = new ArrayList<>();
+  private final List<ProcessRank> processes = new ArrayList<>();
   @TempDir Path folder;
 
   @AfterEach
   void endAll() {
-    processes.forEach(Process::destroyForcibly);
+    processes.forEach(ProcessRank::close);
   }
 
-  private Process start(Map<String, String> environment, List<String> prefix, String what)
-      throws IOException {
-    List<String> command = new ArrayList<>(prefix);
-    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    command.addAll(TestJvms.ofBuild());
-    command.addAll(List.of("-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp"));
-    command.addAll(
-        List.of(System.getProperty("java.class.path"), BootstrapProcess.class.getName(), what));
-    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
-    builder.environment().putAll(environment);
-    builder.redirectOutput(output().toFile());
-    Process process = builder.start();
-    processes.add(process);
-    return process;
+  private static ProcessRanks.Builder process(String what) {
+    return TestJvms.withLog(1, BootstrapProcess.class, what).removeVariables(TestJvms::isOfJob);
   }
 
-  private Path output() {
-    return folder.resolve("output" + processes.size());
+  private ProcessRank start(ProcessRanks.Builder builder) {
+    processes.add(builder.startRank(0));
+    return processes.get(processes.size() - 1);
   }
 
-  private static void signal(Process process, String signal) throws Exception {
-    Process kill = new ProcessBuilder("kill", "-" + signal, Long.toString(process.pid())).start();
-    assertThat(kill.waitFor()).isZero();
-  }
-
-  private Process startRank(int rank, int nRanks, String address) throws IOException {
+  private ProcessRank startRank(int rank, int nRanks, String address) {
     return start(
-        Map.of("FLUXCCL_RANK", "" + rank, "FLUXCCL_NRANKS", "" + nRanks, "FLUXCCL_ADDR", address),
-        List.of(),
-        "stay");
+        process("stay")
+            .variables(
+                Map.of(
+                    "FLUXCCL_RANK", "" + rank,
+                    "FLUXCCL_NRANKS", "" + nRanks,
+                    "FLUXCCL_ADDR", address)));
   }
 
   @Test
@@ -85,16 +72,12 @@ class BootstrapProcessesTest {
     int ranks = Rounds.of(2, 4);
     List<String> mpirun =
         List.of("/usr/bin/mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "" + ranks);
-    Path output = output();
-    Process job = start(Map.of(), mpirun, "gather");
-    boolean ended = job.waitFor(100, TimeUnit.SECONDS);
-    String said = Files.readString(output);
-    assertThat(ended).as(said).isTrue();
-    assertThat(job.exitValue()).as(said).isZero();
+    ProcessRank job = start(process("gather").prefix(mpirun));
+    assertThat(job.end()).as(job.output()).isZero();
     String all = ranks == 2 ? "r0,r1" : "r0,r1,r2,r3";
     for (int rank = 0; rank < ranks; rank++) {
-      assertThat(said)
-          .contains("rank " + rank + " local " + rank + "/" + ranks + " got " + all + "\n");
+      assertThat(job.lines())
+          .contains("rank " + rank + " local " + rank + "/" + ranks + " got " + all);
     }
   }
 
@@ -106,54 +89,46 @@ class BootstrapProcessesTest {
     Path security =
         Files.writeString(folder.resolve("security"), "networkaddress.cache.negative.ttl=0\n");
     String options = "-Djdk.net.hosts.file=" + names + " -Djava.security.properties=" + security;
-    List<Path> outputs = new ArrayList<>();
     for (int index = 0; index < 3; index++) {
-      outputs.add(output());
       start(
-          Map.of(
-              "JOB_COMPLETION_INDEX",
-              "" + index,
-              "FLUXCCL_NRANKS",
-              "3",
-              "HOSTNAME",
-              "train-" + index,
-              "FLUXCCL_SECRET",
-              "a secret of the job",
-              "JDK_JAVA_OPTIONS",
-              options),
-          List.of(),
-          "gather");
+          process("gather")
+              .variables(
+                  Map.of(
+                      "JOB_COMPLETION_INDEX",
+                      "" + index,
+                      "FLUXCCL_NRANKS",
+                      "3",
+                      "HOSTNAME",
+                      "train-" + index,
+                      "FLUXCCL_SECRET",
+                      "a secret of the job",
+                      "JDK_JAVA_OPTIONS",
+                      options)));
     }
-    for (Path output : outputs) {
-      Awaitility.await()
-          .atMost(Duration.ofSeconds(60))
-          .untilAsserted(
-              () ->
-                  assertThat(output)
-                      .content()
-                      .contains("address=train-0.train:29500: the host is unknown, so far"));
+    for (ProcessRank pod : processes) {
+      pod.awaitLineWith("address=train-0.train:29500: the host is unknown, so far");
     }
     // An address of its own, as a pod has, so that other programs may have the port.
     long pid = ProcessHandle.current().pid();
     String address = "127.%d.%d.%d".formatted(1 + pid % 250, pid / 250 % 250, 1 + pid / 62500);
     Files.writeString(names, "127.0.0.1 localhost\n" + address + " train-0.train\n");
     for (int index = 0; index < 3; index++) {
-      assertThat(processes.get(index).waitFor(60, TimeUnit.SECONDS)).isTrue();
-      assertThat(outputs.get(index)).content().contains("rank " + index).contains("got r0,r1,r2");
+      processes.get(index).end();
+      assertThat(processes.get(index).last("rank " + index)).endsWith("got r0,r1,r2");
     }
   }
 
   @Test
   void shouldNameASuspendedRankUntilItResumes() throws Exception {
     String address = "127.0.0.1:" + TcpRanks.freePort();
-    Process stopped = startRank(1, 3, address);
+    ProcessRank stopped = startRank(1, 3, address);
     startRank(2, 3, address);
     try (TcpBootstrap rank0 = TcpBootstrap.create(0, 3, BootstrapOptions.defaults())) {
       await(rank0.initialize(address));
       await(rank0.allGather(new byte[0], soon()));
       List<OptionalInt> silence = new CopyOnWriteArrayList<>();
       rank0.silence().subscribe(silence::add);
-      signal(stopped, "STOP");
+      stopped.stop();
       Awaitility.await().until(() -> rank0.unresponsiveRank().equals(OptionalInt.of(1)));
       // The receive waits for rank 2, which answers; the error names rank 1, which does not.
       FluxCclException late = failureOf(rank0.recv(2, 1, in(50)));
@@ -164,7 +139,7 @@ class BootstrapProcessesTest {
       await(runAsync(() -> LockSupport.parkNanos(MILLISECONDS.toNanos(1000)), rank0.loop));
       await(runAsync(() -> {}, delayedExecutor(500, MILLISECONDS, rank0.loop)));
       assertThat(rank0.unresponsiveRank()).hasValue(1);
-      signal(stopped, "CONT");
+      stopped.resume();
       Awaitility.await().until(rank0::unresponsiveRank, OptionalInt::isEmpty);
       assertThat(rank0.failure()).isNotDone();
       Awaitility.await()
@@ -173,7 +148,7 @@ class BootstrapProcessesTest {
                   assertThat(silence)
                       .containsExactly(
                           OptionalInt.empty(), OptionalInt.of(1), OptionalInt.empty()));
-      signal(stopped, "KILL");
+      stopped.kill();
       FluxCclException reason = await(rank0.failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(1);
@@ -183,13 +158,13 @@ class BootstrapProcessesTest {
   @Test
   void shouldEndTheJobWhenARankIsSilentForTooLong() throws Exception {
     String address = "127.0.0.1:" + TcpRanks.freePort();
-    Process stopped = startRank(1, 2, address);
+    ProcessRank stopped = startRank(1, 2, address);
     BootstrapOptions options =
         BootstrapOptions.builder().livenessTimeout(Duration.ofMillis(500)).build();
     try (TcpBootstrap rank0 = TcpBootstrap.create(0, 2, options)) {
       await(rank0.initialize(address));
       await(rank0.allGather(new byte[0], soon()));
-      signal(stopped, "STOP");
+      stopped.stop();
       FluxCclException reason = await(rank0.failure().copy());
       assertThat(reason)
           .isInstanceOf(Timeout.class)
@@ -201,14 +176,14 @@ class BootstrapProcessesTest {
   @Test
   void shouldNameAStoppedRootAndThenItsDeath() throws Exception {
     String address = "127.0.0.1:" + TcpRanks.freePort();
-    Process root = startRank(0, 2, address);
+    ProcessRank root = startRank(0, 2, address);
     try (TcpBootstrap rank1 = TcpBootstrap.create(1, 2, BootstrapOptions.defaults())) {
       await(rank1.initialize(address));
       await(rank1.allGather(new byte[0], soon()));
       assertThat(rank1.unresponsiveRank()).isEmpty();
-      signal(root, "STOP");
+      root.stop();
       Awaitility.await().until(() -> rank1.unresponsiveRank().equals(OptionalInt.of(0)));
-      signal(root, "KILL");
+      root.kill();
       FluxCclException reason = await(rank1.failure().copy());
       assertThat(reason).isInstanceOf(RemoteFailure.class);
       assertThat(reason.rank()).isEqualTo(0);
@@ -218,13 +193,9 @@ class BootstrapProcessesTest {
   @Test
   void shouldHostTheRootForOtherProcessesUntilTheLastHasLeft() throws Exception {
     UniqueId id = UniqueId.create();
-    Process one =
-        start(
-            Map.of("FLUXCCL_RANK", "0", "FLUXCCL_NRANKS", "1", "FLUXCCL_UNIQUE_ID", id.toBase64()),
-            List.of(),
-            "gather");
-    assertThat(one.waitFor(100, TimeUnit.SECONDS)).isTrue();
-    assertThat(one.exitValue()).isZero();
+    Map<String, String> job =
+        Map.of("FLUXCCL_RANK", "0", "FLUXCCL_NRANKS", "1", "FLUXCCL_UNIQUE_ID", id.toBase64());
+    assertThat(start(process("gather").variables(job)).end()).isZero();
     // After its last rank has left, the root has ended, too.
     Awaitility.await()
         .ignoreExceptions()

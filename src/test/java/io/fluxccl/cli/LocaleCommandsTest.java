@@ -4,8 +4,8 @@ package io.fluxccl.cli;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
+import io.fluxccl.testkit.ProcessRank;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -13,9 +13,8 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
+import java.util.Map;
 import java.util.stream.Stream;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -30,19 +29,6 @@ class LocaleCommandsTest {
 
   @TempDir private Path folder;
 
-  private final List<Process> processes = new ArrayList<>();
-
-  @AfterEach
-  void end() {
-    for (Process process : processes) {
-      process.descendants().forEach(ProcessHandle::destroyForcibly);
-      process.destroyForcibly();
-    }
-  }
-
-  /** The output of a command, and its exit code. */
-  private record Ended(int code, String out, String err) {}
-
   /** Returns the command of {@code fluxccl} in a JVM with these options. */
   private static List<String> fluxccl(List<String> jvmOptions, String... args) {
     return command(Main.class, jvmOptions, args);
@@ -55,37 +41,23 @@ class LocaleCommandsTest {
     return command;
   }
 
-  private Process start(List<String> command, String name) throws IOException {
-    ProcessBuilder builder =
-        new ProcessBuilder(command)
-            .redirectOutput(folder.resolve(name + ".out").toFile())
-            .redirectError(folder.resolve(name + ".err").toFile());
-    builder.environment().put("FLUXCCL_DEVICE", "host");
-    builder.environment().put("FLUXCCL_RUNTIME_DIR", folder.resolve("runtime").toString());
-    Process process = builder.start();
-    processes.add(process);
-    return process;
+  private ProcessRank start(List<String> command) {
+    String runtime = folder.resolve("runtime").toString();
+    return Cli.process(command)
+        .variables(Map.of("FLUXCCL_DEVICE", "host", "FLUXCCL_RUNTIME_DIR", runtime))
+        .startRank(0);
   }
 
-  private Ended run(List<String> command) {
-    try {
-      Process process = start(command, "run");
-      assertThat(process.waitFor(200, TimeUnit.SECONDS)).isTrue();
-      return new Ended(
-          process.exitValue(),
-          Files.readString(folder.resolve("run.out")),
-          Files.readString(folder.resolve("run.err")));
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    } catch (InterruptedException e) {
-      throw new AssertionError(e);
+  private Cli run(List<String> command) {
+    try (ProcessRank process = start(command)) {
+      return Cli.ended(process);
     }
   }
 
   @Test
   void shouldCountTheCollectivesOfASoak() {
     String[] options = {"soak", "--ranks", "2", "--seconds", "2", "--max-bytes", "65536"};
-    Ended soak = run(command(BenchMain.class, ARABIC, options));
+    Cli soak = run(command(BenchMain.class, ARABIC, options));
     assertThat(soak.code()).as(soak.err()).isZero();
     assertThat(soak.out()).matches("\\{\"collectives\":[1-9]\\d*,\"wrong\":0,[\\s\\S]*");
   }
@@ -102,7 +74,7 @@ class LocaleCommandsTest {
         fluxccl(
             List.of(), "perf", "fused-all-reduce", "--jit-warmup", "0", "-n", "2", "-d", "half"));
     command.addAll(List.of("-b", "64K", "-e", "64K"));
-    Ended perf = run(command);
+    Cli perf = run(command);
     assertThat(perf.code()).as(perf.out() + perf.err()).isZero();
     assertThat(perf.err()).contains(options).doesNotContain("all ranks must call");
   }
@@ -115,19 +87,20 @@ class LocaleCommandsTest {
             PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
     List<String> perf = fluxccl(ARABIC, "perf", "all-reduce", "--ranks", "2", "-b", "1K");
     perf.addAll(List.of("-e", "1K", "-n", "2000000000", "--jit-warmup", "0"));
-    Process job = start(perf, "job");
-    String pid = Long.toString(job.pid());
-    for (List<String> locale : List.of(ARABIC, List.of("-Duser.language=en"), ARABIC)) {
-      await()
-          .atMost(Duration.ofSeconds(120))
-          .untilAsserted(
-              () -> {
-                Ended dump = run(fluxccl(locale, "dump", "--limit", "5000", pid));
-                assertThat(dump.out()).as(dump.err()).contains("2 ranks, of which 2 answer");
-              });
-      assertThat(names(runtime)).hasSize(2).allMatch(name -> name.matches("[0-9]+(-[0-9]+){3}"));
+    try (ProcessRank job = start(perf)) {
+      String pid = Long.toString(job.pid());
+      for (List<String> locale : List.of(ARABIC, List.of("-Duser.language=en"), ARABIC)) {
+        await()
+            .atMost(Duration.ofSeconds(120))
+            .untilAsserted(
+                () -> {
+                  Cli dump = run(fluxccl(locale, "dump", "--limit", "5000", pid));
+                  assertThat(dump.out()).as(dump.err()).contains("2 ranks, of which 2 answer");
+                });
+        assertThat(names(runtime)).hasSize(2).allMatch(name -> name.matches("[0-9]+(-[0-9]+){3}"));
+      }
+      assertThat(job.errors()).noneMatch(line -> line.contains("Exception"));
     }
-    assertThat(Files.readString(folder.resolve("job.err"))).doesNotContain("Exception");
   }
 
   private static List<String> names(Path folder) throws IOException {
@@ -142,7 +115,7 @@ class LocaleCommandsTest {
     String script = "export LC_ALL=C FLUXCCL_RUNTIME_DIR=/tmp/" + accented + "; exec \"$@\"";
     List<String> perf = new ArrayList<>(List.of("sh", "-c", script, "sh"));
     perf.addAll(fluxccl(List.of(), "perf", "barrier", "--ranks", "1", "-n", "1"));
-    Ended ran = run(perf);
+    Cli ran = run(perf);
     assertThat(ran.code()).as(ran.err()).isZero();
     assertThat(ran.err().lines().filter(line -> line.contains("set LC_ALL=C.UTF-8")))
         .as(ran.err())
@@ -152,7 +125,7 @@ class LocaleCommandsTest {
     String option = "export LC_ALL=C; exec \"$@\" --json /tmp/" + accented;
     List<String> json = new ArrayList<>(List.of("sh", "-c", option, "sh"));
     json.addAll(fluxccl(List.of(), "perf", "barrier", "--ranks", "1", "-n", "1"));
-    Ended refused = run(json);
+    Cli refused = run(json);
     assertThat(refused.code()).isEqualTo(ExitCode.USAGE);
     assertThat(refused.err().lines()).as(refused.err()).hasSize(1);
     assertThat(refused.err()).contains("--json").contains("set LC_ALL=C.UTF-8");
@@ -168,7 +141,7 @@ class LocaleCommandsTest {
     Path script = Files.createDirectories(bundle.resolve("bin")).resolve("fluxccl");
     Files.copy(Path.of("fluxccl"), script, StandardCopyOption.COPY_ATTRIBUTES);
     String info = "export FLUXCCL_CLASSPATH=/tmp/$(printf '\\303\\274'); exec \"$0\" info";
-    Ended refused = run(List.of("sh", "-c", "export LC_ALL=C; " + info, script.toString()));
+    Cli refused = run(List.of("sh", "-c", "export LC_ALL=C; " + info, script.toString()));
     assertThat(refused.code()).as(refused.err()).isEqualTo(ExitCode.FAILURE);
     assertThat(refused.err().lines()).as(refused.err()).hasSize(1);
     assertThat(refused.err()).contains("set LC_ALL=C.UTF-8");

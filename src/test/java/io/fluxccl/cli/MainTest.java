@@ -95,16 +95,16 @@ class MainTest {
             .filter(entry -> !entry.contains("picocli") && !entry.contains("jackson-core"))
             .collect(Collectors.joining(File.pathSeparator)));
 
-    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    Cli failed = Cli.run(Cli.process(command));
 
-    assertThat(process.inputReader().lines())
+    assertThat(failed.err().lines())
         .contains(
             "fluxccl: the command line can't start: picocli is not on the class path; add the Maven"
                 + " dependency "
                 + OptionalLibrary.PICOCLI.coordinates()
                 + "; Jackson is not on the class path; add the Maven dependency "
                 + OptionalLibrary.JACKSON.coordinates());
-    assertThat(process.waitFor()).isEqualTo(ExitCode.USAGE);
+    assertThat(failed.code()).isEqualTo(ExitCode.USAGE);
   }
 
   @Test

@@ -5,15 +5,15 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import java.io.File;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -40,7 +40,7 @@ class ScriptTest {
 
   @TempDir private Path home;
   private Path begun;
-  private Process process;
+  private ProcessRank process;
 
   @BeforeEach
   void make() throws IOException {
@@ -60,8 +60,7 @@ class ScriptTest {
   @AfterEach
   void end() {
     if (process != null) {
-      process.descendants().forEach(ProcessHandle::destroyForcibly);
-      process.destroyForcibly();
+      process.close();
     }
   }
 
@@ -76,31 +75,23 @@ class ScriptTest {
   }
 
   /** Starts the script as the arguments of another command. */
-  private void start(List<String> before, Map<String, String> variables, String... arguments)
-      throws IOException {
-    List<String> command = new ArrayList<>(before);
-    command.add(home.resolve("fluxccl").toString());
-    command.addAll(List.of(arguments));
-    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
-    builder.redirectOutput(home.resolve("out").toFile());
-    builder.environment().keySet().removeIf(ScriptTest::isOfScript);
-    builder.environment().put("JAVA_HOME", home.resolve("jdk").toString());
-    builder.environment().put("BEGUN", begun.toString());
-    builder.environment().putAll(variables);
-    process = builder.start();
+  private void start(List<String> before, Map<String, String> variables, String... arguments) {
+    process =
+        TestJvms.program(List.of(home.resolve("fluxccl").toString()))
+            .prefix(before)
+            .arguments(arguments)
+            .removeVariables(name -> name.startsWith("FLUXCCL_") || name.contains("JAVA"))
+            .variables(Map.of("JAVA_HOME", "" + home.resolve("jdk"), "BEGUN", "" + begun))
+            .variables(variables)
+            .startRank(0);
   }
 
-  private static boolean isOfScript(String variable) {
-    return variable.startsWith("FLUXCCL_") || variable.contains("JAVA");
+  private String out() {
+    return process.output();
   }
 
-  private String out() throws IOException {
-    return Files.readString(home.resolve("out"));
-  }
-
-  private int code() throws InterruptedException {
-    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
-    return process.exitValue();
+  private int code() {
+    return process.end();
   }
 
   /** Returns the arguments that the JVM gets. */
@@ -166,9 +157,7 @@ class ScriptTest {
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
     command.addAll(arguments.subList(0, arguments.indexOf("-cp")));
     command.addAll(List.of("-Xmx64m", "-version"));
-    File out = home.resolve("jvm").toFile();
-    process = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(out).start();
-    assertThat(code()).as(Files.readString(out.toPath())).isZero();
+    TestJvms.run(command);
   }
 
   @Test
@@ -222,21 +211,19 @@ class ScriptTest {
     }
   }
 
-  private static void requireNamespaces() throws Exception {
-    List<String> command = Stream.concat(UNSHARE.stream(), Stream.of("true")).toList();
-    boolean works;
+  private static void requireNamespaces() {
     try {
-      works = new ProcessBuilder(command).start().waitFor() == 0;
-    } catch (IOException e) {
-      works = false;
+      TestJvms.run(Stream.concat(UNSHARE.stream(), Stream.of("true")).toList());
+    } catch (AssertionError | FluxCclException e) {
+      assumeTrue(false, "this user can't make a process namespace: " + e.getMessage());
     }
-    assumeTrue(works, "this user can't make a process namespace: unshare --pid --mount-proc");
   }
 
   /** Sends SIGTERM to process 1 of the script's namespace, once what it runs has begun. */
-  private void terminateProcessOne() throws IOException {
-    await().atMost(Duration.ofSeconds(60)).until(() -> Files.exists(begun));
-    process.descendants().filter(ScriptTest::isProcessOne).findFirst().orElseThrow().destroy();
+  private void terminateProcessOne() {
+    await().until(() -> Files.exists(begun));
+    Stream<ProcessHandle> all = ProcessHandle.of(process.pid()).orElseThrow().descendants();
+    all.filter(ScriptTest::isProcessOne).findFirst().orElseThrow().destroy();
   }
 
   private static boolean isProcessOne(ProcessHandle handle) {
@@ -274,6 +261,6 @@ class ScriptTest {
     start(echo, Map.of(), "launch");
     terminateProcessOne();
     assertThat(code()).as(out()).isEqualTo(7);
-    assertThat(out()).isEqualTo("input\nterminated\n");
+    assertThat(out()).isEqualTo("input\nterminated");
   }
 }

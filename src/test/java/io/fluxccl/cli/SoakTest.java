@@ -7,12 +7,9 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -23,27 +20,11 @@ import org.junit.jupiter.api.io.TempDir;
 class SoakTest {
   @TempDir private Path folder;
 
-  private int soak(String... options) throws Exception {
-    List<String> command = PerfCommand.javaCommand(BenchMain.class.getName());
-    command.addAll(List.of("soak", "--device", "host", "--max-bytes", "262144"));
-    command.addAll(List.of("--json", folder.resolve("soak.json").toString()));
-    command.addAll(List.of(options));
-    Process process =
-        new ProcessBuilder(command)
-            .redirectOutput(folder.resolve("out").toFile())
-            .redirectError(folder.resolve("err").toFile())
-            .start();
-    try {
-      assertThat(process.waitFor(200, TimeUnit.SECONDS)).isTrue();
-      return process.exitValue();
-    } finally {
-      process.descendants().forEach(ProcessHandle::destroyForcibly);
-      process.destroyForcibly();
-    }
-  }
-
-  private String err() throws IOException {
-    return Files.readString(folder.resolve("err"));
+  private Cli soak(String... options) {
+    return Cli.run(
+        Cli.process(BenchMain.class, "soak", "--device", "host", "--max-bytes", "262144")
+            .arguments("--json", folder.resolve("soak.json").toString())
+            .arguments(options));
   }
 
   /** The numbers of the result by name. */
@@ -61,7 +42,8 @@ class SoakTest {
 
   @Test
   void shouldCheckRandomCollectives() throws Exception {
-    assertThat(soak("--ranks", "2", "--seconds", "3")).as(err()).isZero();
+    Cli soak = soak("--ranks", "2", "--seconds", "3");
+    assertThat(soak.code()).as(soak.err()).isZero();
     assertThat(result())
         .containsEntry("wrong", 0L)
         .containsEntry("generations", 1L)
@@ -74,8 +56,9 @@ class SoakTest {
   }
 
   @Test
-  void shouldRefuseToKillRanksWithoutRestart() throws Exception {
-    assertThat(soak("--ranks", "2", "--kill-every", "1")).isEqualTo(ExitCode.USAGE);
-    assertThat(err()).contains("needs --restart");
+  void shouldRefuseToKillRanksWithoutRestart() {
+    Cli soak = soak("--ranks", "2", "--kill-every", "1");
+    assertThat(soak.code()).isEqualTo(ExitCode.USAGE);
+    assertThat(soak.err()).contains("needs --restart");
   }
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static org.assertj.core.api.Assertions.assertThat;
-
+import io.fluxccl.testing.TestJvms;
 import java.time.Duration;
-import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
 
 /** Soft-RoCE devices that a test makes, where the machine is there for that. */
@@ -12,10 +10,8 @@ final class SoftRoce {
   private SoftRoce() {}
 
   /** Runs a command, which must succeed. */
-  static void run(String... command) throws Exception {
-    Process process = new ProcessBuilder(command).inheritIO().start();
-    assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
-    assertThat(process.exitValue()).as(String.join(" ", command)).isZero();
+  static void run(String... command) {
+    TestJvms.run(command);
   }
 
   /** Returns a device once it has a link and an address. */
