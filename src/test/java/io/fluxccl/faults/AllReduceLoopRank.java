@@ -10,18 +10,19 @@ import io.fluxccl.device.IntView;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.transport.Transport;
+import java.io.IOException;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.locks.LockSupport;
 import org.slf4j.LoggerFactory;
 
 /**
- * A rank that all-reduces in an endless loop and checks each result. Prints "joining", "joined",
- * "steps N" every tenth of a second, "silent R" and "no rank is silent" when that changes, and
- * "failed CODE rank=R MESSAGE".
+ * A rank that all-reduces in an endless loop and checks each result. After it reads a line, it
+ * parks and skips all further calls. Prints "joining", "joined", "steps N" every tenth of a second,
+ * "silent R" and "no rank is silent" when that changes, "forgot N", the number of the first call
+ * that it skips, and "failed CODE rank=R MESSAGE".
  */
 final class AllReduceLoopRank {
-  private static final int COUNT = 100_003;
   private static final long TELL_NANOS = 100_000_000;
 
   /** Leaves the processors to other tests about half of the time. */
@@ -30,7 +31,17 @@ final class AllReduceLoopRank {
   /** The variable that names the transport, if it is not chosen for each pair of ranks. */
   static final String TRANSPORT = "STEADY_TRANSPORT";
 
+  private static volatile boolean forgets;
+
   private AllReduceLoopRank() {}
+
+  private static void listen() {
+    try {
+      forgets = System.in.read() >= 0;
+    } catch (IOException e) {
+      System.exit(1);
+    }
+  }
 
   private static JoinOptions options() {
     JoinOptions options = JoinOptions.fromEnvironment();
@@ -45,26 +56,37 @@ final class AllReduceLoopRank {
     System.out.println(rank.isPresent() ? "silent " + rank.getAsInt() : "no rank is silent");
   }
 
+  /** Arguments: how many numbers it reduces. */
   public static void main(String[] args) {
+    int count = Integer.parseInt(args[0]);
+    Thread listener = new Thread(AllReduceLoopRank::listen, "listener");
+    listener.setDaemon(true);
+    listener.start();
     // Each loss of a link, not one a minute.
     for (String each : List.of("transport.net.Resumption", "bootstrap.ResumingSession")) {
       ((Logger) LoggerFactory.getLogger("io.fluxccl." + each)).setLevel(Level.DEBUG);
     }
     System.out.println("joining");
     try (RankGroup group = RankGroup.join(options()).join();
-        IntView mine = group.device().allocateInts(COUNT);
-        IntView sum = group.device().allocateInts(COUNT)) {
+        IntView mine = group.device().allocateInts(count);
+        IntView sum = group.device().allocateInts(count)) {
       System.out.println("joined");
       group.silentRank().skip(1).subscribe(AllReduceLoopRank::tellSilent);
       Collectives collectives = group.collectives();
       int ranks = group.nRanks();
       long told = System.nanoTime();
       for (int step = 0; ; step++) {
-        for (int i = 0; i < COUNT; i++) {
+        if (forgets) {
+          System.out.println("forgot " + (step + 1));
+          while (true) {
+            LockSupport.park();
+          }
+        }
+        for (int i = 0; i < count; i++) {
           mine.put(i, step * 31 + i + group.rank());
         }
         collectives.allReduce(mine, sum, ReduceOp.SUM).block();
-        for (int i = 0; i < COUNT; i++) {
+        for (int i = 0; i < count; i++) {
           int expected = ranks * (step * 31 + i) + ranks * (ranks - 1) / 2;
           if (sum.get(i) != expected) {
             System.out.println("wrong step=" + step + " at=" + i + " got=" + sum.get(i));

@@ -6,12 +6,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.device.IntView;
-import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -59,18 +59,15 @@ class DemandKillsTest {
   @Execution(ExecutionMode.SAME_THREAD)
   void shouldNameTheRankThatIsKilledWhileOthersConnectToIt(boolean stopped) throws Exception {
     for (int round = 0; round < Rounds.of(10, 20); round++) {
-      String address = "127.0.0.1:" + Ports.reserved();
-      JobSecret secret = JobSecret.random();
+      // On a host of its own, so that the others connect to it over ETHERNET.
+      ProcessRanks.Builder job =
+          TestJvms.withLog(RANKS, IdleRank.class).variables(Map.of("FLUXCCL_HOSTID", "another"));
       List<CompletableFuture<RankGroup>> joins =
-          IntStream.range(0, VICTIM)
-              .mapToObj(rank -> JoinOptions.of(rank, RANKS).withAddress(address).withSecret(secret))
-              .map(RankGroup::join)
-              .toList();
-      try (FaultRankProcess victim =
-          new FaultRankProcess(IdleRank.class, List.of(), variables(address, secret))) {
+          IntStream.range(0, VICTIM).mapToObj(job::joinOptions).map(RankGroup::join).toList();
+      try (ProcessRank victim = job.startRank(VICTIM)) {
         victim.awaitLine("joined");
         if (stopped) {
-          victim.process().stop();
+          victim.stop();
         }
         List<RankGroup> groups = joins.stream().map(CompletableFuture::join).toList();
         assertThat(groups)
@@ -79,7 +76,7 @@ class DemandKillsTest {
         groups.forEach(group -> failures.add(failureOfFirstCollective(group)));
         Thread.sleep(random.nextInt(MOST_MILLIS));
         assertThat(failures).as("round " + round).noneMatch(CompletableFuture::isDone);
-        victim.process().kill();
+        victim.kill();
         for (CompletableFuture<FluxCclException> each : failures) {
           FluxCclException failure = each.get(LIMIT_SECONDS, TimeUnit.SECONDS);
           assertThat(failure.code()).as("%s", failure).isEqualTo(ErrorCode.REMOTE_FAILURE);
@@ -97,15 +94,5 @@ class DemandKillsTest {
         .allReduce(values, values, ReduceOp.SUM)
         .toFuture()
         .handle((done, failure) -> FluxCclException.from(failure));
-  }
-
-  /** On a host of its own, so that the others connect to it over ETHERNET. */
-  private static Map<String, String> variables(String address, JobSecret secret) {
-    return Map.of(
-        "FLUXCCL_RANK", Integer.toString(VICTIM),
-        "FLUXCCL_NRANKS", Integer.toString(RANKS),
-        "FLUXCCL_ADDR", address,
-        "FLUXCCL_SECRET", secret.text(),
-        "FLUXCCL_HOSTID", "another");
   }
 }

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.faults;
 
+import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.cli.Main;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
-import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 
 /**
  * {@code fluxccl dump} as a process of its own, for what belongs to a process: its host, its
@@ -33,33 +30,20 @@ record DumpProcess(List<String> prefix, Map<String, String> variables) {
     return "(?:ranks %d and %d wait|rank (?:%d|%d) waits)".formatted(one, other, one, other);
   }
 
-  /** Requests dumps until one matches, and returns the match. */
-  Matcher verdict(String target, String pattern) {
-    Pattern expected = Pattern.compile(pattern);
-    List<Matcher> said = new ArrayList<>();
+  /** Requests dumps until one matches. */
+  void verdict(String target, String pattern) {
     await(pattern)
         .atMost(PATIENCE)
-        .untilAsserted(
-            () -> {
-              String out = run(target);
-              Matcher matcher = expected.matcher(out);
-              said.add(matcher);
-              if (!matcher.find()) {
-                throw new AssertionError(out);
-              }
-            });
-    return said.get(said.size() - 1);
+        .untilAsserted(() -> assertThat(run(target)).containsPattern(pattern));
   }
 
   private String run(String target) {
     // On a machine that does much else, ranks need long for their part of TLS.
     try (ProcessRank asker =
-        ProcessRanks.builder(1, Main.class)
+        TestJvms.withLog(1, Main.class, "dump", "--limit", "4000", target)
             .prefix(prefix)
+            .removeVariables(TestJvms::isOfJob)
             .variables(variables)
-            .jvmOptions(TestJvms.ofBuild().toArray(String[]::new))
-            .jvmOptions("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-            .arguments("dump", "--limit", "4000", target)
             .limit(PATIENCE)
             .startRank(0)) {
       asker.end();

@@ -8,14 +8,17 @@ import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.cli.Cli;
 import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRanks;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -33,38 +36,43 @@ class DumpTest {
 
   private final JobSecret secret = JobSecret.random();
   private String address;
-  private final List<FaultRankProcess> ranks = new ArrayList<>();
+  private ProcessRanks ranks;
 
   @AfterEach
-  void end() throws Exception {
-    for (FaultRankProcess rank : ranks) {
-      rank.close();
-    }
+  void end() {
+    ranks.close();
   }
 
-  private void start(Transport transport, Map<String, String> more) throws Exception {
+  private void start(Transport transport, Map<String, String> variables, boolean onHosts)
+      throws Exception {
     address = "127.0.0.1:" + Ports.reserved();
-    for (int rank = 0; rank < RANKS; rank++) {
-      Map<String, String> variables = new HashMap<>(more);
-      variables.put("FLUXCCL_RANK", "" + rank);
-      variables.put("FLUXCCL_NRANKS", "" + RANKS);
-      variables.put("FLUXCCL_ADDR", address);
-      variables.put("FLUXCCL_DEVICE", "host");
-      variables.put("FLUXCCL_SECRET", secret.text());
-      variables.computeIfPresent("FLUXCCL_HOSTID", (name, set) -> more.get(name) + ranks.size());
-      ranks.add(new FaultRankProcess(SkippingRank.class, List.of(), variables, transport.name()));
-    }
-    ranks.forEach(rank -> rank.awaitLine("joined"));
+    ranks =
+        TestJvms.withLog(RANKS, AllReduceLoopRank.class, "4096")
+            .failure("failed")
+            .variables(
+                Map.of(
+                    AllReduceLoopRank.TRANSPORT,
+                    transport.name(),
+                    "FLUXCCL_ADDR",
+                    address,
+                    "FLUXCCL_DEVICE",
+                    "host",
+                    "FLUXCCL_SECRET",
+                    secret.text()))
+            .variables(variables)
+            .variablesByRank(rank -> onHosts ? Map.of("FLUXCCL_HOSTID", "host" + rank) : Map.of())
+            .start();
+    ranks.all().forEach(rank -> rank.awaitLine("joined"));
   }
 
   private String pid(int rank) {
-    return Long.toString(ranks.get(rank).process().pid());
+    return Long.toString(ranks.get(rank).pid());
   }
 
   /** Asks until an answer matches that took less than a second. */
   private Matcher verdict(String target, String pattern) {
     Pattern expected = Pattern.compile(pattern);
-    List<String> said = new ArrayList<>();
+    AtomicReference<Matcher> matcher = new AtomicReference<>();
     await(pattern)
         .atMost(PATIENCE)
         .until(
@@ -72,12 +80,25 @@ class DumpTest {
               long began = System.nanoTime();
               String out = dump(target);
               Duration took = Duration.ofNanos(System.nanoTime() - began);
-              said.add(out);
-              return took.compareTo(SECOND) < 0 && expected.matcher(out).find();
+              matcher.set(expected.matcher(out));
+              return took.compareTo(SECOND) < 0 && matcher.get().find();
             });
-    Matcher matcher = expected.matcher(said.get(said.size() - 1));
-    assertThat(matcher.find()).isTrue();
-    return matcher;
+    return matcher.get();
+  }
+
+  /** Asks at each target, and returns the call that all answers name. */
+  private String awaitVerdict(String pattern, String... targets) {
+    List<String> calls =
+        Stream.of(targets).map(target -> verdict(target, pattern).group(1)).distinct().toList();
+    assertThat(calls).hasSize(1);
+    return calls.get(0);
+  }
+
+  /** Returns the pattern of an answer within 500 ms that names a stopped rank and its call. */
+  private static String silent(int rank, int one, int other) {
+    return "rank %d does not answer, and in all-reduce (\\d+) of lane 0 ".formatted(rank)
+        + DumpProcess.waiting(one, other)
+        + " for \\d+[\\s\\S]* within [1-4]\\d\\d ms";
   }
 
   private String dump(String target, String... options) {
@@ -95,45 +116,31 @@ class DumpTest {
   @ParameterizedTest
   @MethodSource("transports")
   void shouldNameTheRankAndTheCall(Transport transport) throws Exception {
-    start(transport, Map.of());
+    start(transport, Map.of(), false);
     String healthy = "all ranks answer, and none waits in a collective for over 100 ms";
     assertThat(verdict(pid(0), "3 ranks, of which (\\d) answer\n" + healthy).group(1))
         .isEqualTo("3");
 
     // Stops a rank that neither hosts the root nor gets the request. The others receive no
     // heartbeats from it, so no rank waits for its answer until the limit of 500 ms.
-    ranks.get(2).process().stop();
-    String stopped =
-        "rank 2 does not answer, and in all-reduce (\\d+) of lane 0 "
-            + DumpProcess.waiting(0, 1)
-            + " for \\d+[\\s\\S]* within [1-4]\\d\\d ms";
-    String call = verdict(pid(0), stopped).group(1);
-    assertThat(verdict(pid(2), stopped).group(1)).isEqualTo(call);
-    assertThat(verdict(address, stopped).group(1)).isEqualTo(call);
+    ranks.get(2).stop();
+    awaitVerdict(silent(2, 0, 1), pid(0), pid(2), address);
     verdict(pid(1), "rank 2 does not answer: .*; no heartbeat for \\d");
-    ranks.get(2).process().resume();
+    ranks.get(2).resume();
     verdict(pid(0), healthy);
 
     // The rank that hosts the root.
-    ranks.get(0).process().stop();
-    String root =
-        "rank 0 does not answer, and in all-reduce (\\d+) of lane 0 "
-            + DumpProcess.waiting(1, 2)
-            + " for \\d+[\\s\\S]* within [1-4]\\d\\d ms";
-    call = verdict(pid(1), root).group(1);
-    assertThat(verdict(pid(0), root).group(1)).isEqualTo(call);
-    assertThat(verdict(address, root).group(1)).isEqualTo(call);
-    ranks.get(0).process().resume();
+    ranks.get(0).stop();
+    awaitVerdict(silent(0, 1, 2), pid(1), pid(0), address);
+    ranks.get(0).resume();
     verdict(address, healthy);
 
     // A rank that has forgotten one.
-    ranks.get(1).process().sendLine("forget");
-    ranks.get(1).awaitLine("forgot");
-    String forgotten = ranks.get(1).last("forgot").split(" ")[1];
+    ranks.get(1).sendLine("forget");
+    String forgotten = ranks.get(1).awaitLine("forgot").split(" ")[1];
     String missing =
         "rank 1 has not begun all-reduce (\\d+) of lane 0, in which ranks 0 and 2 wait for \\d+";
-    assertThat(verdict(pid(0), missing).group(1)).isEqualTo(forgotten);
-    assertThat(verdict(address, missing).group(1)).isEqualTo(forgotten);
+    assertThat(awaitVerdict(missing, pid(0), address)).isEqualTo(forgotten);
 
     String json = dump(pid(2), "--json", "--limit", "20000").replaceAll("\\s", "");
     assertThat(json).contains("\"blamed\":[1]");
@@ -145,18 +152,16 @@ class DumpTest {
   @Tag("long")
   void shouldAskRanksOfSeveralHostsOverTls() throws Exception {
     Map<String, String> tls = Map.of("FLUXCCL_TLS", "1");
-    start(
-        Transport.ETHERNET,
-        Map.of("FLUXCCL_TLS", "1", "FLUXCCL_HOSTID", "host", "FLUXCCL_TIMEOUT", "120"));
+    start(Transport.ETHERNET, Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TIMEOUT", "120"), true);
     Map<String, String> own = Map.of("FLUXCCL_TLS", "1", "FLUXCCL_SECRET", secret.text());
     DumpProcess asker = new DumpProcess(List.of(), own);
     asker.verdict(address, "3 ranks, of which 3 answer");
-    ranks.get(2).process().stop();
+    ranks.get(2).stop();
     String stopped =
         "rank 2 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(0, 1);
     asker.verdict(address, stopped);
     asker.verdict(pid(1), stopped);
-    ranks.get(2).process().resume();
+    ranks.get(2).resume();
     new DumpProcess(List.of(), tls).verdict(address, "FLUXCCL_SECRET");
     new DumpProcess(List.of(), Map.of("FLUXCCL_TLS", "0", "FLUXCCL_SECRET", secret.text()))
         .verdict(address, "no rank answers; are FLUXCCL_TLS");

@@ -3,17 +3,16 @@ package io.fluxccl.faults;
 
 import static io.fluxccl.faults.SteadyJob.LAST_RANK;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.fluxccl.testkit.ProcessRank;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
-import java.util.Optional;
-import org.agrona.CloseHelper;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.Isolated;
 
 /**
@@ -30,24 +29,11 @@ class LinkDeadlinesTest {
   /** The bound for reporting a rank that can't be reached. */
   private static final Duration SILENCE_BOUND = Duration.ofSeconds(3);
 
-  private static final Optional<String> MISSING = TwoHosts.missing();
+  @RegisterExtension final SteadyJob job = new SteadyJob();
+  @TempDir private Path folder;
 
-  private TwoHosts hosts;
-  private SteadyJob job;
-
-  @BeforeEach
-  void connect() throws Exception {
-    assumeTrue(MISSING.isEmpty(), () -> MISSING.orElse(""));
-    hosts = new TwoHosts();
-  }
-
-  @AfterEach
-  void end() {
-    CloseHelper.closeAll(job, hosts);
-  }
-
-  private void start(int limitSeconds, Map<String, String> variables) throws Exception {
-    job = new SteadyJob(hosts, limitSeconds, variables);
+  private void start(int limitSeconds) {
+    job.start(TwoHosts.routed(), folder, limitSeconds, Map.of());
   }
 
   private static Duration since(long nanos) {
@@ -55,9 +41,9 @@ class LinkDeadlinesTest {
   }
 
   @Test
-  void shouldReportWithinSecondsTheRankThatCannotBeReached() throws Exception {
-    start(LIMIT_SECONDS, Map.of());
-    hosts.cut();
+  void shouldReportWithinSecondsTheRankThatCannotBeReached() {
+    start(LIMIT_SECONDS);
+    job.hosts().cut();
     long cut = System.nanoTime();
     job.ranks().forEach(rank -> rank.awaitLine("silent"));
     assertThat(since(cut)).isLessThan(SILENCE_BOUND);
@@ -66,38 +52,36 @@ class LinkDeadlinesTest {
     assertThat(job.rank(1).last("silent")).isEqualTo("silent " + LAST_RANK);
     assertThat(job.rank(LAST_RANK).last("silent")).isEqualTo("silent 0");
     assertThat(job.ranks()).allMatch(rank -> rank.count("answers no heartbeat") > 0);
-    hosts.mend();
+    job.hosts().mend();
     job.ranks().forEach(rank -> rank.awaitLineWith("no rank is silent"));
     job.awaitMoreSteps();
   }
 
   @Test
-  void shouldNameTheRankThatIsKilledWhileItsLinkIsDown() throws Exception {
+  void shouldNameTheRankThatIsKilledWhileItsLinkIsDown() {
     int limitSeconds = 10;
-    start(limitSeconds, Map.of());
+    start(limitSeconds);
     long cut = System.nanoTime();
-    hosts.cut();
-    hosts.reset(0);
+    job.hosts().cut();
+    job.hosts().reset(0);
     job.rank(0).awaitLineWith("the link is lost");
-    job.rank(LAST_RANK).process().kill();
-    hosts.mend();
-    for (FaultRankProcess survivor : job.ranks().subList(0, LAST_RANK)) {
-      survivor.awaitLine("failed");
-      assertThat(survivor.last("failed")).contains("rank=" + LAST_RANK);
+    job.rank(LAST_RANK).kill();
+    job.hosts().mend();
+    for (ProcessRank survivor : job.ranks().subList(0, LAST_RANK)) {
+      assertThat(survivor.awaitLine("failed")).contains("rank=" + LAST_RANK);
     }
     assertWithin(limitSeconds, cut);
   }
 
   @Test
-  void shouldEndWithinTheLimitWhenTheLinkStaysDown() throws Exception {
+  void shouldEndWithinTheLimitWhenTheLinkStaysDown() {
     int limitSeconds = 10;
-    start(limitSeconds, Map.of());
+    start(limitSeconds);
     long cut = System.nanoTime();
-    hosts.cut();
-    for (FaultRankProcess rank : job.ranks()) {
-      rank.awaitLine("failed");
+    job.hosts().cut();
+    for (ProcessRank rank : job.ranks()) {
       // An end that only receives can't tell its link from a peer that has nothing to send.
-      assertThat(rank.last("failed")).containsPattern("link|answers no heartbeat");
+      assertThat(rank.awaitLine("failed")).containsPattern("link|answers no heartbeat");
     }
     assertWithin(limitSeconds, cut);
     assertThat(job.rank(0).last("failed")).contains("rank=" + LAST_RANK);

@@ -2,19 +2,17 @@
 package io.fluxccl.faults;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.testing.Rounds;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Random;
-import org.agrona.CloseHelper;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.Execution;
 import org.junit.jupiter.api.parallel.ExecutionMode;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -30,24 +28,12 @@ class LinkFaultsTest {
 
   private static final int PARTITIONS = Rounds.of(4, 20);
   private static final int RESETS = Rounds.of(10, 50);
-  private static final Optional<String> MISSING = TwoHosts.missing();
 
-  private TwoHosts hosts;
-  private SteadyJob job;
+  @RegisterExtension final SteadyJob job = new SteadyJob();
+  @TempDir private Path folder;
 
-  @BeforeEach
-  void connect() throws Exception {
-    assumeTrue(MISSING.isEmpty(), () -> MISSING.orElse(""));
-    hosts = new TwoHosts();
-  }
-
-  @AfterEach
-  void end() {
-    CloseHelper.closeAll(job, hosts);
-  }
-
-  private void start(int limitSeconds, Map<String, String> variables) throws Exception {
-    job = new SteadyJob(hosts, limitSeconds, variables);
+  private void start(Map<String, String> variables) {
+    job.start(TwoHosts.routed(), folder, LIMIT_SECONDS, variables);
   }
 
   static List<Integer> secondsDown() {
@@ -57,21 +43,21 @@ class LinkFaultsTest {
   @ParameterizedTest
   @MethodSource("secondsDown")
   void shouldContinueAfterTheLinkWasDown(int seconds) throws Exception {
-    start(LIMIT_SECONDS, Map.of());
-    hosts.cut();
+    start(Map.of());
+    job.hosts().cut();
     Thread.sleep(seconds * 1000L);
-    hosts.mend();
+    job.hosts().mend();
     job.awaitMoreSteps();
   }
 
   @Test
   void shouldContinueAfterManyPartitions() throws Exception {
-    start(LIMIT_SECONDS, Map.of());
+    start(Map.of());
     Random random = new Random(Rounds.SEED);
     for (int round = 0; round < PARTITIONS; round++) {
-      hosts.cut();
+      job.hosts().cut();
       Thread.sleep(100 + random.nextInt(3000));
-      hosts.mend();
+      job.hosts().mend();
       job.awaitMoreSteps();
     }
   }
@@ -81,11 +67,11 @@ class LinkFaultsTest {
   @ValueSource(strings = {"FLUXCCL_TLS=0", "FLUXCCL_TLS=1", AllReduceLoopRank.TRANSPORT + "=NET"})
   void shouldContinueIfConnectionsAreReset(String variable) throws Exception {
     String[] words = variable.split("=");
-    start(LIMIT_SECONDS, Map.of(words[0], words[1]));
+    start(Map.of(words[0], words[1]));
     Random random = new Random(Rounds.SEED);
     for (int round = 0; round < RESETS; round++) {
       Thread.sleep(random.nextInt(Rounds.of(200, 500)));
-      hosts.reset(round % 2);
+      job.hosts().reset(round % 2);
       job.awaitMoreSteps();
     }
     // At least one end of each connection logs the loss.

@@ -5,24 +5,27 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -75,23 +78,15 @@ class SetUpKillsTest {
     kill(0);
     ExecutorService jobs = Executors.newFixedThreadPool(AT_ONCE);
     try {
-      List<Future<?>> rounds = new ArrayList<>();
-      for (int round = 1; round < KILLS; round++) {
-        int number = round;
-        rounds.add(
-            jobs.submit(
-                () -> {
-                  kill(number);
-                  return null;
-                }));
-      }
-      for (Future<?> each : rounds) {
+      List<Callable<Void>> rounds =
+          IntStream.range(1, KILLS).<Callable<Void>>mapToObj(round -> () -> kill(round)).toList();
+      for (Future<Void> each : jobs.invokeAll(rounds)) {
         each.get();
-        assertThat(wrong).isEmpty();
       }
     } finally {
       jobs.shutdownNow();
     }
+    assertThat(wrong).isEmpty();
     Collections.sort(millis);
     System.out.printf(
         "%d kills, seed %d; of %d survivors %d got the error, after %d ms (median), %d ms (worst)%n",
@@ -104,36 +99,26 @@ class SetUpKillsTest {
     assertThat(millis.get(millis.size() * 9 / 10)).isLessThan(SOON_MILLIS);
   }
 
-  private void kill(int round) throws Exception {
+  private Void kill(int round) throws Exception {
     int victim = round % RANKS;
     boolean joined = round % 2 == 0;
-    JobSecret secret = JobSecret.random();
-    String address = "127.0.0.1:" + Ports.reserved();
-    Map<String, String> variables =
-        Map.of(
-            "FLUXCCL_RANK", Integer.toString(victim),
-            "FLUXCCL_NRANKS", Integer.toString(RANKS),
-            "FLUXCCL_ADDR", address,
-            "FLUXCCL_SECRET", secret.text());
-    List<CompletableFuture<Void>> told = new ArrayList<>();
-    CompletableFuture<Kill> killed = new CompletableFuture<>();
-    try (FaultRankProcess process =
-        new FaultRankProcess(AllReduceLoopRank.class, List.of(), variables)) {
+    ProcessRanks.Builder job =
+        TestJvms.withLog(RANKS, AllReduceLoopRank.class, "100003").failure("failed");
+    List<CompletableFuture<Failure>> failures = new ArrayList<>();
+    long begun;
+    long ended;
+    try (ProcessRank process = job.startRank(victim)) {
       process.awaitLine("joining");
       long joining = System.nanoTime();
       for (int rank = 0; rank < RANKS; rank++) {
         if (rank != victim) {
-          JoinOptions options =
-              JoinOptions.of(rank, RANKS)
-                  .withAddress(address)
-                  .withSecret(secret)
-                  .withJoinTimeout(joined ? LONG_LIMIT : LIMIT);
-          told.add(
-              CompletableFuture.runAsync(
-                      () -> {},
-                      CompletableFuture.delayedExecutor(
-                          random.nextInt(SPREAD_MILLIS), TimeUnit.MILLISECONDS))
-                  .thenCompose(begun -> survive(round, options, victim, killed)));
+          JoinOptions options = job.joinOptions(rank).withJoinTimeout(joined ? LONG_LIMIT : LIMIT);
+          Executor later =
+              CompletableFuture.delayedExecutor(
+                  random.nextInt(SPREAD_MILLIS), TimeUnit.MILLISECONDS);
+          failures.add(
+              CompletableFuture.supplyAsync(() -> survive(options), later)
+                  .thenCompose(failure -> failure));
         }
       }
       if (joined) {
@@ -143,18 +128,18 @@ class SetUpKillsTest {
       } else {
         Thread.sleep(random.nextInt(SPREAD_MILLIS + joinMillis.intValue()));
       }
-      long begun = System.nanoTime();
-      process.process().kill();
-      killed.complete(new Kill(begun, System.nanoTime()));
+      begun = System.nanoTime();
+      process.kill();
+      ended = System.nanoTime();
     }
-    for (CompletableFuture<Void> each : told) {
-      each.get(2 * PATIENCE_SECONDS, TimeUnit.SECONDS);
+    for (CompletableFuture<Failure> each : failures) {
+      judge(round, each.get(2 * PATIENCE_SECONDS, TimeUnit.SECONDS), victim, begun, ended);
     }
+    return null;
   }
 
-  /** Joins, and completes when this rank knows what has become of the victim. */
-  private CompletableFuture<Void> survive(
-      int round, JoinOptions options, int victim, CompletableFuture<Kill> killed) {
+  /** Joins, and completes when this rank has failed. */
+  private static CompletableFuture<Failure> survive(JoinOptions options) {
     long began = System.nanoTime();
     return RankGroup.join(options)
         .thenCompose(
@@ -165,25 +150,19 @@ class SetUpKillsTest {
                     .orTimeout(PATIENCE_SECONDS, TimeUnit.SECONDS)
                     .whenComplete((reason, error) -> group.close()))
         .handle((reason, error) -> reason != null ? reason : FluxCclException.from(error))
-        .thenApply(reason -> new Heard(reason, System.nanoTime()))
-        .thenCombine(
-            killed,
-            (heard, kill) -> {
-              judge(round, heard, victim, began, kill);
-              return null;
-            });
+        .thenApply(reason -> new Failure(reason, began, System.nanoTime()));
   }
 
-  private record Kill(long beginNanos, long endNanos) {}
+  private record Failure(FluxCclException reason, long beganNanos, long atNanos) {}
 
-  private record Heard(FluxCclException reason, long atNanos) {}
-
-  private void judge(int round, Heard heard, int victim, long began, Kill kill) {
-    FluxCclException reason = heard.reason;
-    long after = TimeUnit.NANOSECONDS.toMillis(heard.atNanos - Math.max(began, kill.endNanos));
+  /** Judges the failure of a survivor of a kill that began and ended at these times. */
+  private void judge(int round, Failure failure, int victim, long begun, long ended) {
+    FluxCclException reason = failure.reason;
+    long since = Math.max(failure.beganNanos, ended);
+    long after = TimeUnit.NANOSECONDS.toMillis(failure.atNanos - since);
     // On a busy machine a timeout may expire before the kill: the error then does not concern the
     // kill.
-    boolean early = heard.atNanos < kill.beginNanos;
+    boolean early = failure.atNanos < begun;
     // The root knows a rank after it has connected; before, it can only report the rank as missing.
     boolean absent = reason.code() == ErrorCode.TIMEOUT && reason.rank() == victim;
     if (round % 2 != 0 && (early || absent)) {

@@ -5,11 +5,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.group.GroupMeters;
-import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.Ports;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -41,7 +41,10 @@ class SilenceTest {
   private static final Duration SOON = Duration.ofSeconds(3);
   private static final Duration LIMIT = Duration.ofSeconds(8);
 
-  private final JobSecret secret = JobSecret.random();
+  private final ProcessRanks.Builder job =
+      TestJvms.withLog(RANKS, GenerationsRank.class)
+          .failure("failed")
+          .variables(Map.of("FLUXCCL_LEAST_RANKS", "" + VICTIM));
   private final SimpleMeterRegistry registry = new SimpleMeterRegistry();
   private final GroupMeters meters = GroupMeters.register(registry);
   private final List<BlockingQueue<RankGroup>> groups = new ArrayList<>();
@@ -64,38 +67,24 @@ class SilenceTest {
 
   @Test
   void shouldReportASilentRankAndContinueWithoutItAfterTheLivenessTimeout() throws Exception {
-    String address = "127.0.0.1:" + Ports.reserved();
     for (int rank = 0; rank < VICTIM; rank++) {
       BlockingQueue<RankGroup> queue = new LinkedBlockingQueue<>();
       groups.add(queue);
       jobs.add(
           RankGroup.generations(
-                  JoinOptions.of(rank, RANKS)
-                      .withAddress(address)
-                      .withSecret(secret)
-                      .withLeastRanks(VICTIM)
-                      .withLivenessTimeout(LIMIT))
+                  job.joinOptions(rank).withLeastRanks(VICTIM).withLivenessTimeout(LIMIT))
               .doOnNext(GenerationsRank::work)
               .subscribe(queue::add));
     }
-    Map<String, String> variables =
-        Map.of(
-            "FLUXCCL_RANK", "" + VICTIM,
-            "FLUXCCL_NRANKS", "" + RANKS,
-            "FLUXCCL_ADDR", address,
-            "FLUXCCL_SECRET", secret.text(),
-            "FLUXCCL_LEAST_RANKS", "" + VICTIM);
-    try (FaultRankProcess victim =
-        new FaultRankProcess(GenerationsRank.class, List.of(), variables)) {
-      victim.awaitLine("generation");
-      assertThat(victim.last("generation")).isEqualTo("generation 1 of 3 ranks: 3");
+    try (ProcessRank victim = job.startRank(VICTIM)) {
+      assertThat(victim.awaitLine("generation")).isEqualTo("generation 1 of 3 ranks: 3");
       RankGroup first = meters.follow(next(0));
       RankGroup other = next(1);
       List<OptionalInt> told = new CopyOnWriteArrayList<>();
       first.silentRank().subscribe(told::add);
       assertThat(meter("fluxccl.ranks")).isEqualTo(RANKS);
 
-      victim.process().stop();
+      victim.stop();
       await().atMost(SOON).until(() -> told.contains(OptionalInt.of(VICTIM)));
       assertThat(meter("fluxccl.ranks.silent")).isEqualTo(1);
       other.silentRank().filter(OptionalInt.of(VICTIM)::equals).blockFirst(SOON);
@@ -112,7 +101,7 @@ class SilenceTest {
           .isEqualTo(1);
       next(1);
 
-      victim.process().resume();
+      victim.resume();
       second.newcomers().block(Duration.ofSeconds(60));
       second.renew("the rank that was silent is back");
       assertThat(next(0).nRanks()).isEqualTo(RANKS);

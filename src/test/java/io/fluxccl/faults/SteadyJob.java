@@ -3,82 +3,112 @@ package io.fluxccl.faults;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.bootstrap.JobSecret;
-import java.util.ArrayList;
-import java.util.HashMap;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import org.agrona.CloseHelper;
+import org.junit.jupiter.api.extension.AfterEachCallback;
+import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
  * A job of three {@link AllReduceLoopRank}s on two hosts: ranks 0 and 1 on one, the last on the
- * other.
+ * other. Ends after each test, with the hosts.
  */
-final class SteadyJob implements AutoCloseable {
+final class SteadyJob implements AfterEachCallback {
   static final int RANKS = 3;
   static final int LAST_RANK = RANKS - 1;
   static final String FOLDER = "FLUXCCL_RUNTIME_DIR";
   private static final int PORT = 29_617;
 
-  private final List<FaultRankProcess> ranks = new ArrayList<>();
-
-  private final String address;
+  private TwoHosts hosts;
+  private ProcessRanks ranks;
 
   /**
-   * Starts the ranks, and waits until they work. Of a given folder, each host has one within it.
+   * Starts the ranks, and waits until they work.
+   *
+   * @param onHosts which the job then closes
+   * @param folder in which each host has one of its own, for the files of its jobs
    */
-  SteadyJob(TwoHosts hosts, int limitSeconds, Map<String, String> more) throws Exception {
-    Map<String, String> variables = new HashMap<>(more);
-    variables.put("FLUXCCL_NRANKS", Integer.toString(RANKS));
-    address = hosts.address(0) + ":" + PORT;
-    variables.put("FLUXCCL_ADDR", address);
-    variables.putIfAbsent("FLUXCCL_SECRET", JobSecret.random().text());
-    variables.put("FLUXCCL_TIMEOUT", Integer.toString(limitSeconds));
-    // For NET: FluxCCL's own network over TCP, whatever plug-ins this machine has.
-    variables.put("NCCL_NET_PLUGIN", "none");
-    variables.put("NCCL_NET", "fluxccl");
-    for (int rank = 0; rank < RANKS; rank++) {
-      int host = rank == LAST_RANK ? 1 : 0;
-      variables.put("FLUXCCL_RANK", Integer.toString(rank));
-      variables.put("FLUXCCL_HOSTID", "host" + host);
-      variables.computeIfPresent(FOLDER, (name, set) -> more.get(FOLDER) + "/" + host);
-      ranks.add(new FaultRankProcess(AllReduceLoopRank.class, hosts.inside(host), variables));
-    }
+  void start(TwoHosts onHosts, Path folder, int limitSeconds, Map<String, String> variables) {
+    hosts = onHosts;
+    ranks =
+        TestJvms.withLog(RANKS, AllReduceLoopRank.class, "100003")
+            .failure("failed")
+            .prefixByRank(rank -> hosts.inside(host(rank)))
+            .variables(
+                Map.of(
+                    "FLUXCCL_ADDR",
+                    address(),
+                    "FLUXCCL_TIMEOUT",
+                    Integer.toString(limitSeconds),
+                    // For NET: FluxCCL's own network over TCP, whatever plug-ins this machine has.
+                    "NCCL_NET_PLUGIN",
+                    "none",
+                    "NCCL_NET",
+                    "fluxccl"))
+            .variables(variables)
+            .variablesByRank(
+                rank ->
+                    Map.of(
+                        "FLUXCCL_HOSTID",
+                        "host" + host(rank),
+                        FOLDER,
+                        folder.resolve("" + host(rank)).toString()))
+            .start();
     awaitMoreSteps();
   }
 
-  String address() {
-    return address;
+  private static int host(int rank) {
+    return rank == LAST_RANK ? 1 : 0;
   }
 
-  FaultRankProcess rank(int rank) {
+  String address() {
+    return hosts.address(0) + ":" + PORT;
+  }
+
+  TwoHosts hosts() {
+    return hosts;
+  }
+
+  ProcessRank rank(int rank) {
     return ranks.get(rank);
   }
 
-  List<FaultRankProcess> ranks() {
-    return ranks;
+  List<ProcessRank> ranks() {
+    return ranks.all();
+  }
+
+  /** Returns the number of the last step that a rank has printed, -1 before the first. */
+  private static long steps(ProcessRank rank) {
+    String line = rank.last("steps ");
+    return line == null ? -1 : Long.parseLong(line.substring("steps ".length()));
   }
 
   /** Waits until every rank has made steps that began after now, with the right results. */
   void awaitMoreSteps() {
-    long most = ranks.stream().mapToLong(FaultRankProcess::steps).max().orElse(0);
-    ranks.forEach(rank -> rank.awaitStep(most + 3));
+    long next = ranks().stream().mapToLong(SteadyJob::steps).max().orElse(0) + 3;
+    for (ProcessRank rank : ranks()) {
+      rank.await(each -> steps(each) >= next || each.last("failed") != null, "step " + next);
+      assertThat(steps(rank)).as(rank.output()).isGreaterThanOrEqualTo(next);
+    }
     assertThat(isWrong()).isFalse();
   }
 
   /** Returns whether a rank has had a wrong result. */
   boolean isWrong() {
-    return ranks.stream().anyMatch(rank -> rank.last("wrong") != null);
+    return ranks().stream().anyMatch(rank -> rank.last("wrong") != null);
   }
 
   /** Returns how many lines of all ranks contain that. */
   long count(String line) {
-    return ranks.stream().mapToLong(rank -> rank.count(line)).sum();
+    return ranks().stream().mapToLong(rank -> rank.count(line)).sum();
   }
 
   @Override
-  public void close() throws InterruptedException {
-    for (FaultRankProcess rank : ranks) {
-      rank.close();
-    }
+  public void afterEach(ExtensionContext context) {
+    CloseHelper.closeAll(ranks, hosts);
   }
 }

@@ -1,69 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.faults;
 
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.fluxccl.testing.NativePrograms;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Two network namespaces with a third between them, which routes their packets or drops them, or
- * lays a {@link Wire}. Needs root and Linux; {@link #missing} returns which other requirement is
- * missing.
+ * Two network namespaces with a third between them, which routes their packets or drops them. Or a
+ * process, the wire ({@code src/test/native/wire.c}), forwards them and delays, loses or falsifies
+ * some. Needs root and Linux; other machines skip the test.
  */
 final class TwoHosts implements AutoCloseable {
   private static final String NET = "10.77.";
   private static final AtomicInteger COUNT = new AtomicInteger();
 
-  private final String[] hosts;
+  /** Why there can be no such hosts here; computed once, because it makes two. */
+  private static final Optional<String> MISSING = missing();
+
+  private final List<String> hosts;
   private final String router;
 
-  TwoHosts() throws Exception {
-    this(true);
-  }
+  /** Null if the packets are routed. */
+  private ProcessRank wire;
 
-  /**
-   * Makes two hosts.
-   *
-   * @param routed whether packets pass between them without a {@link Wire}
-   */
-  TwoHosts(boolean routed) throws Exception {
+  private TwoHosts(boolean routed) {
     String name = "fluxccl" + ProcessHandle.current().pid() + "-" + COUNT.getAndIncrement();
-    hosts = new String[] {name + "a", name + "b"};
+    hosts = List.of(name + "a", name + "b");
     router = name + "r";
     try {
-      ip("netns add " + router);
+      ip("netns add %s", router);
       for (int host = 0; host < 2; host++) {
-        ip("netns add " + hosts[host]);
-        ip("-n " + hosts[host] + " link set lo up");
-        ip("-n " + hosts[host] + " link add eth0 type veth peer name to" + host);
-        ip("-n " + hosts[host] + " link set to" + host + " netns " + router);
-        String prefix = routed ? "/24" : "/16"; // with a wire, one network
-        ip("-n " + hosts[host] + " address add " + address(host) + prefix + " dev eth0");
-        ip("-n " + hosts[host] + " link set eth0 up");
-        ip("-n " + router + " link set to" + host + " up");
+        String at = hosts.get(host);
+        ip("netns add %s", at);
+        ip("-n %s link set lo up", at);
+        ip("-n %s link add eth0 type veth peer name to%d", at, host);
+        ip("-n %s link set to%d netns %s", at, host, router);
+        // With a wire, both hosts are in one network.
+        ip("-n %s address add %s/%d dev eth0", at, address(host), routed ? 24 : 16);
+        ip("-n %s link set eth0 up", at);
+        ip("-n %s link set to%d up", router, host);
         if (routed) {
-          ip("-n " + router + " address add " + NET + host + ".1/24 dev to" + host);
-          ip("-n " + hosts[host] + " route add default via " + NET + host + ".1");
+          ip("-n %s address add %s%d.1/24 dev to%d", router, NET, host, host);
+          ip("-n %s route add default via %s%d.1", at, NET, host);
         }
       }
       if (routed) {
         mend();
       }
-    } catch (Exception e) {
+    } catch (RuntimeException | AssertionError e) {
       close();
       throw e;
     }
   }
 
-  /** Returns why there can be no such hosts here, or empty. */
-  static Optional<String> missing() {
-    try (TwoHosts hosts = new TwoHosts()) {
-      run(hosts.inside(0, "ss", "-K", "-t", "dst", hosts.address(1)));
+  /** Makes two hosts, between which packets are routed. */
+  static TwoHosts routed() {
+    require();
+    return new TwoHosts(true);
+  }
+
+  /**
+   * Makes two hosts with a wire that does nothing to packets.
+   *
+   * @param folder for the wire's program
+   */
+  static TwoHosts wired(Path folder) throws Exception {
+    require();
+    Path program = folder.resolve("wire");
+    NativePrograms.compile(List.of("-o", program.toString(), "src/test/native/wire.c"));
+    TwoHosts hosts = new TwoHosts(false);
+    hosts.wire =
+        TestJvms.program(hosts.inside(hosts.router, program.toString(), "to0", "to1")).startRank(0);
+    assertThat(hosts.wire.readLine()).isEqualTo("ready");
+    return hosts;
+  }
+
+  /** Skips the test on a machine that can't have such hosts. */
+  static void require() {
+    assumeTrue(MISSING.isEmpty(), () -> MISSING.orElse(""));
+  }
+
+  private static Optional<String> missing() {
+    try (TwoHosts hosts = new TwoHosts(true)) {
+      hosts.reset(0);
       return Optional.empty();
-    } catch (Exception e) {
+    } catch (RuntimeException | AssertionError e) {
       return Optional.of("no network namespaces: " + e.getMessage());
     }
   }
@@ -73,59 +102,71 @@ final class TwoHosts implements AutoCloseable {
     return NET + host + ".2";
   }
 
-  /** Returns a command that runs on a host. */
-  List<String> inside(int host, String... command) {
-    List<String> words = new ArrayList<>(List.of("ip", "netns", "exec", hosts[host]));
-    words.addAll(List.of(command));
-    return words;
+  /** Returns the beginning of a command that runs on a host. */
+  List<String> inside(int host) {
+    return inside(hosts.get(host));
   }
 
-  /** Returns a command that runs between the hosts, at the interfaces to0 and to1. */
-  List<String> between(String... command) {
-    List<String> words = new ArrayList<>(List.of("ip", "netns", "exec", router));
+  private List<String> inside(String name, String... command) {
+    List<String> words = new ArrayList<>(List.of("ip", "netns", "exec", name));
     words.addAll(List.of(command));
     return words;
   }
 
   /** Drops all packets between the hosts, without a word to either. */
-  void cut() throws Exception {
+  void cut() {
     forward(0);
   }
 
   /** Lets packets through again. */
-  void mend() throws Exception {
+  void mend() {
     forward(1);
   }
 
-  private void forward(int on) throws Exception {
-    run(between("sh", "-c", "echo " + on + " > /proc/sys/net/ipv4/ip_forward"));
+  private void forward(int on) {
+    String shell = "echo " + on + " > /proc/sys/net/ipv4/ip_forward";
+    TestJvms.run(inside(router, "sh", "-c", shell));
   }
 
   /** Resets a host's connections with the other one, as a router does that has lost its state. */
-  void reset(int host) throws Exception {
-    run(inside(host, "ss", "-K", "-t", "dst", address(1 - host)));
+  void reset(int host) {
+    TestJvms.run(inside(hosts.get(host), "ss", "-K", "-t", "dst", address(1 - host)));
   }
 
-  private static void ip(String words) throws Exception {
-    List<String> command = new ArrayList<>(List.of("ip"));
-    command.addAll(List.of(words.split(" ")));
-    run(command);
+  /** Delays each packet by this time. */
+  void delay(int millis) {
+    tellWire("delay " + millis);
   }
 
-  private static void run(List<String> command) throws IOException, InterruptedException {
-    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
-    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    if (process.waitFor() != 0) {
-      throw new IOException(String.join(" ", command) + ": " + said.strip());
-    }
+  /** Drops this many of 1000 packets. */
+  void lose(int permille) {
+    tellWire("drop " + permille);
+  }
+
+  /** Exchanges two words of each of the next long packets; waits until the first has passed. */
+  void falsify(int packets) {
+    tellWire("swap " + packets);
+    assertThat(wire.readLine()).isEqualTo("swapped");
+  }
+
+  private void tellWire(String line) {
+    wire.sendLine(line);
+    assertThat(wire.readLine()).isEqualTo("obeyed");
+  }
+
+  private static void ip(String words, Object... values) {
+    TestJvms.run(("ip " + words.formatted(values)).split(" "));
   }
 
   @Override
   public void close() {
-    for (String each : List.of(hosts[0], hosts[1], router)) {
+    if (wire != null) {
+      wire.close();
+    }
+    for (String each : List.of(hosts.get(0), hosts.get(1), router)) {
       try {
-        ip("netns delete " + each);
-      } catch (Exception e) {
+        ip("netns delete %s", each);
+      } catch (AssertionError e) {
         continue; // it was not made
       }
     }

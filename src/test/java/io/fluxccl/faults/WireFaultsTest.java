@@ -2,17 +2,13 @@
 package io.fluxccl.faults;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.nio.file.Path;
 import java.util.Map;
-import java.util.Optional;
-import org.agrona.CloseHelper;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.api.parallel.Execution;
 import org.junit.jupiter.api.parallel.ExecutionMode;
@@ -26,31 +22,20 @@ import org.junit.jupiter.params.provider.ValueSource;
 class WireFaultsTest {
   private static final int LIMIT_SECONDS = 60;
   private static final int ROUNDS = 5;
-  private static final Optional<String> MISSING = TwoHosts.missing();
 
+  @RegisterExtension final SteadyJob job = new SteadyJob();
   @TempDir private Path folder;
-  private TwoHosts hosts;
-  private Wire wire;
-  private SteadyJob job;
 
-  @BeforeEach
-  void lay() throws Exception {
-    assumeTrue(MISSING.isEmpty(), () -> MISSING.orElse(""));
-    hosts = new TwoHosts(false);
-    wire = new Wire(hosts, folder);
-  }
-
-  @AfterEach
-  void end() {
-    CloseHelper.closeAll(job, wire, hosts);
+  private void start(Map<String, String> variables) throws Exception {
+    job.start(TwoHosts.wired(folder), folder, LIMIT_SECONDS, variables);
   }
 
   @Test
   void shouldContinueIfPacketsAreDelayedAndLost() throws Exception {
-    job = new SteadyJob(hosts, LIMIT_SECONDS, Map.of());
-    wire.delay(20);
+    start(Map.of());
+    job.hosts().delay(20);
     for (int permille = 0; permille <= 20; permille += 10) {
-      wire.lose(permille);
+      job.hosts().lose(permille);
       for (int round = 0; round < ROUNDS; round++) {
         job.awaitMoreSteps();
       }
@@ -62,11 +47,11 @@ class WireFaultsTest {
   @ParameterizedTest
   @ValueSource(strings = {"FLUXCCL_CHECKSUM", "FLUXCCL_TLS"})
   void shouldBeRightWherePacketsAreFalsified(String option) throws Exception {
-    job = new SteadyJob(hosts, LIMIT_SECONDS, Map.of(option, "1"));
+    start(Map.of(option, "1"));
     for (int round = 1; round <= ROUNDS; round++) {
-      wire.falsify(1);
+      job.hosts().falsify(1);
       long lost = round;
-      job.rank(0).awaitUntil(() -> job.count("the link is lost") >= lost, "a lost link");
+      job.rank(0).await(all -> job.count("the link is lost") >= lost, "a lost link");
       job.awaitMoreSteps();
     }
   }
@@ -77,8 +62,8 @@ class WireFaultsTest {
    */
   @Test
   void shouldBeWrongWherePacketsAreFalsifiedWithoutChecksums() throws Exception {
-    job = new SteadyJob(hosts, LIMIT_SECONDS, Map.of());
-    wire.falsify(ROUNDS);
-    job.rank(0).awaitUntil(job::isWrong, "a wrong result");
+    start(Map.of());
+    job.hosts().falsify(ROUNDS);
+    job.rank(0).await(all -> job.isWrong(), "a wrong result");
   }
 }

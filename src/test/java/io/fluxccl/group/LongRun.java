@@ -11,6 +11,7 @@ import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.IntView;
+import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.transport.Transport;
 import java.io.BufferedReader;
 import java.io.File;
@@ -64,8 +65,11 @@ public final class LongRun {
   }
 
   private static void serve() throws IOException {
-    // The JDK keeps a socket of its own from the first one on that is closed.
+    // The JDK keeps a socket of its own from the first one on that is closed, and so does CUDA.
     SocketChannel.open().close();
+    if ("cuda".equals(System.getenv("FLUXCCL_DEVICE"))) {
+      CudaDevice.open(0).close();
+    }
     Set<String> before = Set.copyOf(open());
     BufferedReader in =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));

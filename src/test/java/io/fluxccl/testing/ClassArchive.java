@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testing;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.IntView;
 import io.fluxccl.group.DeviceChoice;
@@ -16,7 +17,6 @@ import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.junit.platform.launcher.TestExecutionListener;
 import org.junit.platform.launcher.TestPlan;
@@ -27,8 +27,6 @@ import org.junit.platform.launcher.TestPlan;
  * folder that {@code fluxccl.test.archives} names. The JUnit launcher finds this listener.
  */
 public final class ClassArchive implements TestExecutionListener {
-  private static final long LIMIT_SECONDS = 60;
-
   /** Loads what most ranks load. */
   public static void main(String[] args) throws IOException {
     JoinOptions options =
@@ -69,15 +67,13 @@ public final class ClassArchive implements TestExecutionListener {
             "fluxccl.jvm.args",
             System.getProperty("fluxccl.jvm.args") + " -XX:SharedArchiveFile=" + archive);
       }
-    } catch (IOException e) {
+    } catch (IOException | AssertionError | FluxCclException e) {
       System.err.println("no archive of classes for the JVMs of tests: " + e);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
     }
   }
 
   /** Returns false where another JVM makes it at this moment. */
-  private static boolean make(Path archive, String jars) throws IOException, InterruptedException {
+  private static boolean make(Path archive, String jars) throws IOException {
     try (FileChannel channel =
             FileChannel.open(
                 archive.resolveSibling("lock"),
@@ -89,15 +85,15 @@ public final class ClassArchive implements TestExecutionListener {
       }
       String list = archive + ".list";
       Path made = Path.of(archive + ".made");
-      return java(
-              "-XX:DumpLoadedClassList=" + list, "-cp", classPath(), ClassArchive.class.getName())
-          && java(
-              "-Xshare:dump",
-              "-XX:SharedClassListFile=" + list,
-              "-XX:SharedArchiveFile=" + made,
-              "-cp",
-              jars)
-          && Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE).equals(archive);
+      java("-XX:DumpLoadedClassList=" + list, "-cp", classPath(), ClassArchive.class.getName());
+      java(
+          "-Xshare:dump",
+          "-XX:SharedClassListFile=" + list,
+          "-XX:SharedArchiveFile=" + made,
+          "-cp",
+          jars);
+      Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE);
+      return true;
     }
   }
 
@@ -105,20 +101,11 @@ public final class ClassArchive implements TestExecutionListener {
     return System.getProperty("java.class.path");
   }
 
-  private static boolean java(String... arguments) throws IOException, InterruptedException {
+  private static void java(String... arguments) {
     List<String> command = new ArrayList<>();
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
     command.addAll(TestJvms.ofBuild());
     command.addAll(List.of(arguments));
-    Process process =
-        new ProcessBuilder(command)
-            .redirectErrorStream(true)
-            .redirectOutput(ProcessBuilder.Redirect.DISCARD)
-            .start();
-    try {
-      return process.waitFor(LIMIT_SECONDS, TimeUnit.SECONDS) && process.exitValue() == 0;
-    } finally {
-      process.destroyForcibly();
-    }
+    TestJvms.run(command);
   }
 }

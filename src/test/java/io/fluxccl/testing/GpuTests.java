@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testing;
 
+import io.fluxccl.Timeout;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.testing.TestOutcome.Kind;
+import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.testkit.ProcessRanks;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -12,6 +16,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
+import java.util.concurrent.locks.LockSupport;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
@@ -29,6 +34,8 @@ import picocli.CommandLine.Spec;
     mixinStandardHelpOptions = true,
     description = "Run the tests that need GPUs.")
 public final class GpuTests implements Callable<Integer> {
+  private static final Duration DUMP = Duration.ofSeconds(2);
+
   @Parameters(
       paramLabel = "CLASS",
       description = "Only these: part of a class's name, * for anything. All when none is given.")
@@ -66,7 +73,7 @@ public final class GpuTests implements Callable<Integer> {
   }
 
   @Override
-  public Integer call() throws IOException, InterruptedException {
+  public Integer call() throws IOException {
     PrintWriter out = spec.commandLine().getOut();
     List<String> classes = TaggedClasses.chosen(tag, chosen);
     if (list) {
@@ -106,37 +113,92 @@ public final class GpuTests implements Callable<Integer> {
   }
 
   private List<TestClassResult> run(List<String> classes, Path folder, PrintWriter out)
-      throws IOException, InterruptedException {
+      throws IOException {
     long end = System.nanoTime() + Duration.ofSeconds(budget).toNanos();
-    List<String> prefix = sanitizer == null ? List.of() : Sanitizer.command(sanitizer, folder);
-    int slower = sanitizer == null ? 1 : Sanitizer.SLOWER;
-    List<String> all = new ArrayList<>(properties);
-    if (sanitizer != null) {
-      all.add(Sanitizer.PROPERTY + "=" + sanitizer);
-    }
+    Duration limitOfAny = Duration.ofSeconds((long) limit * slower());
     List<TestClassResult> results = new ArrayList<>();
     for (String name : classes) {
       Duration left = Duration.ofNanos(end - System.nanoTime());
-      TestClassResult result;
-      if (left.isNegative() || left.isZero()) {
-        result = TestClassResult.of(name, List.of(), "not started: the budget is spent", 0);
-      } else {
-        Duration atMost = Duration.ofSeconds((long) limit * slower);
-        result =
-            new TestClassProcess(
-                    tag,
-                    folder,
-                    atMost.compareTo(left) < 0 ? atMost : left,
-                    Duration.ofSeconds((long) testLimit * slower),
-                    prefix,
-                    all)
-                .run(name);
-      }
+      TestClassResult result =
+          left.isNegative() || left.isZero()
+              ? TestClassResult.of(name, List.of(), "not started: the budget is spent", 0)
+              : run(name, folder, limitOfAny.compareTo(left) < 0 ? limitOfAny : left);
       results.add(result);
       out.print(result.text());
       out.flush();
     }
     return results;
+  }
+
+  private int slower() {
+    return sanitizer == null ? 1 : Sanitizer.SLOWER;
+  }
+
+  /**
+   * Runs one class in a process of its own, to its end or its limit: a hang costs no more, and a
+   * GPU context that a failed kernel broke ends with the process.
+   */
+  private TestClassResult run(String className, Path folder, Duration atMost) throws IOException {
+    long start = System.nanoTime();
+    Path noted = folder.resolve(className + ".outcomes");
+    Path xml = Files.createDirectories(folder.resolve("xml").resolve(className));
+    Path log = folder.resolve(className + ".log");
+    String death = null;
+    try (ProcessRank process =
+        ProcessRanks.builder(1, TestClassMain.class)
+            .removeVariables(TestJvms::isOfJob)
+            .prefix(List.of("sh", "-c", "exec \"$@\" > '" + log + "' 2>&1", "sh"))
+            .prefix(sanitizer == null ? List.of() : Sanitizer.command(sanitizer, folder, className))
+            .jvmOptions(jvmOptions())
+            .arguments(className, tag, noted.toString(), xml.toString())
+            .arguments(Long.toString((long) testLimit * slower()))
+            .limit(atMost)
+            .startRank(0)) {
+      try {
+        int code = process.end();
+        if (code != 0) {
+          death = "the process ended with exit code " + code + "; see " + log;
+        }
+      } catch (Timeout e) {
+        death = "stopped after " + atMost.toSeconds() + " s; its threads are at the end of " + log;
+        printThreads(process);
+      }
+    }
+    List<TestOutcome> outcomes =
+        Files.exists(noted)
+            ? Files.readAllLines(noted).stream().map(TestOutcome::parse).toList()
+            : List.of();
+    return TestClassResult.of(className, outcomes, death, (System.nanoTime() - start) / 1e9);
+  }
+
+  private String[] jvmOptions() {
+    List<String> options = new ArrayList<>();
+    // JVM options for ranks that tests start, in the property that Maven also sets.
+    List<String> forRanks = new ArrayList<>();
+    for (String option : ManagementFactory.getRuntimeMXBean().getInputArguments()) {
+      if (!option.startsWith("-agentlib")) {
+        options.add(option);
+      }
+      if (option.startsWith("--") || option.startsWith("-Xshare")) {
+        forRanks.add(option);
+      }
+    }
+    options.add("-Dfluxccl.jvm.args=" + String.join(" ", forRanks));
+    properties.forEach(property -> options.add("-D" + property));
+    if (sanitizer != null) {
+      options.add("-D" + Sanitizer.PROPERTY + "=" + sanitizer);
+    }
+    return options.toArray(String[]::new);
+  }
+
+  /** Has the JVM of a class, and those of ranks that its tests started, print their threads. */
+  private static void printThreads(ProcessRank process) {
+    StringBuilder kill = new StringBuilder("kill -QUIT " + process.pid());
+    ProcessHandle.of(process.pid()).stream()
+        .flatMap(ProcessHandle::descendants)
+        .forEach(child -> kill.append(" ").append(child.pid()));
+    TestJvms.run("sh", "-c", kill + " || true"); // some may have ended
+    LockSupport.parkNanos(DUMP.toNanos());
   }
 
   private static long count(List<TestClassResult> results, Kind kind) {

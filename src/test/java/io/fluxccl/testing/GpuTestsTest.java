@@ -18,6 +18,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import picocli.CommandLine;
 
@@ -127,51 +128,35 @@ class GpuTestsTest {
   }
 
   @Test
-  @Tag("long")
-  void shouldStopAClassAtItsLimitAndKeepItsResults() throws Exception {
-    String out = run(1, Hanging.class, "--limit", "6");
-    assertThat(out)
-        .contains("FAILED  hangs(): not finished: stopped after 6 s")
-        .endsWith("1 passed, 1 failed, 0 skipped\n");
-    assertThat(Files.readString(reports.resolve(Hanging.class.getName() + ".log")))
-        .contains("GpuTestsTest$Hanging.hangs");
-  }
-
-  @Test
   void shouldNameTheTestThatEndedTheProcess() {
     assertThat(run(1, Ending.class))
         .contains("FAILED  ends(): not finished: the process ended with exit code 3")
         .endsWith("0 passed, 1 failed, 0 skipped\n");
   }
 
-  @Test
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "Hanging | --limit=6 | 1 1 0 | FAILED  hangs(): not finished: stopped after 6 s",
+        "Impossible | --limit=60 | 0 0 2 | skipped 2: needs 4096 GPUs, there are",
+        "Broken | --limit=60 | 0 1 0 | before all",
+        "Mixed | --budget=0 | 0 1 0 | not started: the budget is spent",
+        // A class that only the class path has.
+        "Untagged | --limit=60 | 0 1 0 | FAILED  (the class): has no test that was run"
+      })
   @Tag("long")
-  void shouldPassWhenEverythingIsSkipped() {
-    assertThat(run(0, Impossible.class))
-        .contains("skipped 2: needs 4096 GPUs, there are ")
-        .endsWith("0 passed, 0 failed, 2 skipped\n");
-  }
-
-  @Test
-  @Tag("long")
-  void shouldFailIfBeforeAllFails() {
-    assertThat(run(1, Broken.class)).contains("before all").contains("1 failed");
-  }
-
-  @Test
-  @Tag("long")
-  void shouldFailClassesThatTheBudgetLeavesNoTimeFor() {
-    assertThat(run(1, Mixed.class, "--budget", "0"))
-        .contains("not started: the budget is spent")
-        .endsWith("0 passed, 1 failed, 0 skipped\n");
-  }
-
-  @Test
-  @Tag("long")
-  void shouldRunAClassThatOnlyTheClassPathHas() {
-    assertThat(run(1, Untagged.class))
-        .startsWith("1 test classes")
-        .contains("FAILED  (the class): has no test that was run");
+  void shouldExplainHowAClassEnds(String fixture, String option, String counts, String reason)
+      throws Exception {
+    Class<?> type = Class.forName(GpuTestsTest.class.getName() + "$" + fixture);
+    Object[] each = counts.split(" ");
+    assertThat(run(each[1].equals("0") ? 0 : 1, type, option))
+        .contains(reason)
+        .endsWith("%s passed, %s failed, %s skipped\n".formatted(each));
+    if (type == Hanging.class) {
+      assertThat(Files.readString(reports.resolve(Hanging.class.getName() + ".log")))
+          .contains("GpuTestsTest$Hanging.hangs");
+    }
   }
 
   @Test

@@ -48,14 +48,12 @@ public final class NativePrograms {
   }
 
   /** Runs the compiler with the options that all have, and these. */
-  public static void compile(List<String> options) throws Exception {
+  public static void compile(List<String> options) {
     assumeTrue(isOnPath("gcc"), "no gcc on the PATH");
     List<String> command = new ArrayList<>(List.of("gcc", "-std=c11", "-O1", "-Wall", "-Wextra"));
     command.addAll(List.of("-Werror", "-fPIC"));
     command.addAll(options);
-    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
-    String output = new String(process.getInputStream().readAllBytes());
-    assertThat(process.waitFor()).as(output).isZero();
+    TestJvms.run(command);
   }
 
   /** Whether a program of that name can be run. */

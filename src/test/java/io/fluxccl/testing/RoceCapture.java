@@ -39,12 +39,15 @@ public final class RoceCapture {
   private static final int WRITE_ONLY = 0x0a;
   private static final int ACKNOWLEDGE = 0x11;
 
+  long rocePackets;
+  long writes;
+  long acknowledgements;
+  long tcpBytes;
+
+  /** The bytes written by RDMA, by {@code source -> destination}. */
+  final Map<String, Long> writtenBytes = new TreeMap<>();
+
   private long packets;
-  private long rocePackets;
-  private long writes;
-  private long acknowledgements;
-  private long tcpBytes;
-  private final Map<String, Long> writtenBytes = new TreeMap<>();
 
   private RoceCapture() {}
 
@@ -126,27 +129,6 @@ public final class RoceCapture {
     byte[] bytes = new byte[4];
     frame.get(at, bytes);
     return InetAddress.getByAddress(bytes).getHostAddress();
-  }
-
-  long rocePackets() {
-    return rocePackets;
-  }
-
-  long writes() {
-    return writes;
-  }
-
-  long acknowledgements() {
-    return acknowledgements;
-  }
-
-  long tcpBytes() {
-    return tcpBytes;
-  }
-
-  /** Returns the bytes written by RDMA, by {@code source -> destination}. */
-  Map<String, Long> writtenBytes() {
-    return writtenBytes;
   }
 
   @Override

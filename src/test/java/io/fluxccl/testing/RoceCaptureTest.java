@@ -49,11 +49,11 @@ class RoceCaptureTest {
       packet(order, UDP, 53, 0x0a, 1);
       packet(order, TCP, 4791, 0x0a, 1);
       RoceCapture capture = read();
-      assertThat(capture.rocePackets()).isEqualTo(4);
-      assertThat(capture.writes()).isEqualTo(2);
-      assertThat(capture.acknowledgements()).isEqualTo(1);
-      assertThat(capture.tcpBytes()).isEqualTo(4000);
-      assertThat(capture.writtenBytes()).isEqualTo(Map.of("10.9.9.1 -> 10.9.9.2", 100_008L));
+      assertThat(capture.rocePackets).isEqualTo(4);
+      assertThat(capture.writes).isEqualTo(2);
+      assertThat(capture.acknowledgements).isEqualTo(1);
+      assertThat(capture.tcpBytes).isEqualTo(4000);
+      assertThat(capture.writtenBytes).isEqualTo(Map.of("10.9.9.1 -> 10.9.9.2", 100_008L));
     }
   }
 
@@ -62,7 +62,7 @@ class RoceCaptureTest {
     begin(ByteOrder.LITTLE_ENDIAN);
     packet(ByteOrder.LITTLE_ENDIAN, UDP, 4791, 0x0a, 8);
     file.write(1);
-    assertThat(read().writes()).isEqualTo(1);
+    assertThat(read().writes).isEqualTo(1);
   }
 
   @Test

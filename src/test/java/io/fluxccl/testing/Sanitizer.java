@@ -6,6 +6,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.Stream;
 
 /** NVIDIA's compute-sanitizer around the process of a test class. */
@@ -21,44 +22,31 @@ public final class Sanitizer {
   private Sanitizer() {}
 
   /**
-   * Returns the prefix of the command; CLASS is replaced by the test class.
+   * Returns the prefix of the command of a test class.
    *
    * @param tool memcheck, racecheck, initcheck or synccheck
    * @param reports folder for its findings, one file for each process
    */
-  static List<String> command(String tool, Path reports) {
+  static List<String> command(String tool, Path reports, String className) {
     List<String> command =
-        new ArrayList<>(
-            List.of(
-                find(),
-                "--tool",
-                tool,
-                "--target-processes",
-                "all",
-                // Any finding ends the process with this code, which makes the class fail.
-                "--error-exitcode",
-                "86",
-                "--print-limit",
-                "20",
-                "--log-file",
-                reports.resolve("CLASS." + tool + ".%p.log").toString()));
+        new ArrayList<>(List.of(find(), "--tool", tool, "--target-processes", "all"));
+    // Any finding ends the process with this code, which makes the class fail.
+    command.addAll(List.of("--error-exitcode", "86", "--print-limit", "20"));
+    Path log = reports.resolve(className + "." + tool + ".%p.log");
+    command.addAll(List.of("--log-file", log.toString()));
     if (tool.equals("memcheck")) {
-      // A driver call that says no is no finding: that is how one learns where a kernel's
-      // parameters
-      // end.
+      // A driver call that returns an error is no finding: the library finds the end of a kernel's
+      // parameters that way.
       command.addAll(List.of("--report-api-errors", "no"));
     }
     return command;
   }
 
   private static String find() {
-    List<String> folders = new ArrayList<>();
-    String path = System.getenv("PATH");
-    folders.addAll(List.of((path == null ? "" : path).split(File.pathSeparator)));
-    String home = System.getenv("CUDA_HOME");
-    if (home != null) {
-      folders.add(home + "/bin");
-    }
+    Map<String, String> variables = System.getenv();
+    String path = variables.getOrDefault("PATH", "");
+    List<String> folders = new ArrayList<>(List.of(path.split(File.pathSeparator)));
+    folders.add(variables.getOrDefault("CUDA_HOME", "/usr/local/cuda") + "/bin");
     folders.add("/usr/local/cuda/bin");
     try (Stream<Path> installed = Files.list(Path.of("/usr/local"))) {
       installed

@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import org.agrona.CloseHelper;
 
 /** A path between two ends of this host, which does to their sockets what a network can do. */
 public final class TcpForwarder implements AutoCloseable {
@@ -81,8 +82,7 @@ public final class TcpForwarder implements AutoCloseable {
 
     void end() {
       paths.remove(this);
-      quietly(from);
-      quietly(to);
+      CloseHelper.quietCloseAll(from, to);
     }
 
     void reset() {
@@ -179,15 +179,7 @@ public final class TcpForwarder implements AutoCloseable {
       closed = true;
       notifyAll();
     }
-    quietly(server);
+    CloseHelper.quietClose(server);
     paths.forEach(Path::end);
-  }
-
-  private static void quietly(AutoCloseable each) {
-    try {
-      each.close();
-    } catch (Exception e) {
-      // It is closed either way.
-    }
   }
 }

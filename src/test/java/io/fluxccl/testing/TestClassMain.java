@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.stream.Stream;
 import org.junit.platform.engine.TestExecutionResult;
+import org.junit.platform.engine.support.descriptor.MethodSource;
 import org.junit.platform.launcher.LauncherDiscoveryRequest;
 import org.junit.platform.launcher.TagFilter;
 import org.junit.platform.launcher.TestExecutionListener;
@@ -25,7 +26,7 @@ import org.junit.platform.reporting.legacy.xml.LegacyXmlReportGeneratingListener
 
 /**
  * Runs one or more test classes in this process. Writes each outcome at once, so that a later hang
- * or crash does not lose it. Started by {@link TestClassProcess}.
+ * or crash does not lose it. Started by {@link GpuTests}.
  */
 final class TestClassMain implements TestExecutionListener {
   private final Path outcomes;
@@ -107,11 +108,12 @@ final class TestClassMain implements TestExecutionListener {
     }
   }
 
+  /** Puts the name of a method that runs several times before that of its run. */
   private String name(TestIdentifier test) {
     String parent =
         plan.getParent(test)
             .filter(p -> p.isContainer() && p.getParentIdObject().isPresent())
-            .filter(p -> p.getSource().filter(MethodSources::isMethod).isPresent())
+            .filter(p -> p.getSource().filter(MethodSource.class::isInstance).isPresent())
             .map(p -> p.getDisplayName() + " ")
             .orElse("");
     return parent + test.getDisplayName();
@@ -124,13 +126,6 @@ final class TestClassMain implements TestExecutionListener {
       Files.writeString(outcomes, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
-    }
-  }
-
-  /** Whether a container is a method run several times, whose name says more than its runs'. */
-  private static final class MethodSources {
-    static boolean isMethod(org.junit.platform.engine.TestSource source) {
-      return source instanceof org.junit.platform.engine.support.descriptor.MethodSource;
     }
   }
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testing;
 
+import static java.util.stream.Collectors.counting;
+import static java.util.stream.Collectors.groupingBy;
+
 import io.fluxccl.testing.TestOutcome.Kind;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /**
  * The results of one class's tests.
@@ -26,20 +30,15 @@ record TestClassResult(String name, List<TestOutcome> outcomes, double seconds) 
    */
   static TestClassResult of(String name, List<TestOutcome> noted, String death, double seconds) {
     Map<String, TestOutcome> last = new LinkedHashMap<>();
-    for (TestOutcome outcome : noted) {
-      last.put(outcome.name(), outcome);
-    }
-    List<TestOutcome> outcomes = new ArrayList<>();
-    boolean blamed = false;
-    for (TestOutcome outcome : last.values()) {
-      if (outcome.kind() == Kind.STARTED) {
-        blamed = true;
-        outcomes.add(new TestOutcome(Kind.FAILED, outcome.name(), "not finished: " + death));
-      } else {
-        outcomes.add(outcome);
-      }
-    }
-    if (death != null && !blamed) {
+    noted.forEach(outcome -> last.put(outcome.name(), outcome));
+    boolean unfinished = last.values().stream().anyMatch(each -> each.kind() == Kind.STARTED);
+    last.replaceAll(
+        (test, outcome) ->
+            outcome.kind() == Kind.STARTED
+                ? new TestOutcome(Kind.FAILED, test, "not finished: " + death)
+                : outcome);
+    List<TestOutcome> outcomes = new ArrayList<>(last.values());
+    if (death != null && !unfinished) {
       outcomes.add(new TestOutcome(Kind.FAILED, "(the process)", death));
     } else if (outcomes.isEmpty()) {
       outcomes.add(new TestOutcome(Kind.FAILED, "(the class)", "has no test that was run"));
@@ -48,7 +47,11 @@ record TestClassResult(String name, List<TestOutcome> outcomes, double seconds) 
   }
 
   long count(Kind kind) {
-    return outcomes.stream().filter(outcome -> outcome.kind() == kind).count();
+    return of(kind).count();
+  }
+
+  private Stream<TestOutcome> of(Kind kind) {
+    return outcomes.stream().filter(outcome -> outcome.kind() == kind);
   }
 
   /** One line for the class and some for each test that failed or was skipped. */
@@ -63,21 +66,14 @@ record TestClassResult(String name, List<TestOutcome> outcomes, double seconds) 
                 count(Kind.FAILED),
                 count(Kind.SKIPPED),
                 seconds));
-    for (TestOutcome outcome : outcomes) {
-      if (outcome.kind() == Kind.FAILED) {
-        text.append("    FAILED  ").append(outcome.name()).append(": ");
-        text.append(firstLines(outcome.reason())).append('\n');
-      }
-    }
-    Map<String, Integer> reasons = new LinkedHashMap<>();
-    for (TestOutcome outcome : outcomes) {
-      if (outcome.kind() == Kind.SKIPPED) {
-        reasons.merge(outcome.reason(), 1, Integer::sum);
-      }
-    }
-    reasons.forEach(
-        (reason, times) ->
-            text.append("    skipped ").append(times).append(": ").append(reason).append('\n'));
+    of(Kind.FAILED)
+        .forEach(
+            outcome ->
+                text.append("    FAILED  ")
+                    .append(outcome.name() + ": " + firstLines(outcome.reason()) + "\n"));
+    of(Kind.SKIPPED)
+        .collect(groupingBy(TestOutcome::reason, LinkedHashMap::new, counting()))
+        .forEach((reason, times) -> text.append("    skipped " + times + ": " + reason + "\n"));
     return text.toString();
   }
 

@@ -19,24 +19,26 @@ public final class TestNet {
    * @param faults as the source says, for example {@code FAIL_AFTER=3}
    */
   public static Path library(Path folder, int version, String... faults) throws Exception {
-    String name = "testnet-v" + version + String.join("-", faults).replace('=', '_') + ".so";
+    return shared(folder, "testnet", version, faults);
+  }
+
+  /** A library with the plugin of one version, and with a network that reduces by itself. */
+  public static Path collectiveLibrary(Path folder, int version, String... faults)
+      throws Exception {
+    return shared(folder, "testcoll", version, faults, "src/test/native/netplugin/test_coll.c");
+  }
+
+  private static Path shared(
+      Path folder, String prefix, int version, String[] faults, String... sources)
+      throws Exception {
+    String name = prefix + "-v" + version + String.join("-", faults).replace('=', '_') + ".so";
     if (Files.exists(folder.resolve(name))) {
       return folder.resolve(name);
     }
     List<String> options = new ArrayList<>(List.of("-pthread", "-fvisibility=hidden"));
     options.add("-DNET_VERSION=" + version);
     Arrays.stream(faults).map(fault -> "-D" + fault).forEach(options::add);
-    return NativePrograms.sharedLibrary(SOURCE, folder, name, options.toArray(new String[0]));
-  }
-
-  /** A library with the plugin of one version, and with a network that reduces by itself. */
-  public static Path collectiveLibrary(Path folder, int version, String... faults)
-      throws Exception {
-    String name = "testcoll-v" + version + String.join("-", faults).replace('=', '_') + ".so";
-    List<String> options = new ArrayList<>(List.of("-pthread", "-fvisibility=hidden"));
-    options.add("-DNET_VERSION=" + version);
-    Arrays.stream(faults).map(fault -> "-D" + fault).forEach(options::add);
-    options.add("src/test/native/netplugin/test_coll.c");
+    options.addAll(List.of(sources));
     return NativePrograms.sharedLibrary(SOURCE, folder, name, options.toArray(new String[0]));
   }
 

@@ -27,25 +27,11 @@ record TestOutcome(Kind kind, String name, String reason) {
     if (fields.length != 3) {
       throw new IllegalArgumentException("not an outcome: " + line);
     }
-    return new TestOutcome(Kind.valueOf(fields[0]), unescape(fields[1]), unescape(fields[2]));
+    return new TestOutcome(
+        Kind.valueOf(fields[0]), fields[1].translateEscapes(), fields[2].translateEscapes());
   }
 
   private static String escape(String text) {
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "");
-  }
-
-  private static String unescape(String text) {
-    StringBuilder plain = new StringBuilder(text.length());
-    for (int i = 0; i < text.length(); i++) {
-      char c = text.charAt(i);
-      if (c == '\\' && i + 1 < text.length()) {
-        i++;
-        char escaped = text.charAt(i);
-        plain.append(escaped == 'n' ? '\n' : escaped == 't' ? '\t' : escaped);
-      } else {
-        plain.append(c);
-      }
-    }
-    return plain.toString();
   }
 }
