@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.testkit.ProcessRanks;
@@ -10,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.function.ToIntFunction;
 
 /** Runs a command within the test and keeps what it says. */
 public record Cli(int code, String out, String err) {
@@ -23,19 +26,37 @@ public record Cli(int code, String out, String err) {
   }
 
   static Cli run(PerfBackend backend, Map<String, String> environment, String... args) {
+    return capture(
+        backend, FakePerfMain.class, environment, context -> RootCommand.run(context, args));
+  }
+
+  static Cli capture(
+      PerfBackend backend,
+      Class<?> main,
+      Map<String, String> environment,
+      ToIntFunction<CliContext> command) {
     ByteArrayOutputStream out = new ByteArrayOutputStream();
     ByteArrayOutputStream err = new ByteArrayOutputStream();
+    PrintStream toOut = new PrintStream(out, true, StandardCharsets.UTF_8);
+    PrintStream toErr = new PrintStream(err, true, StandardCharsets.UTF_8);
     int code =
-        RootCommand.run(
-            new CliContext(
-                backend,
-                FakePerfMain.class.getName(),
-                environment,
-                new PrintStream(out, true, StandardCharsets.UTF_8),
-                new PrintStream(err, true, StandardCharsets.UTF_8)),
-            args);
+        command.applyAsInt(new CliContext(backend, main.getName(), environment, toOut, toErr));
     return new Cli(
         code, out.toString(StandardCharsets.UTF_8), err.toString(StandardCharsets.UTF_8));
+  }
+
+  /** Asserts that the command has succeeded, and has printed no error. */
+  Cli assertOk() {
+    assertThat(err).isEmpty();
+    assertThat(code).isZero();
+    return this;
+  }
+
+  /** Asserts that the command has ended with a code, and with a message that has all parts. */
+  Cli assertFails(int expected, String... message) {
+    assertThat(code).as(err).isEqualTo(expected);
+    assertThat(err).contains(message);
+    return this;
   }
 
   /** The rows of a table, each as its columns. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testkit;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -50,12 +51,17 @@ class ProcessRanksTest {
     }
   }
 
-  private static ProcessRanks start(Duration limit) {
-    return ProcessRanks.builder(2, Adder.class)
-        .jvmOptions(QUICK)
-        .arguments("ready")
-        .limit(limit)
-        .start();
+  private static ProcessRanks.Builder builder(int nRanks, Class<?> main) {
+    return ProcessRanks.builder(nRanks, main).jvmOptions(QUICK).arguments("ready");
+  }
+
+  private static ProcessRanks start() {
+    return builder(2, Adder.class).limit(Duration.ofSeconds(60)).start();
+  }
+
+  /** Starts one of two ranks, which therefore prints nothing within its limit. */
+  private static ProcessRank startAlone() {
+    return builder(2, Adder.class).limit(Duration.ofMillis(200)).startRank(1);
   }
 
   /** Returns the states of a process's threads, as {@code /proc} names them. */
@@ -73,7 +79,7 @@ class ProcessRanksTest {
 
   @Test
   void shouldSendLinesToRanksAndReturnTheirExitCodes() throws IOException {
-    try (ProcessRanks ranks = start(Duration.ofSeconds(60))) {
+    try (ProcessRanks ranks = start()) {
       ranks.all().forEach(rank -> rank.awaitLine("ready " + rank.rank()));
       ranks.get(0).sendLine("30");
       ranks.get(1).stop();
@@ -83,10 +89,9 @@ class ProcessRanksTest {
       ranks.get(1).resume();
       ranks.all().forEach(rank -> assertThat(rank.awaitLine("sum")).isEqualTo("sum 42"));
       assertThat(ranks.all().stream().map(ProcessRank::end)).containsOnly(0);
-      assertThatThrownBy(() -> ranks.get(0).awaitLine("nothing"))
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContainingAll("rank 0 ended with code 0", "'nothing'", "ready 0\nsum 42");
-      assertThatThrownBy(() -> ranks.get(0).stop()).isInstanceOf(RemoteFailure.class);
+      String[] message = {"rank 0 ended with code 0", "'nothing'", "ready 0\nsum 42"};
+      assertThrows(RemoteFailure.class, () -> ranks.get(0).awaitLine("nothing"), message);
+      assertThrows(RemoteFailure.class, () -> ranks.get(0).stop());
     }
   }
 
@@ -103,7 +108,7 @@ class ProcessRanksTest {
 
   @Test
   void shouldKillReplaceAndEndRanks() {
-    ProcessRanks ranks = start(Duration.ofSeconds(60));
+    ProcessRanks ranks = start();
     try (ranks) {
       ranks.all().forEach(rank -> rank.awaitLine("ready"));
       ranks.get(0).sendLine("1");
@@ -121,20 +126,13 @@ class ProcessRanksTest {
 
   @Test
   void shouldFailNamingTheAwaitedLineIfARankIsLate() {
-    try (ProcessRank alone =
-        ProcessRanks.builder(1, Adder.class).jvmOptions(QUICK).arguments("ready").startRank(0)) {
+    try (ProcessRank alone = builder(1, Adder.class).startRank(0)) {
       alone.awaitLine("ready");
     }
-    try (ProcessRank late =
-        ProcessRanks.builder(2, Adder.class)
-            .jvmOptions(QUICK)
-            .arguments("ready")
-            .limit(Duration.ofMillis(200))
-            .startRank(1)) {
-      assertThatThrownBy(() -> late.awaitLine("ready"))
-          .isInstanceOf(Timeout.class)
-          .hasMessageContainingAll("rank 1", "'ready'", "within 200 ms")
-          .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
+    try (ProcessRank late = startAlone()) {
+      String[] message = {"rank 1", "'ready'", "within 200 ms"};
+      assertThat(assertThrows(Timeout.class, () -> late.awaitLine("ready"), message).rank())
+          .isEqualTo(1);
     }
   }
 
@@ -212,15 +210,9 @@ class ProcessRanksTest {
 
   @Test
   void shouldTimeOutIfARankPrintsNoLine() {
-    try (ProcessRank silent =
-        ProcessRanks.builder(2, Adder.class)
-            .jvmOptions(QUICK)
-            .arguments("ready")
-            .limit(Duration.ofMillis(200))
-            .startRank(1)) {
-      assertThatThrownBy(silent::readLine)
-          .isInstanceOf(Timeout.class)
-          .hasMessageContainingAll("rank 1", "another line", "within 200 ms");
+    try (ProcessRank silent = startAlone()) {
+      String[] message = {"rank 1", "another line", "within 200 ms"};
+      assertThrows(Timeout.class, silent::readLine, message);
     }
   }
 }
