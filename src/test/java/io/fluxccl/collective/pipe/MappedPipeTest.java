@@ -6,7 +6,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostMemory;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.AfterEach;

@@ -64,7 +64,9 @@ class TcpOptionsTest {
   @ParameterizedTest
   @ValueSource(strings = {"0", "33", "-1"})
   void shouldRefuseAnImpossibleNumberOfStreams(String streams) {
-    assertUsage(() -> read(Map.of("FLUXCCL_NET_STREAMS", streams)), "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
+    assertUsage(
+        () -> read(Map.of("FLUXCCL_NET_STREAMS", streams)),
+        "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
   }
 
   @ParameterizedTest
