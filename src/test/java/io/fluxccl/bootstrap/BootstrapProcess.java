@@ -25,12 +25,12 @@ final class BootstrapProcess {
       bootstrap.initialize(environment).join();
       byte[] mine = ("r" + bootstrap.rank()).getBytes(StandardCharsets.UTF_8);
       List<byte[]> all = bootstrap.allGather(mine, deadline).join();
-      System.out.printf(
-          "rank %d local %d/%d got %s%n",
-          bootstrap.rank(),
-          bootstrap.localRank(),
-          bootstrap.nRanksPerNode(),
-          all.stream().map(String::new).collect(Collectors.joining(",")));
+      String got = all.stream().map(String::new).collect(Collectors.joining(","));
+      // In one piece, because the ranks of mpirun share an output.
+      System.out.println(
+          "rank %d local %d/%d got %s"
+              .formatted(
+                  bootstrap.rank(), bootstrap.localRank(), bootstrap.nRanksPerNode(), got));
       if (args[0].equals("stay")) {
         bootstrap.recv(environment.nRanks() - 1, 1, deadline).join();
       }

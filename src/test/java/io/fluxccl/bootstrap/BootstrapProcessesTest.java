@@ -113,8 +113,9 @@ class BootstrapProcessesTest {
     String address = "127.%d.%d.%d".formatted(1 + pid % 250, pid / 250 % 250, 1 + pid / 62500);
     Files.writeString(names, "127.0.0.1 localhost\n" + address + " train-0.train\n");
     for (int index = 0; index < 3; index++) {
-      processes.get(index).end();
-      assertThat(processes.get(index).last("rank " + index)).endsWith("got r0,r1,r2");
+      ProcessRank pod = processes.get(index);
+      assertThat(pod.end()).as(pod.output()).isZero();
+      assertThat(pod.last("rank " + index)).endsWith("got r0,r1,r2");
     }
   }
 

@@ -24,11 +24,13 @@ class DumpAcrossHostsTest {
   @RegisterExtension final SteadyJob job = new SteadyJob();
   @TempDir private Path folder;
 
-  private DumpProcess on(int host, String tls) {
-    return new DumpProcess(
-        job.hosts().inside(host),
+  private void awaitDump(int host, String tls, String target, String pattern) {
+    Map<String, String> variables =
         Map.of(
-            "FLUXCCL_SECRET", secret, "FLUXCCL_TLS", tls, FOLDER, folder.resolve("" + host) + ""));
+            "FLUXCCL_SECRET", secret,
+            "FLUXCCL_TLS", tls,
+            FOLDER, folder.resolve("" + host).toString());
+    DumpTest.awaitDump(job.hosts().inside(host), variables, target, pattern);
   }
 
   private String pid(int rank) {
@@ -43,30 +45,28 @@ class DumpAcrossHostsTest {
         folder,
         LIMIT_SECONDS,
         Map.of("FLUXCCL_SECRET", secret, "FLUXCCL_TLS", tls));
-    DumpProcess first = on(0, tls);
-    DumpProcess second = on(1, tls);
-    first.verdict(job.address(), "3 ranks, of which 3 answer");
-    second.verdict(pid(LAST_RANK), "3 ranks, of which 3 answer");
+    awaitDump(0, tls, job.address(), "3 ranks, of which 3 answer");
+    awaitDump(1, tls, pid(LAST_RANK), "3 ranks, of which 3 answer");
 
     job.rank(LAST_RANK).stop();
     String last =
-        "rank 2 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(0, 1);
-    first.verdict(job.address(), last);
-    first.verdict(pid(1), last);
-    second.verdict(job.address(), last);
+        "rank 2 does not answer, and in all-reduce \\d+ of lane 0 " + DumpTest.waiting(0, 1);
+    awaitDump(0, tls, job.address(), last);
+    awaitDump(0, tls, pid(1), last);
+    awaitDump(1, tls, job.address(), last);
     job.rank(LAST_RANK).resume();
 
     // The root's rank: only a file of this host still says where the ranks are.
     job.rank(0).stop();
     String root =
-        "rank 0 does not answer, and in all-reduce \\d+ of lane 0 " + DumpProcess.waiting(1, 2);
-    second.verdict(job.address(), root);
+        "rank 0 does not answer, and in all-reduce \\d+ of lane 0 " + DumpTest.waiting(1, 2);
+    awaitDump(1, tls, job.address(), root);
     job.rank(0).resume();
     job.awaitMoreSteps();
 
     job.hosts().cut();
-    first.verdict(job.address(), last);
-    second.verdict(pid(LAST_RANK), "ranks 0 and 1 do not answer, and in all-reduce");
+    awaitDump(0, tls, job.address(), last);
+    awaitDump(1, tls, pid(LAST_RANK), "ranks 0 and 1 do not answer, and in all-reduce");
     job.hosts().mend();
     job.awaitMoreSteps();
   }
