@@ -29,8 +29,7 @@ final class BootstrapProcess {
       // In one piece, because the ranks of mpirun share an output.
       System.out.println(
           "rank %d local %d/%d got %s"
-              .formatted(
-                  bootstrap.rank(), bootstrap.localRank(), bootstrap.nRanksPerNode(), got));
+              .formatted(bootstrap.rank(), bootstrap.localRank(), bootstrap.nRanksPerNode(), got));
       if (args[0].equals("stay")) {
         bootstrap.recv(environment.nRanks() - 1, 1, deadline).join();
       }

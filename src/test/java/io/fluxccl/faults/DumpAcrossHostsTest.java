@@ -27,9 +27,12 @@ class DumpAcrossHostsTest {
   private void awaitDump(int host, String tls, String target, String pattern) {
     Map<String, String> variables =
         Map.of(
-            "FLUXCCL_SECRET", secret,
-            "FLUXCCL_TLS", tls,
-            FOLDER, folder.resolve("" + host).toString());
+            "FLUXCCL_SECRET",
+            secret,
+            "FLUXCCL_TLS",
+            tls,
+            FOLDER,
+            folder.resolve("" + host).toString());
     DumpTest.awaitDump(job.hosts().inside(host), variables, target, pattern);
   }
 

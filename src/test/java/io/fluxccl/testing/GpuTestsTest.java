@@ -162,6 +162,7 @@ class GpuTestsTest {
   @Test
   @Tag("long")
   void shouldRefuseANameThatMatchesNothing() {
-    assertThat(run(2, "NoSuchClass")).contains("no class matches io.fluxccl.testing.GpuTestsTest$No");
+    assertThat(run(2, "NoSuchClass"))
+        .contains("no class matches io.fluxccl.testing.GpuTestsTest$No");
   }
 }

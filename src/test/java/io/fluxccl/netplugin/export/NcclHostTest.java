@@ -54,11 +54,6 @@ class NcclHostTest {
 
   private Outcome run(int version, String scenario, Map<String, String> environment)
       throws IOException, InterruptedException {
-    return run(HOST, version, scenario, environment);
-  }
-
-  private Outcome run(Path host, int version, String scenario, Map<String, String> environment)
-      throws IOException, InterruptedException {
     List<String> command = List.of("" + host, "" + LIBRARY, "" + version, scenario);
     try (ProcessRank process =
         TestJvms.program(command)

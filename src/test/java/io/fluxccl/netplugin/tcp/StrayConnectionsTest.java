@@ -108,14 +108,15 @@ class StrayConnectionsTest {
   private void checkThatItStillAccepts() {
     NetHandle handle = new NetHandle(listener.handle());
     NetSendComm[] send = new NetSendComm[1];
-    NetRecvComm receive =
-        MessageLink.await(
-            () -> {
-              send[0] = send[0] == null ? network.connect(0, handle) : send[0];
-              return listener.accept();
-            });
+    NetRecvComm[] receive = new NetRecvComm[1];
+    MessageLink.await(
+        () -> {
+          send[0] = send[0] == null ? network.connect(0, handle) : send[0];
+          receive[0] = receive[0] == null ? listener.accept() : receive[0];
+          return send[0] == null ? null : receive[0];
+        });
     send[0].close();
-    receive.close();
+    receive[0].close();
   }
 
   @Test
