@@ -26,6 +26,7 @@ class LayeringTest {
   private static final List<List<String>> LAYERS =
       Stream.of(
               "",
+              ".settings",
               ".concurrent .wire .tls",
               ".trace",
               ".device",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.settings;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.LocalFiles;
 import java.math.BigDecimal;
@@ -18,6 +19,7 @@ import java.util.List;
  * @param unset what holds without it, as the pages say it
  * @param meaning what it does, as the pages say it
  */
+@Experimental
 public record Setting(String name, String property, String type, String unset, String meaning) {
   private static final String SECRET = "secret";
 
@@ -34,7 +36,7 @@ public record Setting(String name, String property, String type, String unset, S
   /**
    * Returns the value of a text.
    *
-   * @throws InvalidUsage that says what to give, without the name and the text
+   * @throws InvalidUsage with the allowed values only, without name and text
    */
   Object read(String text) {
     List<String> words = List.of(type.split(" "));

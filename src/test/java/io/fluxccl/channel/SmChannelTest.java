@@ -97,7 +97,7 @@ class SmChannelTest {
     rank.awaitAll();
   }
 
-  /** Runs an action on one thread, after all have come so far. */
+  /** Runs an action on one thread, after all threads have arrived. */
   private static void onOne(KernelThread thread, Runnable action) {
     thread.syncThreads();
     if (thread.threadIdx() == 0) {

@@ -80,7 +80,7 @@ class BenchMainTest {
 
   @ParameterizedTest
   @CsvSource({
-    "no-such, there is no benchmark no-such",
+    "no-such, Unmatched argument at index 0",
     "gpu no-such, there is no benchmark no-such",
     "perf --tune tuning --ranks 2, use 'fluxccl perf --tune'"
   })

@@ -55,7 +55,7 @@ public record Cli(int code, String out, String err) {
   /** Asserts that the command has ended with a code, and with a message that has all parts. */
   Cli assertFails(int expected, String... message) {
     assertThat(code).as(err).isEqualTo(expected);
-    assertThat(err).contains(message);
+    assertThat(List.of(message)).as(err).allMatch(err::contains);
     return this;
   }
 

@@ -115,7 +115,7 @@ abstract class RoutedContract implements OnRanks.Opening {
     }
   }
 
-  /** What is wrong on rank 1, the call that fails, and words of the error of all ranks. */
+  /** The fault of rank 1, the call that fails, and words of the error of all ranks. */
   private enum Wrong {
     EXPERT_ID(
         64,

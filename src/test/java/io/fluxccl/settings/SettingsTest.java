@@ -57,7 +57,7 @@ class SettingsTest {
         "FLUXCCL_GPU_LINK | NVSwitch | FLUXCCL_GPU_LINK=NVSwitch: give nvlink or pcie",
         "FLUXCCL_LOG | loud | give error, warn, info, debug, trace or off"
       })
-  void shouldNameTheVariableAndWhatToGiveWhenItsTextMakesNoSense(
+  void shouldNameTheVariableAndAllowedValuesWhenTextIsInvalid(
       String name, String text, String message) {
     assertThatThrownBy(() -> Settings.of(Map.of(name, text)).check())
         .isInstanceOf(InvalidUsage.class)
@@ -90,7 +90,7 @@ class SettingsTest {
   }
 
   @Test
-  void shouldSayInThePagesWhatTheTableSays() throws IOException {
+  void shouldMatchTheTablesOfThePages() throws IOException {
     Map<String, String> rows = new HashMap<>();
     for (Path page : filesUnder("docs").filter(file -> file.toString().endsWith(".md")).toList()) {
       for (String line : Files.readAllLines(page)) {

@@ -96,7 +96,7 @@ class NcclHostTest {
     assertThat(output).contains("network fluxccl with 1 devices").doesNotContain("log 2");
   }
 
-  /** What the host does under which variables, and what it prints; warnings only with that. */
+  /** A scenario of the host, its variables, and its output; warnings only if they are expected. */
   private record Scenario(String name, Map<String, String> variables, String... printed) {}
 
   private static Stream<Arguments> scenarios() {

@@ -61,7 +61,7 @@ class NativeNetPluginTest {
 
   private static ByteBuffer target;
 
-  /** What the test has opened, the latest first. */
+  /** The objects that the test has opened, the latest first. */
   private final Deque<AutoCloseable> opened = new ArrayDeque<>();
 
   @AfterEach

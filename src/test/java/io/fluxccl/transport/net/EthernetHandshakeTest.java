@@ -105,7 +105,7 @@ class EthernetHandshakeTest {
   }
 
   @Test
-  void shouldAbandonAConnectThatIsCancelledOrWhoseEndIsClosed() {
+  void shouldAbandonAConnectThatIsCancelledOrClosed() {
     ranks.endpoint(0, 1, 1).connect(ranks.endpoint(1, 0, 1).wire(), deadline()).cancel(true);
     CompletableFuture<Connection> abandoned = a.connect(b.wire(), deadline());
     a.close();

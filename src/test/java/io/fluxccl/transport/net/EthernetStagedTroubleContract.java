@@ -145,7 +145,7 @@ abstract class EthernetStagedTroubleContract {
     Awaitility.await().until(() -> device.openPinned() == before);
   }
 
-  /** Writes while a device is held up, until that much work waits in the device. */
+  /** Writes while a device is blocked, until this amount of work waits in the device. */
   private CompletableFuture<Void> writeHeldUp(Transfer transfer, int slow, int work) {
     devices[slow].hold();
     CompletableFuture<Void> flush = transfer.write().flushing();

@@ -14,7 +14,7 @@ import java.io.UncheckedIOException;
 final class Json {
   static final ObjectMapper MAPPER = new ObjectMapper();
 
-  /** Refuses keys that occur twice, and text behind the value. */
+  /** Refuses keys that occur twice, and text after the value. */
   static final ObjectMapper STRICT =
       JsonMapper.builder()
           .enable(JsonParser.Feature.STRICT_DUPLICATE_DETECTION)

@@ -16,8 +16,8 @@ import java.util.Set;
 import java.util.TreeSet;
 
 /**
- * A JSON object of a model's folder that is read strictly: a key that nobody reads is refused,
- * because it could change the model's answers. A key whose value is null counts as missing.
+ * A JSON object of a model's folder that is read strictly: an unread key is refused, because it
+ * could change the model's answers. A key whose value is null counts as missing.
  */
 final class ConfigFile {
   private static final ObjectMapper JSON =

@@ -27,7 +27,7 @@ class AnswersTest {
   }
 
   @Test
-  void shouldAnswerARequestBehindTwoThatCameAtOnce() throws IOException {
+  void shouldAnswerARequestAfterTwoPipelinedOnes() throws IOException {
     String body = "{\"prompt\":\"Say\"}";
     String head = " HTTP/1.1\r\nHost: x\r\n";
     try (Socket socket = new Socket("127.0.0.1", served.api.port())) {

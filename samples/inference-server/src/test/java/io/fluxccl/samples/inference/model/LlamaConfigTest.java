@@ -52,7 +52,7 @@ class LlamaConfigTest {
   }
 
   @Test
-  void shouldScaleFrequenciesAsEitherSpellingSays() throws IOException {
+  void shouldScaleFrequenciesInEitherSpelling() throws IOException {
     float[] plain = frequencies("{'rope_theta': 100000}");
     float[] linear =
         frequencies("{'rope_theta': 100000, 'rope_scaling': {'type': 'linear', 'factor': 4.0}}");
@@ -133,7 +133,7 @@ class LlamaConfigTest {
   }
 
   @Test
-  void shouldRefuseRanksWhoseWidthsTheKernelsCannotTake() throws IOException {
+  void shouldRefuseRanksWithWidthsThatKernelsCannotTake() throws IOException {
     LlamaConfig config = read("{'intermediate_size': 508}");
     config.requireDivisible(1);
     assertThatThrownBy(() -> config.requireDivisible(2))

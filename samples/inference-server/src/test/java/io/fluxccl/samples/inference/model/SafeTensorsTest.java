@@ -38,7 +38,7 @@ class SafeTensorsTest {
   }
 
   @Test
-  void shouldSkipTensorsThatNobodyAsksFor() throws IOException {
+  void shouldSkipUnusedTensors() throws IOException {
     write(
         "model.safetensors",
         "{'__metadata__': {'format': 'pt'}, "
