@@ -62,7 +62,7 @@ public final class InferenceServer implements Callable<Integer> {
       names = "--check-ranks",
       paramLabel = "N",
       description = "serve nothing, but fail if N ranks could never serve this")
-  private int checkRanks;
+  private Integer checkRanks;
 
   private InferenceServer() {}
 
@@ -88,7 +88,7 @@ public final class InferenceServer implements Callable<Integer> {
   public Integer call() throws IOException, InterruptedException {
     ModelOptions limits = new ModelOptions(rows, sequences, pages, waiting);
     InferenceEngine engine = new InferenceEngine(model, limits);
-    if (checkRanks > 0) {
+    if (checkRanks != null) {
       engine.requireServable(checkRanks);
       requireFree();
       return 0;

@@ -30,10 +30,7 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
   private static final Set<String> KNOWN =
       Set.of(
           "model",
-          "prompt",
-          "messages",
           "max_tokens",
-          "max_completion_tokens",
           "temperature",
           "top_p",
           "seed",
@@ -48,6 +45,8 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
           "safety_identifier",
           "prompt_cache_key",
           "service_tier");
+
+  private static final Set<String> OF_CHATS = Set.of("messages", "max_completion_tokens");
 
   /** Parameters that are not supported, with the values that ask for nothing. */
   private static final JsonNode UNSUPPORTED =
@@ -77,7 +76,7 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
    */
   static ApiRequest parse(byte[] body, String model, ChatTemplate template, String timeoutMillis) {
     JsonNode json = object(body);
-    refuseUnsupported(json);
+    refuseUnsupported(json, template != null);
     String asked = string(json, "model", model);
     if (!asked.equals(model)) {
       throw unknownModel(asked);
@@ -96,11 +95,13 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
   }
 
   /** Refuses what would change the answer and is not implemented. */
-  private static void refuseUnsupported(JsonNode json) {
+  private static void refuseUnsupported(JsonNode json, boolean chat) {
     for (Map.Entry<String, JsonNode> each : json.properties()) {
       String name = each.getKey();
       JsonNode value = each.getValue();
-      if (!KNOWN.contains(name) && isPresent(value) && !asksForNothing(name, value)) {
+      boolean known =
+          KNOWN.contains(name) || (chat ? OF_CHATS.contains(name) : name.equals("prompt"));
+      if (!known && isPresent(value) && !asksForNothing(name, value)) {
         throw ApiError.client(
             400, "'" + name + "' is not supported by this server", name, "unsupported_parameter");
       }
@@ -128,7 +129,8 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
       throw ApiError.invalid("stream_options", "must be an object, and needs 'stream': true");
     }
     for (Map.Entry<String, JsonNode> each : options.properties()) {
-      if (!each.getKey().equals("include_usage")) {
+      // Padding of the pieces, which this server does not send, would not change the answer.
+      if (!Set.of("include_usage", "include_obfuscation").contains(each.getKey())) {
         throw ApiError.invalid("stream_options", "has '" + each.getKey() + "', which is unknown");
       }
     }
@@ -167,6 +169,14 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
       String role = message.path("role").asText();
       if (!ROLES.contains(role)) {
         throw ApiError.invalid("messages", "must have roles of " + ROLES);
+      }
+      for (Map.Entry<String, JsonNode> each : message.properties()) {
+        JsonNode value = each.getValue();
+        boolean nothing = value.isContainerNode() ? value.isEmpty() : value.asText("").isEmpty();
+        boolean used = Set.of("role", "content").contains(each.getKey());
+        if (!used && isPresent(value) && !nothing) {
+          throw ApiError.invalid("messages", "must not have '" + each.getKey() + "'");
+        }
       }
       String sent = role.equals("developer") ? "system" : role;
       messages.add(new ChatTemplate.Message(sent, content(message.path("content"))));

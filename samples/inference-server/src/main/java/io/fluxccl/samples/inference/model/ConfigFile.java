@@ -20,7 +20,8 @@ import java.util.TreeSet;
  * could change the model's answers. A key whose value is null counts as missing.
  */
 final class ConfigFile {
-  private static final ObjectMapper JSON =
+  /** Refuses keys that occur twice, and text after the value. */
+  static final ObjectMapper JSON =
       JsonMapper.builder()
           .enable(JsonParser.Feature.STRICT_DUPLICATE_DETECTION)
           .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)

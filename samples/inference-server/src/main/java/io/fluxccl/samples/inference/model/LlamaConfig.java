@@ -49,12 +49,20 @@ public record LlamaConfig(
           "bos_token_id",
           "dtype",
           "initializer_range",
+          "is_llama_config",
           "name_or_path",
+          "neftune_noise_alpha",
           "pad_token_id",
           "torch_dtype",
+          "transformers.js_config",
           "transformers_version",
           "unk_token_id",
+          "unsloth_fixed",
+          "unsloth_version",
           "use_cache");
+
+  /** Bounds the table of a sequence's pages. */
+  private static final int MOST_CONTEXT = 1 << 24;
 
   /** The kernels take the inputs of a product four at a time. */
   private static final int WIDTHS = 4;
@@ -72,6 +80,7 @@ public record LlamaConfig(
     }
     file.requireOnly("hidden_act", "silu");
     file.requireOnly("pretraining_tp", 1);
+    file.requireOnly("is_causal", true);
     int hidden = file.count("hidden_size");
     int heads = file.count("num_attention_heads");
     int kvHeads = file.count("num_key_value_heads", heads);
@@ -82,6 +91,10 @@ public record LlamaConfig(
     if (headDim % 2 != 0) {
       throw file.wrong("head_dim", "heads of " + headDim + " elements; the number must be even");
     }
+    int context = file.count("max_position_embeddings");
+    if (context > MOST_CONTEXT) {
+      throw file.wrong("max_position_embeddings", "this server supports up to " + MOST_CONTEXT);
+    }
     LlamaConfig config =
         new LlamaConfig(
             hidden,
@@ -91,7 +104,7 @@ public record LlamaConfig(
             kvHeads,
             headDim,
             file.count("vocab_size"),
-            file.count("max_position_embeddings"),
+            context,
             (float) file.positive("rms_norm_eps", 1e-6),
             Rope.inverseFrequencies(file, headDim),
             file.flag("tie_word_embeddings"),
@@ -149,12 +162,15 @@ public record LlamaConfig(
       throw new IllegalArgumentException(
           String.format(
               Locale.ROOT,
-              "ranks=%d; they must divide kvHeads=%d, intermediate=%d and vocabulary=%d into widths"
-                  + " that %d divides: %s",
+              "ranks=%d; they must divide kvHeads=%d and vocabulary=%d, and %d times as many"
+                  + " intermediate=%d and heads * headDim=%d; hidden=%d must be a multiple of %d: %s",
               nRanks,
               kvHeads,
-              intermediate,
               vocabulary,
+              WIDTHS,
+              intermediate,
+              heads * headDim,
+              hidden,
               WIDTHS,
               possible.isEmpty() ? "no number does" : "possible are " + possible));
     }

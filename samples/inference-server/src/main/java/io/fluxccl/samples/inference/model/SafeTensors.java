@@ -3,7 +3,6 @@ package io.fluxccl.samples.inference.model;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import io.fluxccl.DataType;
 import io.fluxccl.matmul.HostMatrix;
 import java.io.IOException;
@@ -110,7 +109,7 @@ public final class SafeTensors implements TensorSource {
 
   private static JsonNode parse(Path file) throws IOException {
     try {
-      return new ObjectMapper().readTree(file.toFile());
+      return ConfigFile.JSON.readTree(file.toFile());
     } catch (JsonProcessingException e) {
       throw new IOException(file + " is no JSON: " + e.getOriginalMessage(), e);
     }
@@ -149,7 +148,7 @@ public final class SafeTensors implements TensorSource {
     TreeMap<Long, String> places = new TreeMap<>();
     JsonNode json;
     try {
-      json = new ObjectMapper().readTree(header);
+      json = ConfigFile.JSON.readTree(header);
     } catch (JsonProcessingException e) {
       throw new IOException(file + ": its header is no JSON: " + e.getOriginalMessage(), e);
     }
@@ -197,14 +196,19 @@ public final class SafeTensors implements TensorSource {
     }
     long[] sizes = new long[shape.size()];
     for (int i = 0; i < sizes.length; i++) {
-      sizes[i] = shape.get(i).asLong(-1);
+      sizes[i] = whole(shape.get(i));
     }
     boolean valid = Arrays.stream(sizes).allMatch(each -> each >= 0);
-    long begin = offsets.get(0).asLong(-1);
-    long end = offsets.get(1).asLong(-1);
+    long begin = whole(offsets.get(0));
+    long end = whole(offsets.get(1));
     return valid && begin >= 0 && end >= 0 && end <= Long.MAX_VALUE - start
         ? new Tensor(file, type.asText(), sizes, start + begin, start + end)
         : null;
+  }
+
+  /** Returns a whole number, or -1 if it is none. */
+  private static long whole(JsonNode node) {
+    return node.isIntegralNumber() && node.canConvertToLong() ? node.longValue() : -1;
   }
 
   @Override

@@ -162,6 +162,8 @@ class ErrorsTest {
         "stop_token_ids | {'prompt':'a','stop_token_ids':[5]}",
         "ignore_eos    | {'prompt':'a','ignore_eos':true}",
         "max_tokenz    | {'prompt':'a','max_tokenz':8}",
+        "messages      | {'prompt':'a','messages':[]}",
+        "max_completion_tokens | {'prompt':'a','max_completion_tokens':500}",
         "model         | {'prompt':'a','model':7}",
         "timeout       | {'prompt':'a','timeout':0}",
         "timeout       | {'prompt':'a','timeout':4000}"
@@ -183,6 +185,8 @@ class ErrorsTest {
         "messages              | {'messages':[{'role':'king','content':'a'}]}",
         "messages              | {'messages':[{'role':'user','content':[{'type':'image_url'}]}]}",
         "messages              | {'messages':[{'role':'user','content':{'a':1}}]}",
+        "messages              | {'messages':[{'role':'user','content':'a','name':'me'}]}",
+        "prompt                | {'messages':[{'role':'user','content':'a'}],'prompt':'a'}",
         "max_completion_tokens |"
             + " {'messages':[{'role':'user','content':'a'}],'max_completion_tokens':0}"
       })

@@ -80,6 +80,8 @@ class LlamaConfigTest {
         "{'num_key_value_heads': 3} | num_key_value_heads=3; it must divide num_attention_heads=8",
         "{'head_dim': 31} | head_dim=31",
         "{'rms_norm_eps': -1} | rms_norm_eps=-1; it must be a number above 0",
+        "{'is_causal': false} | is_causal=false; this server supports only true",
+        "{'max_position_embeddings': 2147483647} | this server supports up to 16777216",
         "{'hidden_act': 'gelu'} | hidden_act=\"gelu\"; this server supports only \"silu\"",
         "{'attention_bias': true} | attention_bias=true",
         "{'mlp_bias': true} | mlp_bias=true",
@@ -107,7 +109,7 @@ class LlamaConfigTest {
     LlamaConfig same =
         read(
             "{'sliding_window': null, 'rope_interleaved': false, 'pretraining_tp': 1,"
-                + " 'transformers_version': '5.17.0', 'dtype': 'float32', 'use_cache': true}");
+                + " 'transformers_version': '5.17.0', 'dtype': 'float32', 'use_cache': true, 'is_llama_config': true}");
     assertThat(same).usingRecursiveComparison().isEqualTo(plain);
   }
 

@@ -77,6 +77,9 @@ class SafeTensorsTest {
         "{'a': {'dtype': 'F32', 'shape': [2, 3], 'data_offsets': [8, 0]}} | entry of a makes no sense",
         "{'a': {'dtype': 'F32', 'shape': [2, -3], 'data_offsets': [0, 24]}} | entry of a makes no sense",
         "{'a': {'dtype': 'F32', 'shape': [2, 3]}} | entry of a makes no sense",
+        "{'a': {'dtype': 'F32', 'shape': ['2', 3], 'data_offsets': [0, 24]}} | entry of a makes no sense",
+        "{'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 4]},"
+            + " 'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [4, 8]}} | header is no JSON",
         "{'a': {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 8]},"
             + " 'b': {'dtype': 'F32', 'shape': [1], 'data_offsets': [4, 8]}} | overlaps",
         "{'a': | its header is no JSON",
