@@ -45,8 +45,8 @@ public record Setting(String name, String property, String type, String unset, S
       case "flag" -> word(text, List.of("0", "1")).equals("1");
       case "word" -> word(text, words.subList(1, words.size()));
       case "number" -> number(text, Integer.parseInt(words.get(1)), Integer.parseInt(words.get(2)));
-      case "seconds" -> Duration.ofNanos(scaled(text, 9, "seconds, for example 30 or 0.5"));
-      case "micros" -> scaled(text, 3, "microseconds, for example 25.5") / 1e3f;
+      case "seconds" -> seconds(text);
+      case "micros" -> micros(text);
       case "file" -> LocalFiles.path("file", text);
       default -> throw new IllegalStateException(name + " has no type, but " + type);
     };
@@ -70,16 +70,28 @@ public record Setting(String name, String property, String type, String unset, S
         return number;
       }
     } catch (NumberFormatException e) {
-      throw new InvalidUsage("give a number", e);
+      throw new InvalidUsage("give " + min + " to " + max, e);
     }
     throw InvalidUsage.of("give %s to %s", min, max);
   }
 
-  private static long scaled(String text, int digits, String form) {
+  private static Duration seconds(String text) {
     try {
-      return new BigDecimal(text).movePointRight(digits).longValueExact();
+      return Duration.ofNanos(new BigDecimal(text).movePointRight(9).longValueExact());
     } catch (ArithmeticException | NumberFormatException e) {
-      throw new InvalidUsage("give " + form, e);
+      throw new InvalidUsage("give seconds, for example 30 or 0.5, at most 9e9", e);
     }
+  }
+
+  private static float micros(String text) {
+    try {
+      float micros = new BigDecimal(text).floatValue();
+      if (micros >= 0) {
+        return micros;
+      }
+    } catch (NumberFormatException e) {
+      throw new InvalidUsage("give microseconds, for example 25.5", e);
+    }
+    throw new InvalidUsage("give microseconds, 0 or more");
   }
 }

@@ -22,9 +22,8 @@ import java.util.stream.Stream;
 
 /**
  * The environment variables and system properties of a process. The table {@code settings.txt}
- * declares each variable of FluxCCL once, with those of its command line and scripts; options,
- * errors, {@code info}, warnings and the tables of the pages come from it. A variable that is blank
- * is not set. Immutable.
+ * declares each variable of FluxCCL once, with those of its command line; a test compares the tables
+ * of the pages with it. A variable that is blank is not set here. Immutable.
  *
  * @param variables by name
  * @param properties returns the value of a system property, or null
@@ -51,7 +50,7 @@ public record Settings(Map<String, String> variables, UnaryOperator<String> prop
 
   /** Returns the settings of an environment, without system properties. */
   public static Settings of(Map<String, String> variables) {
-    return new Settings(variables, name -> null);
+    return new Settings(Map.copyOf(variables), name -> null);
   }
 
   /** Returns the table. */
@@ -192,6 +191,12 @@ public record Settings(Map<String, String> variables, UnaryOperator<String> prop
         .sorted()
         .map(name -> name + " is set, which nothing reads; did you mean " + nearest(name))
         .toList();
+  }
+
+  /** Returns no text of a variable: some are secret. */
+  @Override
+  public String toString() {
+    return "Settings(" + variables.size() + " variables)";
   }
 
   private static String nearest(String name) {

@@ -4,6 +4,7 @@ package io.fluxccl.testkit;
 import io.fluxccl.Deadline;
 import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import java.io.BufferedReader;
@@ -164,7 +165,11 @@ public final class ProcessRank implements AutoCloseable {
     return awaitLine(() -> last(beginning), "a line that begins with '" + beginning + "'");
   }
 
-  /** Waits until it has printed a line that contains a text; otherwise as {@link #awaitLine}. */
+  /**
+   * Waits until it has printed a line that contains a text; otherwise as {@link #awaitLine}.
+   *
+   * @return the first such line
+   */
   public String awaitLineWith(String part) {
     Supplier<String> line =
         () -> lines().stream().filter(each -> each.contains(part)).findFirst().orElse(null);
@@ -198,13 +203,13 @@ public final class ProcessRank implements AutoCloseable {
    * @param reached evaluated after each line of this rank, and several times a second
    * @param what is waited for, for the error
    * @throws Timeout as {@link #awaitLine}
-   * @throws RemoteFailure as {@link #awaitLine}
+   * @throws RemoteFailure with all it has printed, if it ends before
    */
   public void await(Predicate<ProcessRank> reached, String what) {
     Deadline deadline = Deadline.after(limit);
     while (!reached.test(this)) {
       // Its last lines may still have to be read.
-      boolean ended = !process.isAlive() && !reader.isAlive();
+      boolean ended = !process.isAlive() && !reader.isAlive() && joined(errorReader);
       if (ended && !reached.test(this)) {
         throw RemoteFailure.of(
             rank,
@@ -218,6 +223,17 @@ public final class ProcessRank implements AutoCloseable {
       synchronized (lines) {
         pause();
       }
+    }
+  }
+
+  /** Waits for the thread that reads the last errors, which another process may hold open. */
+  private boolean joined(Thread thread) {
+    try {
+      thread.join(READ_MILLIS);
+      return true;
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw FluxCclException.from(e);
     }
   }
 
@@ -355,6 +371,7 @@ public final class ProcessRank implements AutoCloseable {
    *
    * @param name without SIG; {@code QUIT} has a JVM print its threads
    * @throws RemoteFailure if it has ended
+   * @throws InvalidUsage if the system has no such signal
    */
   public void signal(String name) {
     try {
@@ -364,7 +381,9 @@ public final class ProcessRank implements AutoCloseable {
         throw Timeout.of(rank, "rank %d: kill -%s does not end", rank, name);
       }
       if (kill.exitValue() != 0) {
-        throw RemoteFailure.of(rank, "rank %d can't be sent SIG%s: it has ended", rank, name);
+        throw process.isAlive()
+            ? InvalidUsage.of("rank %d can't be sent SIG%s: there is no such signal", rank, name)
+            : RemoteFailure.of(rank, "rank %d can't be sent SIG%s: it has ended", rank, name);
       }
     } catch (IOException e) {
       throw FluxCclException.from(e);

@@ -88,6 +88,9 @@ public final class ProcessRanks implements AutoCloseable {
    * @param command the program and its first arguments
    */
   public static Builder builder(int nRanks, List<String> command) {
+    if (InvalidUsage.requireNonNull(command, "ProcessRanks", "command").isEmpty()) {
+      throw new InvalidUsage("ProcessRanks command=[]; give a program");
+    }
     return new Builder(nRanks, command);
   }
 
@@ -187,15 +190,30 @@ public final class ProcessRanks implements AutoCloseable {
       return this;
     }
 
-    /** Returns the options with which a rank in this JVM joins the job of these processes. */
+    /**
+     * Returns the options with which a rank in this JVM joins the job of these processes: the job's
+     * address and secret, otherwise those of this JVM's environment.
+     *
+     * @throws InvalidUsage if {@link #removeVariables} has removed the job's variables
+     */
     public JoinOptions joinOptions(int rank) {
+      if (!variables.containsKey("FLUXCCL_ADDR") || !variables.containsKey("FLUXCCL_SECRET")) {
+        throw new InvalidUsage("ProcessRanks joinOptions: the job's variables are removed");
+      }
       return JoinOptions.of(rank, nRanks)
           .withAddress(variables.get("FLUXCCL_ADDR"))
           .withSecret(JobSecret.of(variables.get("FLUXCCL_SECRET")));
     }
 
-    /** Adds options of the JVMs, such as {@code -Xmx128m}. */
+    /**
+     * Adds options of the JVMs, such as {@code -Xmx128m}.
+     *
+     * @throws InvalidUsage if the ranks are another program
+     */
     public Builder jvmOptions(String... more) {
+      if (main == null) {
+        throw InvalidUsage.of("ProcessRanks jvmOptions: %s is no JVM", program.get(0));
+      }
       jvmOptions.addAll(List.of(more));
       return this;
     }
@@ -237,7 +255,7 @@ public final class ProcessRanks implements AutoCloseable {
     }
 
     /**
-     * Sets the beginning of a line by which a rank reports its failure. {@link
+     * Sets the beginning of a line of output by which a rank reports its failure. {@link
      * ProcessRank#awaitLine} then throws at once, if it awaits another line.
      */
     public Builder failure(String beginning) {

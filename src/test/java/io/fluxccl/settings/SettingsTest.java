@@ -50,7 +50,7 @@ class SettingsTest {
         "FLUXCCL_CHECKS | yes | FLUXCCL_CHECKS=yes: give 0 or 1",
         "FLUXCCL_NET_JMX | true | FLUXCCL_NET_JMX=true: give 0 or 1",
         "FLUXCCL_OVERLAP_LAUNCHES | off | FLUXCCL_OVERLAP_LAUNCHES=off: give 0 or 1",
-        "FLUXCCL_RECORDER | many | FLUXCCL_RECORDER=many: give a number",
+        "FLUXCCL_RECORDER | many | FLUXCCL_RECORDER=many: give 0 to 1048576",
         "FLUXCCL_NET_STREAMS | 33 | FLUXCCL_NET_STREAMS=33: give 1 to 32",
         "FLUXCCL_NET_LATENCY | soon | give microseconds, for example 25.5",
         "FLUXCCL_TIMEOUT | soon | FLUXCCL_TIMEOUT=soon: give seconds, for example 30 or 0.5",

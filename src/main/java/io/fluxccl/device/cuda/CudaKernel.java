@@ -5,6 +5,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.Kernel;
+import io.fluxccl.settings.Settings;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /**
@@ -93,7 +94,7 @@ public final class CudaKernel implements Kernel {
 
   private static final class Overlap {
     static final boolean POSSIBLE =
-        !"0".equals(System.getenv(OVERLAP_VARIABLE))
+        !"0".equals(Settings.ofProcess().text(OVERLAP_VARIABLE))
             && NativeLibrary.isAvailable()
             && FunctionCalls.canOverlap();
   }
