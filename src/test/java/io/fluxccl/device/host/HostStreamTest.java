@@ -156,7 +156,7 @@ class HostStreamTest extends StreamContract {
     PinnedBuffer gate = hold(first);
     second.waitFor(first).writeValue(words, 0, 1);
     second.close();
-    Awaitility.await().until(() -> HostTestDevice.threadsNamed("fluxccl-host-0-second") == 0);
+    Awaitility.await().until(() -> HostTestDevice.threads(device, "second") == 0);
     open(gate);
   }
 

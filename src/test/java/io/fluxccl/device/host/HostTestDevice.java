@@ -6,9 +6,17 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.TestDevice;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** Host devices; their number is unlimited. */
 final class HostTestDevice extends TestDevice {
+  private static final AtomicInteger OPENED = new AtomicInteger();
+
+  /** The start of the names of each device's threads: other tests have devices, too. */
+  private static final Map<Device, String> NAMES = new ConcurrentHashMap<>();
+
   HostTestDevice() {
     super(
         HostKernel.of(
@@ -38,7 +46,10 @@ final class HostTestDevice extends TestDevice {
 
   @Override
   public Device open(int index) {
-    return HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(index));
+    String name = "tested-" + OPENED.incrementAndGet();
+    Device device = HostDevice.create(new HostDeviceOptions(index, name));
+    NAMES.put(device, name + "-" + index + "-");
+    return device;
   }
 
   @Override
@@ -53,10 +64,12 @@ final class HostTestDevice extends TestDevice {
 
   @Override
   public boolean isGone(Device device) {
-    return threadsNamed("fluxccl-host-") == 0;
+    return threads(device, "") == 0;
   }
 
-  static long threadsNamed(String start) {
+  /** Returns how many threads a device has for streams whose names begin so. */
+  static long threads(Device device, String stream) {
+    String start = NAMES.get(device) + stream;
     return Thread.getAllStackTraces().keySet().stream()
         .filter(thread -> thread.getName().startsWith(start))
         .count();
