@@ -173,6 +173,12 @@ class CudaModuleFakeTest {
       assertRefused(
           () -> stream.launch(kernel, 1, 1, KernelArgs.of(1L, new byte[16])),
           "takes 8 bytes, was given 16 (byte[])");
+      assertRefused(
+          () -> stream.launch(module.kernel("fake_fill"), 1, 1, KernelArgs.of(1L, 2L)),
+          "takes 3 arguments of 8, 8, 4 bytes, was given 2");
+      assertRefused(
+          () -> stream.launch(module.kernel("fake_fill"), 1, 1, KernelArgs.of(1L, 2L, 3L)),
+          "argument 2 of kernel fake_fill takes 4 bytes, was given 8");
       run(kernel);
     }
   }
