@@ -3,6 +3,12 @@ package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.Collective.ALL_REDUCE;
+import static io.fluxccl.collective.Collective.ALL_TO_ALL;
+import static io.fluxccl.collective.Collective.BARRIER;
+import static io.fluxccl.collective.Collective.BROADCAST;
+import static io.fluxccl.collective.Collective.GATHER;
+import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.completes;
 import static io.fluxccl.testing.Outcomes.fails;
@@ -44,6 +50,9 @@ class CollectivesFaultsTest {
 
   private static final CollectivesOptions ABORT_ON_CANCEL =
       CollectivesOptions.DEFAULT.withTimeout(LONG).withAbortOnCancel(true);
+
+  private static final List<Collective> MANY =
+      List.of(ALL_REDUCE, BROADCAST, ALL_TO_ALL, GATHER, REDUCE_SCATTER, BARRIER);
 
   private static Collectives open(LocalRank rank, Duration timeout) {
     return lane(rank, CollectivesOptions.DEFAULT.withTimeout(timeout).withSetupTimeout(LONG));
@@ -126,6 +135,27 @@ class CollectivesFaultsTest {
     FluxCclException reason = rank.communicator().failed().join();
     assertThat(reason).isInstanceOf(Aborted.class);
     assertThat(reason.rank()).isZero();
+  }
+
+  @Test
+  @OnRanks(3)
+  void shouldAbortOnAllRanksIfOneOfManyOperationsIsCancelledAndCancelAborts(LocalRank rank) {
+    Collectives collectives = lane(rank, ABORT_ON_CANCEL.withThreads(1));
+    DeviceBuffer x = rank.device().allocate(1 << 20);
+    DeviceBuffer y = rank.device().allocate(1 << 20);
+    CompletableFuture<Void> last = null;
+    for (int i = 0; i < 200; i++) {
+      Collective which = MANY.get(i % MANY.size());
+      last = collectives.run(new CallShape(which, 1 << 16, INT32, SUM, 1).on(x, y)).toFuture();
+      if (rank.rank() == 1 && i == 150) {
+        last.cancel(true);
+      }
+    }
+    assertThat(rank.communicator().failed())
+        .succeedsWithin(LONG)
+        .isInstanceOf(Aborted.class)
+        .satisfies(reason -> assertThat(reason).hasMessageContaining("rank 1"));
+    assertThat(last).failsWithin(LONG);
   }
 
   @Test

@@ -7,6 +7,7 @@ import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.collective.PipelineKernels.get;
 import static io.fluxccl.collective.PipelineKernels.hold;
 import static io.fluxccl.collective.PipelineKernels.ints;
+import static io.fluxccl.collective.PipelineKernels.put;
 import static io.fluxccl.collective.PipelineKernels.release;
 import static io.fluxccl.collective.PipelineKernels.scale;
 import static io.fluxccl.testing.Outcomes.completes;
@@ -29,6 +30,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import reactor.core.Disposable;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -153,6 +155,35 @@ abstract class PipelineContract implements OnRanks.Opening {
     await(done);
     assertThat(signals).hasValue(1);
     assertThat(get(x)).containsExactly(364, 607, 850);
+  }
+
+  @Test
+  void shouldCompleteOnAllRanksIfOneSubscriberCancels(LocalRank rank, Collectives collectives)
+      throws Exception {
+    // Large enough for an own allocation, which no other buffer keeps alive.
+    DeviceBuffer x = rank.device().allocate(1 << 20);
+    put(x, 1);
+    DeviceBuffer y = ints(rank.device(), 0);
+    PinnedBuffer gate = rank.device().allocatePinned(64);
+    Pipeline pipeline = hold(collectives.pipeline(), rank.device(), gate);
+    CompletableFuture<Void> heard = new CompletableFuture<>();
+    Disposable subscription =
+        scale(pipeline, x, 3, 1)
+            .allReduce(x, INT32, SUM)
+            .run(2)
+            .subscribe(null, heard::completeExceptionally, () -> heard.complete(null));
+    CompletableFuture<Void> behind =
+        collectives.pipeline().copy(y, 0, x, 0, 4).barrier().run().toFuture();
+    if (rank.rank() == 0) {
+      subscription.dispose();
+    }
+    x.close();
+    assertThat(users(x)).as("users while the runs wait").isPositive();
+    release(gate);
+    await(behind);
+    assertThat(get(y)).containsExactly((4 * 2 * 3 + 1) * 2);
+    assertThat(heard.isDone()).isEqualTo(rank.rank() != 0);
+    Awaitility.await().untilAsserted(() -> assertThat(users(x)).isZero());
   }
 
   @Test
