@@ -30,7 +30,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 abstract class ChannelContract extends BetweenHosts {
   /** Numbers of hosts, of ranks of each, and of threads. */
   Stream<Arguments> jobs() {
-    return Stream.of(Arguments.of(2, 2, 0));
+    return Stream.of(Arguments.of(2, 2, 0), Arguments.of(2, 1, 0));
   }
 
   @ParameterizedTest
@@ -80,6 +80,7 @@ abstract class ChannelContract extends BetweenHosts {
   /** Algorithms, numbers of hosts, of ranks of each, and of threads. */
   Stream<Arguments> allReduces() {
     return Stream.of(
+        Arguments.of("ring", 2, 1, 0),
         Arguments.of("ring", 2, 2, 0),
         Arguments.of("all-pairs", 2, 2, 0),
         Arguments.of("hierarchical", 2, 2, 0),
