@@ -16,6 +16,7 @@ import static org.mockito.Mockito.when;
 
 import com.sun.management.UnixOperatingSystemMXBean;
 import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.Device;
@@ -190,12 +191,13 @@ class NetContextTest {
   void shouldCloseSocketsOfAttemptsThatThePeerNeverAccepts() {
     UnixOperatingSystemMXBean process =
         ManagementFactory.getPlatformMXBean(UnixOperatingSystemMXBean.class);
-    Endpoint deaf = ranks.endpoint(1, 0, 0);
+    Endpoint deaf = ranks.endpoint(1, 0, 7);
     long before = process.getOpenFileDescriptorCount();
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-      Endpoint end = ranks.endpoint(0, 1, 0);
+      Endpoint end = ranks.endpoint(0, 1, 7);
       Deadline deadline = Deadline.after(Duration.ofMillis(20));
-      assertThat(failureOf(end.connect(deaf.wire(), deadline))).isNotNull();
+      FluxCclException failure = failureOf(end.connect(deaf.wire(), deadline));
+      assertFailure(io.fluxccl.Timeout.class, failure, "rank 1", "tag 7");
     }
     ranks.awaitOpen(0, 0);
     assertThat(process.getOpenFileDescriptorCount()).isLessThan(before + ATTEMPTS);
