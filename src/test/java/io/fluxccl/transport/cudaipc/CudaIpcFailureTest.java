@@ -29,9 +29,12 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /**
  * Failures that are tested on the fake GPU only: a GPU fault, no peer access, memory of a dead
@@ -131,6 +134,25 @@ class CudaIpcFailureTest {
             .endsWith(" true");
       }
       assertThat(child.readLine()).isEqualTo("closed");
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(names = {"TWO_GPUS", "TWO_GPUS_WITH_VMM"})
+  void shouldRefuseMemoryOfAProcessThatDied(IpcPlacement placement) throws Exception {
+    try (IpcRank rank = new IpcRank(0, placement.open(0));
+        ProcessRank child = TestJvms.start(IpcReceiver.class, placement.name())) {
+      RegisteredMemoryCodec.Decoded sent = IpcReceiver.sent(child);
+      IpcReceiver.receive(rank, sent).close();
+      child.kill();
+      // Another thread closes the mapping; until then the driver returns it again.
+      Awaitility.await()
+          .untilAsserted(
+              () ->
+                  assertThrows(
+                      TransportFailure.class,
+                      () -> IpcReceiver.receive(rank, sent).close(),
+                      "rank 1"));
     }
   }
 
