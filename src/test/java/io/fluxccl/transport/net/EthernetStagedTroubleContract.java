@@ -36,7 +36,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Devices that are slow, refuse or die, and ends that close meanwhile. */
 @Timeout(60)
 abstract class EthernetStagedTroubleContract {
-  private static final DeviceFailure BROKEN =
+  static final DeviceFailure BROKEN =
       new DeviceFailure(
           700, "CUDA_ERROR_ILLEGAL_ADDRESS", "cuMemcpyAsync on GPU 0: CUDA_ERROR_ILLEGAL_ADDRESS");
 
@@ -225,7 +225,7 @@ abstract class EthernetStagedTroubleContract {
     devices[bad].refuse(null);
   }
 
-  private static void assertFailed(Transfer transfer, int bad) throws Exception {
+  static void assertFailed(Transfer transfer, int bad) throws Exception {
     List<Connection> ends = List.of(transfer.link(), transfer.back());
     FluxCclException failure = get(ends.get(bad).failed());
     assertThat(failure)
