@@ -12,6 +12,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
@@ -191,7 +192,7 @@ class CommunicatorTest {
       Transport ofZero, Transport ofOne, String reason, LocalRank rank) {
     rank.communicator().connectOnSetup(1 - rank.rank(), 0, rank.rank() == 0 ? ofZero : ofOne);
     assertThatThrownBy(() -> rank.communicator().setup().join())
-        .hasCauseInstanceOf(FluxCclException.class)
+        .hasCauseInstanceOf(InvalidUsage.class)
         .hasMessageContaining(reason);
   }
 
