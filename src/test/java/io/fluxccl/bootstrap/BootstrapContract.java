@@ -109,10 +109,14 @@ abstract class BootstrapContract {
   @Test
   void shouldKeepConcurrentGathersApart() {
     List<? extends Bootstrap> ranks = group(3);
-    List<CompletableFuture<List<byte[]>>> first = onAll(ranks, each -> gather(each, "a"));
-    List<CompletableFuture<List<byte[]>>> second = onAll(ranks, each -> gather(each, "b"));
-    await(second).forEach(all -> assertThat(all.get(2)).isEqualTo(bytes("b")));
-    await(first).forEach(all -> assertThat(all.get(1)).isEqualTo(bytes("a")));
+    List<CompletableFuture<List<byte[]>>> first =
+        onAll(ranks, each -> gather(each, "a" + each.rank()));
+    List<CompletableFuture<List<byte[]>>> second =
+        onAll(ranks, each -> gather(each, "b" + each.rank()));
+    await(second)
+        .forEach(all -> assertThat(all).containsExactly(bytes("b0"), bytes("b1"), bytes("b2")));
+    await(first)
+        .forEach(all -> assertThat(all).containsExactly(bytes("a0"), bytes("a1"), bytes("a2")));
   }
 
   @Test

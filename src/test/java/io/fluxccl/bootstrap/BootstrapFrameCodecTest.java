@@ -29,6 +29,10 @@ import io.fluxccl.bootstrap.BootstrapFrame.Silent;
 import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.fluxccl.bootstrap.GatherAnswer.Blocks;
+import io.fluxccl.bootstrap.GatherAnswer.GaveUp;
+import io.fluxccl.bootstrap.GatherAnswer.Missing;
+import io.fluxccl.wire.WireWriter;
 import io.netty.buffer.Unpooled;
 import io.netty.channel.embedded.EmbeddedChannel;
 import java.io.ByteArrayOutputStream;
@@ -186,5 +190,27 @@ class BootstrapFrameCodecTest {
     String reason = BootstrapFrameCodec.shortened("x" + "€".repeat(5000));
     assertThat(reason).startsWith("x€").endsWith("€").doesNotContain("\uFFFD");
     assertThat(reason.length()).isLessThan(2000);
+  }
+
+  private static GatherAnswer answerOfRank3(byte[] bytes) {
+    return GatherAnswer.of(Message.of(bytes), 3, 2);
+  }
+
+  @Example
+  void shouldReadAnAnswerOfAGatherAsWritten() {
+    for (GatherAnswer each : List.of(new Missing(List.of(1, 5)), new GaveUp(1, "late"))) {
+      assertThat(answerOfRank3(each.toMessage().bytes())).isEqualTo(each);
+    }
+  }
+
+  @Example
+  void shouldNameTheLeaderIfItsAnswerOfAGatherIsMalformed() {
+    byte[] tooMany = new Blocks(List.of(new byte[1], new byte[1], new byte[1])).toMessage().bytes();
+    byte[] negative = new WireWriter().uint8(0).int32(1).int32(-1).toBytes();
+    byte[] noRank = new WireWriter().uint8(1).int32(0).toBytes();
+    for (byte[] each : List.of(new byte[0], new byte[] {9}, tooMany, negative, noRank)) {
+      assertThat(assertThrows(TransportFailure.class, () -> answerOfRank3(each)).rank())
+          .isEqualTo(3);
+    }
   }
 }

@@ -3,7 +3,9 @@ package io.fluxccl.bootstrap;
 
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.testing.OtherUser;
 import java.io.IOException;
 import java.net.InetSocketAddress;
@@ -171,16 +173,27 @@ class RankEnvironmentTest {
   @CsvSource(
       delimiter = '|',
       value = {
-        OPEN_MPI
-            + TORCHRUN
-            + " | OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=4 (Open MPI)"
-            + " contradicts RANK=1 of WORLD_SIZE=2 (torchrun): unset OMPI_COMM_WORLD_RANK and"
-            + " OMPI_COMM_WORLD_SIZE if torchrun started this process, RANK and WORLD_SIZE if"
-            + " Open MPI did",
+        TORCHRUN + " | torchrun | RANK=1       | WORLD_SIZE=2",
+        SLURM + "    | Slurm    | SLURM_PROCID=5 | SLURM_STEP_NUM_TASKS=8",
+      })
+  void shouldNameTheVariablesToUnsetIfOpenMpiContradictsALauncher(
+      String variables, String launcher, String rank, String size) {
+    assertThatThrownBy(() -> read(OPEN_MPI + " " + variables))
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessage(
+            "OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=4 (Open MPI) contradicts %s of %s (%s):"
+                + " unset OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE if %s started this"
+                + " process, %s and %s if Open MPI did",
+            rank, size, launcher, launcher, rank.split("=")[0], size.split("=")[0]);
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
         TORCHRUN
             + " PMI_RANK=1 PMI_SIZE=3"
             + " | PMI_RANK=1 of PMI_SIZE=3 (PMI) contradicts RANK=1 of WORLD_SIZE=2",
-        OPEN_MPI + SLURM + " | contradicts SLURM_PROCID=5 of SLURM_STEP_NUM_TASKS=8 (Slurm): unset",
         // One task on each node, but too few ranks for these.
         SLURM_NODES + " OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 | OMPI_COMM_WORLD_SIZE=1",
         KUBERNETES

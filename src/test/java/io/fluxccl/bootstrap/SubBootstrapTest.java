@@ -126,11 +126,10 @@ class SubBootstrapTest extends BootstrapContract {
     List<LocalBootstrap> job = job(3);
     for (CompletableFuture<?> each :
         onAll(job, rank -> split(rank, rank.rank() == 2 ? "data" : "tensor", r -> 0, r -> 0))) {
-      assertFails(
-          each,
-          InvalidUsage.class,
-          "rank 0 calls split(tensor), rank 2 calls split(data); give the same names and sizes"
-              + " on all ranks");
+      assertThat(assertFails(each, InvalidUsage.class))
+          .hasMessage(
+              "rank 0 calls split(tensor), rank 2 calls split(data); give the same names and sizes"
+                  + " on all ranks");
     }
     assertThat(ofColor(job, rank -> 0, 0)).hasSize(3);
   }
@@ -156,7 +155,7 @@ class SubBootstrapTest extends BootstrapContract {
     CompletableFuture<byte[]> waiting = pair.get(1).recv(0, 1, soon());
     await(pair.get(0).closeAsync());
     String message = "rank 1 of 2 of sub-group chat.tensor needs rank 0, which has left";
-    assertFails(waiting, RemoteFailure.class, message);
+    assertThat(assertFails(waiting, RemoteFailure.class)).hasMessage(message);
     assertFails(pair.get(0).barrier(soon()), Aborted.class);
     await(onAll(again, each -> each.barrier(soon())));
     await(onAll(job, each -> each.barrier(soon())));

@@ -11,11 +11,13 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrame.Peers;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
@@ -69,6 +71,14 @@ class TcpBootstrapTest extends BootstrapContract {
     assertThat(TcpRanks.failureOfJoining("nowhere.invalid:29500", Duration.ofSeconds(2)))
         .isInstanceOf(InvalidUsage.class)
         .hasMessage("address=nowhere.invalid:29500: the host is unknown");
+  }
+
+  @Test
+  void shouldFormANewJobAfterTheLastOneHasClosed() {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    for (int round = 0; round < 10; round++) {
+      gatherAndClose(TcpRanks.byAddress(3, OPTIONS, address));
+    }
   }
 
   @Test
@@ -129,6 +139,15 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
+  void shouldFailTheFutureIfTheEnvironmentNamesNoAddress() {
+    Map<String, String> pod =
+        Map.of("JOB_COMPLETION_INDEX", "0", "FLUXCCL_NRANKS", "2", "HOSTNAME", "node12");
+    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, OPTIONS)) {
+      assertFails(rank.initialize(RankEnvironment.from(pod)), InvalidUsage.class, "FLUXCCL_ADDR");
+    }
+  }
+
+  @Test
   void shouldCloseTheRootOfAnIdIfARankNamesAMissingInterface() {
     UniqueId id = TcpBootstrap.createUniqueId(OPTIONS);
     try (TcpBootstrap wrong =
@@ -159,6 +178,16 @@ class TcpBootstrapTest extends BootstrapContract {
       assertFails(alone.barrier(soon()), InvalidUsage.class);
       await(alone.initialize("127.0.0.1:0"));
       assertFails(alone.initialize("127.0.0.1:0"), InvalidUsage.class);
+    }
+  }
+
+  @Test
+  void shouldStartNoTimerIfTheListOfMembersArrivesAfterTheRankHasLeft() {
+    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, OPTIONS)) {
+      ControlConnection control = new ControlConnection(rank, null, Duration.ofSeconds(1));
+      control.sendGoodbye();
+      control.formed(new Peers(NOTHING, -1, "", List.of()));
+      assertThat(control.formed()).isFalse();
     }
   }
 

@@ -161,8 +161,8 @@ class PerfOptionsTest {
       })
   void shouldRefuseInOneLineAndWithCode2WhenTheUsageIsWrong(String line, String message) {
     Cli run = Cli.run(new FakeBackend(), ("perf all-reduce " + line).split(" "));
-    run.assertFails(ExitCode.USAGE, "fluxccl perf all-reduce: ", message);
-    assertThat(run.err().lines()).hasSize(1);
+    run.assertFails(ExitCode.USAGE, message);
+    assertThat(run.err()).startsWith("fluxccl perf all-reduce: ").hasLineCount(1);
     assertThat(run.out()).isEmpty();
   }
 

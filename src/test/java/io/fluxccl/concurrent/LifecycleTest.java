@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.concurrent.Lifecycle.State;
 import java.util.ArrayList;
 import java.util.List;
@@ -27,7 +28,9 @@ class LifecycleTest {
 
     assertThat(closed).containsExactly("second", "first");
     assertThat(lifecycle.state()).isEqualTo(State.CLOSED);
-    assertRefused(lifecycle::checkOpen, "thing is closed");
+    assertThatThrownBy(lifecycle::checkOpen)
+        .isInstanceOf(InvalidUsage.class)
+        .hasMessage("thing is closed");
   }
 
   @Test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testkit;
 
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -176,8 +177,19 @@ class ProcessRanksTest {
         assertThat(rank.end()).isZero();
         assertThat(rank.lines()).containsExactly("hello " + rank.rank() + " of job");
         assertThat(rank.errors()).containsExactly("no");
+        String[] message = {"rank " + rank.rank() + " ended with code 0", "standard error:\nno"};
+        assertThrows(RemoteFailure.class, () -> rank.awaitLine("nothing"), message);
       }
     }
+  }
+
+  @Test
+  void shouldRefuseABuilderThatCannotStartOrJoinRanks() {
+    assertRefused(() -> ProcessRanks.builder(1, List.of()), "give a program");
+    ProcessRanks.Builder cat = ProcessRanks.builder(1, List.of("cat"));
+    assertRefused(() -> cat.jvmOptions("-Xmx1g"), "cat is no JVM");
+    cat.removeVariables(TestJvms::isOfJob);
+    assertRefused(() -> cat.joinOptions(0), "variables are removed");
   }
 
   @Test
@@ -189,6 +201,7 @@ class ProcessRanksTest {
       assertThatThrownBy(() -> rank.awaitLineWith("at 4"))
           .isInstanceOf(RemoteFailure.class)
           .hasMessageContainingAll("rank 0 reported a failure", "'at 4'", "a failure at 3");
+      assertRefused(() -> rank.signal("NONE"), "rank 0", "SIGNONE", "no such signal");
       rank.signal("KILL");
       assertThat(rank.end()).isEqualTo(137);
     }

@@ -45,10 +45,11 @@ class IbCodecTest {
   }
 
   /** Decodes each beginning of a wire, and the wire with a bit changed in each of these bytes. */
-  private static void assertRefusesChanges(byte[] wire, Consumer<byte[]> decode, int... places) {
+  private static void assertRefusesChanges(
+      byte[] wire, int rank, Consumer<byte[]> decode, int... places) {
     for (int length = 0; length < wire.length; length++) {
       byte[] cut = Arrays.copyOf(wire, length);
-      assertFails(TransportFailure.class, () -> decode.accept(cut), "rank 3");
+      assertFails(TransportFailure.class, () -> decode.accept(cut), "rank " + rank);
     }
     for (int at : places) {
       byte[] changed = wire.clone();
@@ -63,9 +64,9 @@ class IbCodecTest {
   void shouldRefuseMemoryThatIsCutOrChangedOrOfAnotherSize() {
     byte[] wire = PLACE.encode();
     assertRefusesChanges(
-        wire, bytes -> IbMemoryHandle.Place.decode(bytes, SIZE, 3), 0, 4, 14, 21, 22, 25);
+        wire, 4, bytes -> IbMemoryHandle.Place.decode(bytes, SIZE, 4), 0, 4, 14, 21, 22, 25);
     for (long size : new long[] {0, -1, 4L << 30, (5L << 30) + 1, Long.MAX_VALUE}) {
-      assertFails(TransportFailure.class, () -> IbMemoryHandle.Place.decode(wire, size, 3));
+      assertFails(TransportFailure.class, () -> IbMemoryHandle.Place.decode(wire, size, 4));
     }
   }
 
@@ -89,7 +90,7 @@ class IbCodecTest {
     byte[] wire = end().encode();
     // Its rank, the high bytes of its numbers, and its port.
     int[] places = {0, 4, 6, 9, 17, 21, 34, 38, 39, 40, 41};
-    assertRefusesChanges(wire, bytes -> IbEndpoint.End.decode(bytes, 3), places);
+    assertRefusesChanges(wire, 3, bytes -> IbEndpoint.End.decode(bytes, 3), places);
     assertFails(TransportFailure.class, () -> IbEndpoint.End.decode(wire, 2));
   }
 
