@@ -22,8 +22,8 @@ import java.util.stream.Stream;
 
 /**
  * The environment variables and system properties of a process. The table {@code settings.txt}
- * declares each variable of FluxCCL once, with those of its command line; a test compares the tables
- * of the pages with it. A variable that is blank is not set here. Immutable.
+ * declares each variable of FluxCCL once, with those of its command line; a test compares the
+ * tables of the pages with it. A variable that is blank is not set here. Immutable.
  *
  * @param variables by name
  * @param properties returns the value of a system property, or null
