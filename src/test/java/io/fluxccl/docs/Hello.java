@@ -17,7 +17,7 @@ public class Hello {
                 group
                     .collectives()
                     .allReduce(x, DataType.FLOAT32, ReduceOp.SUM)
-                    .timeout(Duration.ofSeconds(5))
+                    .timeout(Duration.ofSeconds(30))
                     .doOnSuccess(
                         done ->
                             System.out.println(

@@ -169,7 +169,8 @@ class HostStreamTest extends StreamContract {
         .until(
             () ->
                 Thread.getAllStackTraces().keySet().stream()
-                    .filter(thread -> thread.getName().equals("fluxccl-host-0-second"))
+                    .filter(
+                        thread -> thread.getName().equals(HostTestDevice.thread(device, "second")))
                     .anyMatch(thread -> thread.getState() == Thread.State.WAITING));
     open(gate);
     await(done);

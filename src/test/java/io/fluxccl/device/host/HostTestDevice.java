@@ -67,9 +67,14 @@ final class HostTestDevice extends TestDevice {
     return threads(device, "") == 0;
   }
 
+  /** Returns the name of the thread of a device's stream. */
+  static String thread(Device device, String stream) {
+    return NAMES.get(device) + stream;
+  }
+
   /** Returns how many threads a device has for streams whose names begin so. */
   static long threads(Device device, String stream) {
-    String start = NAMES.get(device) + stream;
+    String start = thread(device, stream);
     return Thread.getAllStackTraces().keySet().stream()
         .filter(thread -> thread.getName().startsWith(start))
         .count();
