@@ -156,6 +156,21 @@ class RankDeathTest {
     }
   }
 
+  /** The bound: each other rank reports a death within a second. */
+  @Tag("timed")
+  @Test
+  void shouldEndEveryOtherRankWithinASecondWhenOneIsKilled() throws IOException {
+    tell(pool.all(), "auto");
+    long killed = System.nanoTime();
+    pool.get(1).kill();
+    for (ProcessRank rank : others(pool, List.of(1))) {
+      long millis = awaitFailure(rank, "REMOTE_FAILURE", 1, killed);
+      assertThat(millis).as(about(rank)).isLessThan(1_000);
+      assertThat(rank.awaitLine("closed")).isEqualTo("closed, left: []");
+    }
+    pool.replace(1);
+  }
+
   static List<Arguments> deathsInSetUp() {
     return Rounds.LONG
         ? List.of(Arguments.of(1, 0), Arguments.of(0, 0), Arguments.of(2, 30))
