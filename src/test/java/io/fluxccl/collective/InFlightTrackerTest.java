@@ -137,6 +137,13 @@ class InFlightTrackerTest {
   }
 
   @Test
+  void shouldFindTheNewestRunThatIsNotOver() {
+    Run first = enqueued();
+    enqueued().complete();
+    assertThat(runs.newest()).isSameAs(first);
+  }
+
+  @Test
   void shouldExpireALaterRunFirstIfItsLimitIsShorter() {
     enqueued();
     pass(Duration.ofSeconds(5));

@@ -70,6 +70,19 @@ class ArenaTest {
   }
 
   @Test
+  void shouldKeepABlockWhileAPieceOfItIsInUse() {
+    Arena<Block> arena = arena();
+    arena.open();
+    arena.open();
+    Arena.Piece<Block> piece = arena.allocate(1);
+    assertThat(blocks).hasSize(1);
+    arena.close();
+    assertThat(piece.block().freed).isFalse();
+    piece.block().release();
+    assertThat(piece.block().freed).isTrue();
+  }
+
+  @Test
   void shouldReleaseBlocksAllocatedAfterClose() {
     Arena<Block> arena = arena();
     arena.close();

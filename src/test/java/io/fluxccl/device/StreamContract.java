@@ -169,6 +169,11 @@ public abstract class StreamContract extends StreamScenario {
       buffer.close();
       assertRefused(() -> first.copy(words, 0, buffer, 0, 8), "closed");
     }
+    try (DeviceBuffer buffer = device.allocate(64)) {
+      PinnedBuffer closed = device.allocatePinned(8);
+      closed.close();
+      assertRefused(() -> first.copy(closed, 0, buffer, 0, 8), "closed");
+    }
   }
 
   @Test

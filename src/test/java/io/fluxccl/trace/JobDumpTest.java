@@ -264,14 +264,17 @@ class JobDumpTest {
   @Test
   void shouldWriteADumpFileIfTheJobFailed(@TempDir Path folder) throws IOException {
     CallRecord failed = call(9, 9, "all-reduce", NOW, NOW + 5, Outcome.FAILED);
-    DumpFile file =
-        new DumpFile(0, 2, job(9, 8, done(8), failed), RemoteFailure.of(1, "rank %s died", 1));
+    GroupReport job = job(10, 8, done(8), failed, waits(10, 10, "all-gather"));
+    DumpFile file = new DumpFile(0, 2, job, RemoteFailure.of(1, "rank %s died", 1));
     assertThat(file.summary())
-        .isEqualTo("rank 0 of 2 failed (remote_failure) in all-reduce 9 of 64 bytes float by pipe");
+        .isEqualTo(
+            "rank 0 of 2 failed (remote_failure) in all-reduce 9 of 64 bytes float by pipe,"
+                + " all-gather 10 of 64 bytes float by pipe");
     Path written = file.write(folder.resolve("new").toString()).orElseThrow();
     assertThat(Files.readAllLines(written))
         .contains("rank 1 died")
-        .anyMatch(line -> line.startsWith("100 9 all-reduce_9_of_64_bytes_float_by_pipe FAILED"));
+        .anyMatch(line -> line.startsWith("100 9 all-reduce_9_of_64_bytes_float_by_pipe FAILED"))
+        .anyMatch(line -> line.matches("100 10 all-gather_10_.* IN_FLIGHT [-0-9.]+ - -"));
     // At the names of the next files, links that another user may have placed.
     Path victim = Files.writeString(folder.resolve("victim"), "untouched");
     Matcher name = Pattern.compile("(.*-)(\\d+)\\.txt").matcher(written.getFileName().toString());

@@ -65,7 +65,7 @@ abstract class BetweenHosts {
           ? new int[] {0, 1, 3, 1023, 65_537, 4, MANY}
           : new int[] {0, 3, 1023, MANY};
     }
-    return nRanks > 4 ? new int[] {1, 1023, 4, 20_011} : new int[] {0, 1, 1023, 3, 130_001};
+    return nRanks > 4 ? new int[] {1, 1023, 4, 33_001} : new int[] {0, 1, 1023, 3, 130_001};
   }
 
   static CollectivesOptions byHosts() {

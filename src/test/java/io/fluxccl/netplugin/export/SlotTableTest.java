@@ -33,6 +33,13 @@ class SlotTableTest {
   }
 
   @Test
+  void shouldRefuseNumbersOfNoSlot() {
+    for (long number : new long[] {0, 1, -1, 77, Long.MAX_VALUE, Long.MIN_VALUE}) {
+      assertUsage(() -> table.get(number));
+    }
+  }
+
+  @Test
   void shouldGrow() {
     long[] numbers = new long[500];
     for (int i = 0; i < numbers.length; i++) {

@@ -9,6 +9,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
@@ -197,5 +198,17 @@ class StrayConnectionsTest {
       assertThatThrownBy(() -> MessageLink.await(() -> network.connect(0, to)))
           .hasMessageContaining("it answered with no welcome");
     }
+  }
+
+  @Test
+  void shouldBlameThePathIfNoConnectCanReachTheAddress() throws Exception {
+    byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
+    InetSocketAddress multicast = new InetSocketAddress(InetAddress.getByName("224.0.0.1"), 1);
+    NetHandle to = new NetHandle(WireDescriptor.handle(multicast, token, null));
+    assertFails(
+        TransportFailure.class,
+        () -> MessageLink.await(() -> network.connect(0, to)),
+        "connect to 224.0.0.1:1",
+        "is this interface the one that reaches it");
   }
 }

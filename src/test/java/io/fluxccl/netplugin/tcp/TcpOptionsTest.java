@@ -67,6 +67,9 @@ class TcpOptionsTest {
     assertUsage(
         () -> read(Map.of("FLUXCCL_NET_STREAMS", streams)),
         "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
+    assertUsage(
+        () -> TcpOptions.DEFAULT.withStreams(Integer.parseInt(streams), 1),
+        "streams=" + streams + "; give 1 to 32");
   }
 
   @ParameterizedTest

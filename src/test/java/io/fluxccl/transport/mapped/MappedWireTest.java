@@ -69,7 +69,8 @@ class MappedWireTest {
   void shouldRefuseRangesOutsideTheSegment() {
     byte[] negative = new MappedMemoryDescriptor(Transport.SHM, new byte[8], -1).encode();
     assertThatThrownBy(() -> decode(negative)).isInstanceOf(TransportFailure.class);
-    for (long[] range : new long[][] {{4096, 1}, {0, 0}, {0, -1}, {1, Long.MAX_VALUE}, {1, 4096}}) {
+    for (long[] range :
+        new long[][] {{4096, 1}, {4097, 1}, {0, 0}, {0, -1}, {1, Long.MAX_VALUE}, {1, 4096}}) {
       MappedMemoryDescriptor place =
           new MappedMemoryDescriptor(Transport.SHM, new byte[8], range[0]);
       assertFails(

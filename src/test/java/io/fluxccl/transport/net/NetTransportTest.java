@@ -104,6 +104,8 @@ class NetTransportTest {
     assertThat(refusal()).contains("no network atlantis", "libnccl-net.so: ");
     ask("atlantis", library, null);
     assertThat(refusal()).contains("testnet (" + library + ", v11) has another name");
+    ask("TestNet", library, null);
+    assertThat(provider.unavailableBecause(Transport.NET)).isEmpty();
     ask("renamed", "none", null);
     assertThat(refusal()).contains("renamed: only a test wants it");
     assertFails(
