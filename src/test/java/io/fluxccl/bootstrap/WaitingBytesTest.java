@@ -5,6 +5,7 @@ import static io.fluxccl.bootstrap.WaitingBytes.OVERHEAD;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.StreamKey.Space;
+import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 
 /** Limits of the bytes that wait to be received. */
@@ -42,5 +43,18 @@ class WaitingBytesTest {
     boxes.deliver(key, EMPTY);
     boxes.abandon(key);
     assertThat(boxes.unreceived.fullest()).as("no rank has any").isZero();
+  }
+
+  @Test
+  void shouldGiveTheMessageOfACancelledReceiverToTheNext() {
+    Mailboxes boxes = new Mailboxes(2);
+    StreamKey key = new StreamKey(1, Space.TAGGED, 5, 0);
+    CompletableFuture<byte[]> cancelled = new CompletableFuture<>();
+    CompletableFuture<byte[]> kept = new CompletableFuture<>();
+    boxes.receive(key, new Mailboxes.FutureReceiver(cancelled, rank -> null));
+    boxes.receive(key, new Mailboxes.FutureReceiver(kept, rank -> null));
+    cancelled.cancel(true);
+    boxes.deliver(key, EMPTY);
+    assertThat(kept).isCompletedWithValue(EMPTY.bytes());
   }
 }

@@ -118,8 +118,10 @@ class LeaveNoticesTest {
 
   @Test
   void shouldIgnoreNoticesOfAnotherLaneWithAnEqualTag(LocalRank rank) {
+    Collectives first = null;
     for (int round = 0; round < 6; round++) {
       Collectives collectives = open(rank);
+      first = round == 0 ? collectives : first;
       for (int i = 0; i < 6 - round; i++) {
         completes(reduce(collectives, rank));
       }
@@ -128,6 +130,10 @@ class LeaveNoticesTest {
       }
     }
     assertThat(rank.communicator().failure()).isNull();
+    rank.awaitAll();
+    if (rank.rank() == 1) {
+      fails(reduce(first, rank), RemoteFailure.class, "rank 0 left after 6 collectives");
+    }
   }
 
   @Test

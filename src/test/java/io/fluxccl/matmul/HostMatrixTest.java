@@ -56,7 +56,7 @@ class HostMatrixTest {
 
   @Test
   void shouldReadPartsOfParts() {
-    HostMatrix part = matrix(DataType.FLOAT32).rows(1, 2).cols(1, 2).cols(0, 2);
+    HostMatrix part = matrix(DataType.FLOAT32).cols(1, 2).rows(1, 2).cols(0, 2);
     assertThat(part.rows()).isEqualTo(3);
     assertThat(part.cols()).isEqualTo(2);
     assertThat(part.get(2, 1)).isEqualTo(55 + 1 / 256f);

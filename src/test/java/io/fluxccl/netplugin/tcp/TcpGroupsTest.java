@@ -156,6 +156,20 @@ class TcpGroupsTest extends TcpFixture {
   }
 
   @Test
+  void shouldGiveEachMessageThatStillArrivesToAReceiveOfItsOwn() {
+    UnexpectedMessages unexpected = new UnexpectedMessages(null);
+    List<Integer> sizes = List.of(10, 20);
+    sizes.forEach(size -> unexpected.begin(1, size));
+    for (int size : sizes) {
+      TcpRequest receive = new TcpRequest(null);
+      receive.post(0, ROOM, 1, 0);
+      unexpected.giveTo(receive);
+      assertThat(receive.size()).isEqualTo(size);
+    }
+    assertThat(unexpected.size(1)).as("left for a third receive").isEqualTo(-1);
+  }
+
+  @Test
   void shouldReportTagsOfUnexpectedMessagesIfAReceiveTimesOut() {
     TcpOptions hasty = OPTIONS.withTimeouts(Duration.ofMillis(200), LONG);
     link = link(network(OPTIONS), network(hasty), 64);

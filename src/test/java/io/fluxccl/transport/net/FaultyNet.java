@@ -46,6 +46,9 @@ final class FaultyNet implements NetPlugin {
   /** Sends of this size never complete. */
   volatile long unfinishedSize;
 
+  /** Sends of this size lack their last byte. */
+  volatile long shortenedSize;
+
   /** Called with the size of each send before it. */
   volatile LongConsumer beforeSend = size -> {};
 
@@ -141,7 +144,8 @@ final class FaultyNet implements NetPlugin {
 
           NetRequest isend(long address, long size, int tag, NetMemory memory) {
             beforeSend.accept(size);
-            NetRequest request = comm.isend(address, size, tag, registered(memory));
+            long sent = size == shortenedSize ? size - 1 : size;
+            NetRequest request = comm.isend(address, sent, tag, registered(memory));
             return request == null ? null : new Send(request, () -> size == unfinishedSize);
           }
 

@@ -31,6 +31,7 @@ import io.fluxccl.transport.CancelledHandOut;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
@@ -85,6 +86,17 @@ class NetContextTest {
   void shouldReportTheCauseIfTheReceivingEndCannotRegister() {
     net.refusedReceivingSize = (long) net.maxRequests() * ControlMessage.MAX_BYTES;
     assertNotConnected(ranks, "the memory can't be registered");
+  }
+
+  @Test
+  void shouldFailIfNotAllBytesOfAWriteArrive() throws Exception {
+    int size = 100_000;
+    List<Connection> ends = ranks.connect(0);
+    net.shortenedSize = size;
+    RegisteredMemory target = ranks.seenByPeer(ranks.memory(1, 2 * size));
+    ends.get(0).write(target, 0, ranks.memory(0, size), 0, size);
+    assertFailure(
+        TransportFailure.class, get(ends.get(1).failed()), "100000 bytes, but 99999 bytes arrived");
   }
 
   @Test
