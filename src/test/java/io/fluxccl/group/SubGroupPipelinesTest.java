@@ -144,7 +144,7 @@ class SubGroupPipelinesTest {
         pair.pipeline()
             .allReduce(buffers.get(1), FLOAT32, SUM)
             .then(job.get(1).collectives(), CollectiveCall.barrier())
-            .run(limit));
+            .run(LONG)); // rank 0 is the first whose time has elapsed
     for (int rank = 2; rank < 4; rank++) {
       all.add(job.get(rank).collectives().barrier());
     }
