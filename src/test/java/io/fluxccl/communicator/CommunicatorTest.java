@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.communicator;
 
-import static io.fluxccl.testing.Refusals.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.transport.Transport.ETHERNET;
 import static io.fluxccl.transport.Transport.SHM;
 import static org.assertj.core.api.Assertions.assertThat;

@@ -2,7 +2,7 @@
 package io.fluxccl.proxy;
 
 import static io.fluxccl.proxy.FifoDescriptor.HANDLE_LENGTH;
-import static io.fluxccl.testing.Refusals.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import net.jqwik.api.ForAll;

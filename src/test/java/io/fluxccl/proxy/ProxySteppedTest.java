@@ -4,7 +4,7 @@ package io.fluxccl.proxy;
 import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
 import static io.fluxccl.proxy.ProxyHandlerResult.FLUSH_FIFO_TAIL_AND_CONTINUE;
 import static io.fluxccl.proxy.ProxyHandlerResult.STOP;
-import static io.fluxccl.testing.Refusals.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;

@@ -3,7 +3,7 @@ package io.fluxccl.proxy;
 
 import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
 import static io.fluxccl.proxy.ProxyHandlerResult.STOP;
-import static io.fluxccl.testing.Refusals.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static java.util.concurrent.TimeUnit.SECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;

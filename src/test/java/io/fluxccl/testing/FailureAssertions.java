@@ -26,8 +26,7 @@ public final class FailureAssertions {
   public static <T extends Throwable> T assertThrows(
       Class<T> type, ThrowingCallable call, String... parts) {
     Throwable thrown = catchThrowable(call);
-    assertThat(thrown).isInstanceOf(type);
-    assertMessageHas(thrown, parts);
+    assertFailure(type, thrown, parts);
     return type.cast(thrown);
   }
 
@@ -35,15 +34,24 @@ public final class FailureAssertions {
   public static FluxCclException assertFails(
       CompletableFuture<?> future, Class<? extends FluxCclException> type, String... parts) {
     FluxCclException failure = failureOf(future);
-    assertThat(failure).isInstanceOf(type);
-    assertMessageHas(failure, parts);
+    assertFailure(type, failure, parts);
     return failure;
   }
 
-  private static void assertMessageHas(Throwable thrown, String... parts) {
+  /** Asserts the type of a failure, and that its message has all these parts. */
+  public static void assertFailure(
+      Class<? extends Throwable> type, Throwable failure, String... parts) {
+    assertThat(failure).isInstanceOf(type);
     for (String part : parts) {
-      assertThat(thrown).hasMessageContaining(part);
+      assertThat(failure).hasMessageContaining(part);
     }
+  }
+
+  /** As {@link #assertFailure}, and asserts which rank the failure names. */
+  public static void assertFailureOf(
+      int rank, Class<? extends FluxCclException> type, FluxCclException failure, String... parts) {
+    assertFailure(type, failure, parts);
+    assertThat(failure.rank()).as("rank of %s", failure).isEqualTo(rank);
   }
 
   /** Returns why a future fails, which it does within a minute. */

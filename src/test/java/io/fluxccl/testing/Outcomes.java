@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testing;
 
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.fluxccl.InvalidUsage;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.testkit.LocalRank;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import org.assertj.core.api.AbstractThrowableAssert;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import reactor.core.publisher.Mono;
 
@@ -26,26 +28,28 @@ public final class Outcomes {
   /** Subscribes to an operation and asserts that it fails with all parts in its message. */
   public static void fails(Mono<?> run, Class<? extends Throwable> type, String... parts) {
     ParkingStepVerifier.create(run, LONG)
-        .expectErrorSatisfies(failure -> has(assertThat(failure), type, parts))
+        .expectErrorSatisfies(failure -> assertFailure(type, failure, parts))
         .verify(LONG);
   }
 
   /** Asserts that a future fails with all parts in the message of the cause. */
   public static void fails(
       CompletableFuture<?> future, Class<? extends Throwable> type, String... parts) {
-    has(assertThatThrownBy(() -> future.get(60, TimeUnit.SECONDS)).cause(), type, parts);
+    Exception thrown = assertThrows(Exception.class, () -> future.get(60, TimeUnit.SECONDS));
+    assertFailure(type, thrown.getCause(), parts);
   }
 
   /** Asserts that a call is refused at once with all parts in the message. */
   public static void refuses(ThrowingCallable call, String... parts) {
-    has(assertThatThrownBy(call), InvalidUsage.class, parts);
+    assertRefused(call, parts);
   }
 
-  private static void has(
-      AbstractThrowableAssert<?, ?> failure, Class<? extends Throwable> type, String... parts) {
-    failure.isInstanceOf(type);
-    for (String part : parts) {
-      failure.hasMessageContaining(part);
-    }
+  /** Asserts that the job of a rank fails, with all parts in the message; returns the failure. */
+  public static FluxCclException failsJob(
+      LocalRank rank, Class<? extends FluxCclException> type, String... parts) {
+    assertThat(rank.communicator().failed()).succeedsWithin(LONG);
+    FluxCclException failure = rank.communicator().failure();
+    assertFailure(type, failure, parts);
+    return failure;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.tls;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.settings.Settings;
@@ -26,15 +26,15 @@ class TlsTest {
 
   @Test
   void shouldNameTheVariableThatIsWrong() throws Exception {
-    assertUsage(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "yes"))), "FLUXCCL_TLS=yes");
-    assertUsage(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))), "FLUXCCL_TLS=1");
-    assertUsage(
+    assertRefused(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "yes"))), "FLUXCCL_TLS=yes");
+    assertRefused(() -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS_KEY", "/x"))), "FLUXCCL_TLS=1");
+    assertRefused(
         () -> Tls.from(Settings.of(Map.of("FLUXCCL_TLS", "1", "FLUXCCL_TLS_KEY", "/x"))),
         "FLUXCCL_TLS_CERTIFICATE");
     Path none = folder.resolve("none");
-    assertUsage(() -> Tls.of(none, none, none), none.toString());
+    assertRefused(() -> Tls.of(none, none, none), none.toString());
     Path empty = Files.createFile(folder.resolve("empty"));
-    assertUsage(() -> Tls.of(empty, empty, empty), "PRIVATE KEY");
+    assertRefused(() -> Tls.of(empty, empty, empty), "PRIVATE KEY");
   }
 
   @Test
@@ -43,7 +43,7 @@ class TlsTest {
     assertThat(made.of("ec", "EC").fingerprint())
         .hasSize(Tls.FINGERPRINT_LENGTH)
         .isNotEqualTo(made.of("rsa", "RSA").fingerprint());
-    assertUsage(
+    assertRefused(
         () -> Tls.of(folder.resolve("ec.crt"), folder.resolve("rsa.key"), made.authority()));
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
@@ -303,20 +303,20 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
     Connection link = transfer.link();
     RegisteredMemory source = transfer.source();
     RegisteredMemory remote = transfer.remote();
-    assertUsage(() -> transfer.write(1, 0, 64));
-    assertUsage(() -> transfer.write(0, 1, 64));
-    assertUsage(() -> transfer.write(-1, 0, 8));
-    assertUsage(() -> transfer.write(0, 0, -1));
-    assertUsage(() -> transfer.write(0, 0, Long.MAX_VALUE));
-    assertUsage(() -> link.write(source, 0, source, 0, 8), "rank 0");
-    assertUsage(() -> link.write(source, 0, remote, 0, 8));
-    assertUsage(() -> link.write(remote, 0, remote, 0, 8));
+    assertRefused(() -> transfer.write(1, 0, 64));
+    assertRefused(() -> transfer.write(0, 1, 64));
+    assertRefused(() -> transfer.write(-1, 0, 8));
+    assertRefused(() -> transfer.write(0, 0, -1));
+    assertRefused(() -> transfer.write(0, 0, Long.MAX_VALUE));
+    assertRefused(() -> link.write(source, 0, source, 0, 8), "rank 0");
+    assertRefused(() -> link.write(source, 0, remote, 0, 8));
+    assertRefused(() -> link.write(remote, 0, remote, 0, 8));
     AtomicLong counter = new AtomicLong(3);
-    assertUsage(() -> transfer.signal(4, counter, 5));
-    assertUsage(() -> transfer.signal(64, counter, 5));
+    assertRefused(() -> transfer.signal(4, counter, 5));
+    assertRefused(() -> transfer.signal(64, counter, 5));
     assertThat(counter).hasValue(3);
     source.close();
-    assertUsage(() -> transfer.write(0, 0, 8));
+    assertRefused(() -> transfer.write(0, 0, 8));
     assertThat(link.failure()).isNull();
   }
 

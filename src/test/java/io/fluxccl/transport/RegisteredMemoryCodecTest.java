@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.TransportFailure;
@@ -48,7 +48,7 @@ class RegisteredMemoryCodecTest {
     byte[] whole = encoded(64, Map.of(Transport.SHM, new byte[length]));
     for (int other : new int[] {whole.length - change, whole.length + change}) {
       byte[] wrong = java.util.Arrays.copyOf(whole, Math.max(0, other));
-      assertFails(
+      assertThrows(
           TransportFailure.class, () -> RegisteredMemoryCodec.decode(wrong, RANK), "rank " + RANK);
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.time.Duration;
@@ -25,19 +25,19 @@ class TransportFlagsTest {
         .hasSize(8)
         .contains(Transport.IB0, Transport.IB7);
     for (String wrong : new String[] {"", "IB8", "IB0,,IB1", "TCP"}) {
-      assertUsage(() -> TransportFlags.parse(wrong), "ETHERNET");
+      assertRefused(() -> TransportFlags.parse(wrong), "ETHERNET");
     }
   }
 
   @Test
   void shouldRefuseBitsThatNameNoTransport() {
-    assertUsage(() -> TransportFlags.ofBits(1 << Transport.values().length));
-    assertUsage(() -> TransportFlags.ofBits(-1));
+    assertRefused(() -> TransportFlags.ofBits(1 << Transport.values().length));
+    assertRefused(() -> TransportFlags.ofBits(-1));
   }
 
   @Test
   void shouldRefuseEndpointsWithoutATransportOrTime() {
-    assertUsage(() -> EndpointConfig.of(null));
-    assertUsage(() -> EndpointConfig.of(Transport.SHM).withConnectTimeout(Duration.ZERO));
+    assertRefused(() -> EndpointConfig.of(null));
+    assertRefused(() -> EndpointConfig.of(Transport.SHM).withConnectTimeout(Duration.ZERO));
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.ArgumentMatchers.any;
@@ -73,12 +73,12 @@ class ExportedCommTest {
     for (int i = 0; i < GROUP; i++) {
       assertThat(arrays.getInt(64 + i * 4)).isEqualTo(20 + i);
     }
-    assertUsage(() -> exported.test(number, sizes));
+    assertRefused(() -> exported.test(number, sizes));
     // The place has another request now.
     fill(true);
     when(request.test()).thenReturn(false);
     assertThat(exported.irecv(GROUP, data, sizes, true, tags, handles)).isNotEqualTo(number);
-    assertUsage(() -> exported.test(number, sizes));
+    assertRefused(() -> exported.test(number, sizes));
   }
 
   @Test
@@ -118,11 +118,11 @@ class ExportedCommTest {
 
   @Test
   void shouldRefuseGroupsThatAreTooLongAndWrongEnds() {
-    assertUsage(() -> exported.irecv(GROUP + 1, data, sizes, true, tags, handles));
-    assertUsage(() -> exported.irecv(0, data, sizes, true, tags, handles));
-    assertUsage(() -> exported.isend(0, 0, 0, 0));
+    assertRefused(() -> exported.irecv(GROUP + 1, data, sizes, true, tags, handles));
+    assertRefused(() -> exported.irecv(0, data, sizes, true, tags, handles));
+    assertRefused(() -> exported.isend(0, 0, 0, 0));
     ExportedComm sending = new ExportedComm(send, 1);
-    assertUsage(() -> sending.irecv(1, data, sizes, true, tags, handles));
+    assertRefused(() -> sending.irecv(1, data, sizes, true, tags, handles));
   }
 
   @Test
@@ -132,8 +132,8 @@ class ExportedCommTest {
     assertThat(second).isNotEqualTo(first);
     exported.remove(first);
     verify(memory).close();
-    assertUsage(() -> exported.remove(first));
-    assertUsage(() -> exported.remove(99));
+    assertRefused(() -> exported.remove(first));
+    assertRefused(() -> exported.remove(99));
     assertThat(exported.add(mock(NetMemory.class))).isEqualTo(first);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
@@ -171,7 +171,7 @@ class NetPluginExportTest {
     for (Supplier<NetPlugin> opener :
         List.<Supplier<NetPlugin>>of(
             () -> NetPluginExport.openOnce(() -> opensLate), () -> opensLate)) {
-      assertUsage(() -> NetPluginExport.openOnce(opener), "FluxCCL itself");
+      assertRefused(() -> NetPluginExport.openOnce(opener), "FluxCCL itself");
     }
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.never;
@@ -45,7 +45,7 @@ class NetworksTest {
   void shouldSkipNetworksThatFailToOpenAndReportWhy() {
     when(high.open()).thenThrow(new TransportFailure(-1, "the card is broken"));
     when(low.unavailableBecause()).thenReturn(Optional.of("no cable"));
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> Networks.open(null, List.of(low, high)),
         "high: the card is broken",
@@ -54,7 +54,8 @@ class NetworksTest {
 
   @Test
   void shouldListAvailableNetworksIfTheWantedOneIsMissing() {
-    assertUsage(() -> Networks.open("other", List.of(low, high)), "FLUXCCL_NET=other", "high, low");
+    assertRefused(
+        () -> Networks.open("other", List.of(low, high)), "FLUXCCL_NET=other", "high, low");
   }
 
   @Test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.export;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.util.HashSet;
@@ -27,8 +27,8 @@ class SlotTableTest {
       long number = table.add("a");
       assertThat(numbers.add(number)).isTrue();
       assertThat(table.remove(number)).isEqualTo("a");
-      assertUsage(() -> table.get(number), "words");
-      assertUsage(() -> table.remove(number));
+      assertRefused(() -> table.get(number), "words");
+      assertRefused(() -> table.remove(number));
     }
   }
 

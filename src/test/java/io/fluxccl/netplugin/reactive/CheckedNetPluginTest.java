@@ -2,7 +2,7 @@
 package io.fluxccl.netplugin.reactive;
 
 import static io.fluxccl.netplugin.MessageLink.await;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.netplugin.MessageLink;
@@ -67,12 +67,12 @@ class CheckedNetPluginTest {
     for (int i = 0; i < plugin.maxRequests(); i++) {
       receives.add(receive(SIZE));
     }
-    assertUsage(() -> receive(SIZE), "32 requests in flight");
+    assertRefused(() -> receive(SIZE), "32 requests in flight");
     List<NetRequest> sends = new ArrayList<>();
     for (int i = 0; i < 2 * plugin.maxRequests(); i++) {
       sends.add(send(1));
     }
-    assertUsage(() -> send(1), "64 requests in flight");
+    assertRefused(() -> send(1), "64 requests in flight");
     for (int i = 0; i < receives.size(); i++) {
       await(sends.get(i), receives.get(i));
     }
@@ -81,16 +81,16 @@ class CheckedNetPluginTest {
 
   @Test
   void shouldRefuseMemoryThatIsMissingForeignTooSmallOrClosed() {
-    assertUsage(() -> link.send.isend(source, 8, 0, null), "memory=null");
-    assertUsage(() -> link.send.isend(source, 8, 0, () -> {}), "foreign memory");
-    assertUsage(() -> link.send.isend(target, 8, 0, to), "with another connection");
-    assertUsage(() -> link.send.isend(source + 1, SIZE, 0, from), "outside of the");
-    assertUsage(() -> link.send.isend(source - 1, 8, 0, from), "outside of the");
-    assertUsage(() -> link.send.isend(source, -1, 0, from), "size=-1");
-    assertUsage(() -> link.receive.irecv(target, SIZE + 1, 0, to), "outside of the");
+    assertRefused(() -> link.send.isend(source, 8, 0, null), "memory=null");
+    assertRefused(() -> link.send.isend(source, 8, 0, () -> {}), "foreign memory");
+    assertRefused(() -> link.send.isend(target, 8, 0, to), "with another connection");
+    assertRefused(() -> link.send.isend(source + 1, SIZE, 0, from), "outside of the");
+    assertRefused(() -> link.send.isend(source - 1, 8, 0, from), "outside of the");
+    assertRefused(() -> link.send.isend(source, -1, 0, from), "size=-1");
+    assertRefused(() -> link.receive.irecv(target, SIZE + 1, 0, to), "outside of the");
     from.close();
     from.close();
-    assertUsage(() -> send(8), "registration is closed");
+    assertRefused(() -> send(8), "registration is closed");
   }
 
   @Test
@@ -111,17 +111,17 @@ class CheckedNetPluginTest {
     long[] sizes = {8, 8, 8};
     NetMemory[] memories = {to, to, to};
     int[] tags = {1, 1, 2};
-    assertUsage(() -> link.receive.irecv(3, addresses, sizes, tags, memories), "n=3");
-    assertUsage(() -> link.receive.irecv(0, addresses, sizes, tags, memories), "n=0");
-    assertUsage(() -> link.receive.irecv(2, addresses, sizes, tags, memories), "tag=1");
-    assertUsage(() -> link.receive.iflush(3, addresses, sizes, memories), "n=3");
+    assertRefused(() -> link.receive.irecv(3, addresses, sizes, tags, memories), "n=3");
+    assertRefused(() -> link.receive.irecv(0, addresses, sizes, tags, memories), "n=0");
+    assertRefused(() -> link.receive.irecv(2, addresses, sizes, tags, memories), "tag=1");
+    assertRefused(() -> link.receive.iflush(3, addresses, sizes, memories), "n=3");
   }
 
   @Test
   void shouldFailAReceiveThatIsTooSmall() {
     NetRequest receive = receive(8);
     assertThat(send(64)).isNotNull();
-    assertUsage(() -> Awaitility.await().until(receive::test));
+    assertRefused(() -> Awaitility.await().until(receive::test));
   }
 
   @Test
@@ -135,28 +135,28 @@ class CheckedNetPluginTest {
   void shouldRefuseUseAfterCloseAndAfterDone() {
     NetRequest receive = receive(8);
     NetRequest send = send(8);
-    assertUsage(() -> receive.size(0), "in flight");
+    assertRefused(() -> receive.size(0), "in flight");
     await(send, receive);
-    assertUsage(receive::test, "over already");
-    assertUsage(() -> receive.size(2), "no index");
+    assertRefused(receive::test, "over already");
+    assertRefused(() -> receive.size(2), "no index");
     NetRequest lost = receive(8);
     link.receive.close();
-    assertUsage(lost::test, "closed");
-    assertUsage(() -> receive(8), "closed");
-    assertUsage(() -> link.receive.register(1, 1, PointerType.HOST), "closed");
+    assertRefused(lost::test, "closed");
+    assertRefused(() -> receive(8), "closed");
+    assertRefused(() -> link.receive.register(1, 1, PointerType.HOST), "closed");
     plugin.close();
-    assertUsage(() -> send(8), "closed");
-    assertUsage(() -> plugin.listen(0), "closed");
+    assertRefused(() -> send(8), "closed");
+    assertRefused(() -> plugin.listen(0), "closed");
   }
 
   @Test
   void shouldRefuseDevicesHandlesAndPointersThatCannotBe() {
-    assertUsage(() -> plugin.listen(2), "device=2");
-    assertUsage(() -> plugin.properties(-1), "device=-1");
-    assertUsage(() -> plugin.connect(0, null), "handle=null");
-    assertUsage(() -> link.send.register(1, 1, PointerType.CUDA), "type=CUDA");
-    assertUsage(() -> link.send.register(1, 1, PointerType.DMABUF), "type=DMABUF");
-    assertUsage(() -> link.send.register(1, -1, PointerType.HOST), "size=-1");
-    assertUsage(() -> link.send.registerDmaBuf(1, 1, PointerType.CUDA, 0, 3), "type=DMABUF");
+    assertRefused(() -> plugin.listen(2), "device=2");
+    assertRefused(() -> plugin.properties(-1), "device=-1");
+    assertRefused(() -> plugin.connect(0, null), "handle=null");
+    assertRefused(() -> link.send.register(1, 1, PointerType.CUDA), "type=CUDA");
+    assertRefused(() -> link.send.register(1, 1, PointerType.DMABUF), "type=DMABUF");
+    assertRefused(() -> link.send.register(1, -1, PointerType.HOST), "size=-1");
+    assertRefused(() -> link.send.registerDmaBuf(1, 1, PointerType.CUDA, 0, 3), "type=DMABUF");
   }
 }

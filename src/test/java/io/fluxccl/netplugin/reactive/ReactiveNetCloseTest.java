@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.reactive;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.ArgumentMatchers.anyInt;
@@ -80,7 +80,7 @@ class ReactiveNetCloseTest {
     CompletableFuture<NetSendComm> behind = net.connect(0, new byte[8], LONG).toFuture();
 
     for (int time = 0; time < 2; time++) {
-      assertFails(
+      assertThrows(
           io.fluxccl.Timeout.class,
           () -> net.close(SHORT),
           "fluxccl-reactive-net-stuck",

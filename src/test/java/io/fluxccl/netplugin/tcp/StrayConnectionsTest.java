@@ -3,7 +3,7 @@ package io.fluxccl.netplugin.tcp;
 
 import static io.fluxccl.netplugin.MessageLink.LONG;
 import static io.fluxccl.netplugin.tcp.TcpFixture.OPTIONS;
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -173,7 +173,7 @@ class StrayConnectionsTest {
     Socket half = stray();
     half.getOutputStream().write(hello(handle().token(), 1, 4));
     half.close();
-    assertFails(RemoteFailure.class, () -> acceptUntilDropped(listener, half), "a:1");
+    assertThrows(RemoteFailure.class, () -> acceptUntilDropped(listener, half), "a:1");
   }
 
   @Test
@@ -181,7 +181,7 @@ class StrayConnectionsTest {
     listenFor(Duration.ofMillis(200));
     Socket half = stray();
     half.getOutputStream().write(hello(handle().token(), 1, 4));
-    assertFails(Timeout.class, () -> acceptUntilDropped(listener, half), "4 of 5 sockets");
+    assertThrows(Timeout.class, () -> acceptUntilDropped(listener, half), "4 of 5 sockets");
   }
 
   @Test

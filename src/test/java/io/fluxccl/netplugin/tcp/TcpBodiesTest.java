@@ -2,8 +2,8 @@
 package io.fluxccl.netplugin.tcp;
 
 import static io.fluxccl.netplugin.MessageLink.await;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
@@ -96,7 +96,7 @@ class TcpBodiesTest extends TcpFixture {
   void shouldRefuseAHeadThatIsNotRegistered() {
     MessageLink link = link(OPTIONS, 64);
     long address = MessageLink.address(link.source);
-    assertUsage(
+    assertRefused(
         () -> link.send.isend(address + 60, HEAD, link.sourceMemory, address, 8, false),
         "not within the registered");
   }

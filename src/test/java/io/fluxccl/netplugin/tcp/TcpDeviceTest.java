@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.netplugin.NetProperties;
@@ -72,9 +72,9 @@ class TcpDeviceTest {
     add("eth0", "100000", "0");
     Link link = link("eth0", Map.of("FLUXCCL_NET_SPEED", "200000", "FLUXCCL_NET_LATENCY", "25.5"));
     assertThat(link).isEqualTo(new Link(200_000, 0, 25.5f, null));
-    assertUsage(
+    assertRefused(
         () -> link("eth0", Map.of("FLUXCCL_NET_LATENCY", "soon")), "FLUXCCL_NET_LATENCY=soon");
-    assertUsage(() -> link("eth0", Map.of("FLUXCCL_NET_LATENCY", "NaN")));
+    assertRefused(() -> link("eth0", Map.of("FLUXCCL_NET_LATENCY", "NaN")));
   }
 
   @Test

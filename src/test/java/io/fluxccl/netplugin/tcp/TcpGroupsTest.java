@@ -5,8 +5,8 @@ import static io.fluxccl.netplugin.MessageLink.LONG;
 import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.netplugin.MessageLink.failureOf;
 import static io.fluxccl.netplugin.tcp.TcpFixture.OPTIONS;
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -196,18 +196,18 @@ class TcpGroupsTest extends TcpFixture {
   void shouldLimitGroupsAndTheirSends() {
     connect(OPTIONS, 64);
     assertThat(network(OPTIONS).properties(0).maxRecvs()).isEqualTo(GROUP);
-    assertFails(
+    assertThrows(
         NetMisuse.class, () -> link.receive.irecv(GROUP + 1, null, null, null, null), "n=9");
     List<NetRequest> groups = new ArrayList<>();
     for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
       groups.add(receive(0, 1, 0, 1, 2, 3, 4, 5, 6, 7));
     }
-    assertFails(NetMisuse.class, () -> receive(0, 1, 0), "32 requests are in flight");
+    assertThrows(NetMisuse.class, () -> receive(0, 1, 0), "32 requests are in flight");
     List<NetRequest> sends = new ArrayList<>();
     for (int i = 0; i < NetPlugin.MAX_REQUESTS * GROUP; i++) {
       sends.add(send(i % GROUP, 0, 1));
     }
-    assertFails(NetMisuse.class, () -> send(0, 0, 1), "256 requests are in flight");
+    assertThrows(NetMisuse.class, () -> send(0, 0, 1), "256 requests are in flight");
     await(sends);
     await(groups);
     await(receive(0, 1, 3), send(3, 0, 1));

@@ -2,7 +2,7 @@
 package io.fluxccl.netplugin.tcp;
 
 import static io.fluxccl.netplugin.tcp.TcpFixture.OPTIONS;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
@@ -109,7 +109,7 @@ class TcpLateConnectionTest {
       network.close();
       try {
         NetListenComm listener = listening.get(60, TimeUnit.SECONDS);
-        assertUsage(listener::accept);
+        assertRefused(listener::accept);
       } catch (ExecutionException e) {
         assertThat(e).hasCauseInstanceOf(InvalidUsage.class);
       }

@@ -4,9 +4,9 @@ package io.fluxccl.netplugin.tcp;
 import static io.fluxccl.netplugin.MessageLink.LONG;
 import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.netplugin.MessageLink.failureOf;
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
@@ -56,7 +56,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
       receives.add(link.irecv(i, 1));
     }
-    assertUsage(() -> link.irecv(0, 1), "32 requests are in flight");
+    assertRefused(() -> link.irecv(0, 1), "32 requests are in flight");
     for (int i = 0; i < NetPlugin.MAX_REQUESTS; i++) {
       link.source.put(i, (byte) (i + 1));
       await(link.isend(i, 1));
@@ -76,7 +76,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     link.isend(0, 128);
     assertFailure(InvalidUsage.class, failureOf(receive), "128 bytes", "64 bytes");
     assertFailure(RemoteFailure.class, failureOfSends(link), "INVALID_USAGE", "128 bytes");
-    assertUsage(() -> link.irecv(0, 64));
+    assertRefused(() -> link.irecv(0, 64));
   }
 
   /** Sends until the sender notices that its peer has failed. */
@@ -168,7 +168,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
     for (int i = 0; i < 4 << 20; i += 64) {
       assertThat(link.target.get(i)).isEqualTo((byte) 1);
     }
-    assertUsage(() -> link.irecv(0, 1), "closed");
+    assertRefused(() -> link.irecv(0, 1), "closed");
   }
 
   @Test
@@ -178,9 +178,9 @@ class TcpNetPluginTest extends TcpNetworkContract {
     NetHandle handle = new NetHandle(listener.handle());
     listener.close();
     ThrowingCallable connect = () -> await(() -> network.connect(0, handle));
-    assertFails(RemoteFailure.class, connect, "connect to 127.0.0.1:");
+    assertThrows(RemoteFailure.class, connect, "connect to 127.0.0.1:");
     NetHandle wrong = new NetHandle(new byte[] {1, 2, 3});
-    assertUsage(() -> network.connect(0, wrong), "handle");
+    assertRefused(() -> network.connect(0, wrong), "handle");
   }
 
   @Test
@@ -210,7 +210,8 @@ class TcpNetPluginTest extends TcpNetworkContract {
       }
       TcpNetPlugin full = network(OPTIONS.withPorts(port, port));
       String range = port + "-" + port;
-      assertFails(TransportFailure.class, () -> full.listen(0), "no port of " + range + " is free");
+      assertThrows(
+          TransportFailure.class, () -> full.listen(0), "no port of " + range + " is free");
     }
   }
 
@@ -224,8 +225,8 @@ class TcpNetPluginTest extends TcpNetworkContract {
     assertThat(properties.speedMbps()).isPositive();
     assertThat(properties.pointers()).isEqualTo(Set.of(PointerType.HOST));
     assertThat(properties.maxRecvs()).isEqualTo(8);
-    assertUsage(() -> network.properties(1));
+    assertRefused(() -> network.properties(1));
     TcpOptions none = OPTIONS.withInterfaces("=nothere7");
-    assertFails(TransportFailure.class, () -> new TcpNetPlugin(none), "nothere7", "lo");
+    assertThrows(TransportFailure.class, () -> new TcpNetPlugin(none), "nothere7", "lo");
   }
 }

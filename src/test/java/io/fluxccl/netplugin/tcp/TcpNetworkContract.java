@@ -4,9 +4,9 @@ package io.fluxccl.netplugin.tcp;
 import static io.fluxccl.netplugin.MessageLink.LONG;
 import static io.fluxccl.netplugin.MessageLink.await;
 import static io.fluxccl.netplugin.MessageLink.failureOf;
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.RemoteFailure;
@@ -136,19 +136,19 @@ abstract class TcpNetworkContract extends TcpFixture {
     NetRequest receive = link.irecv(0, 64);
     to.close();
     assertFailure(TransportFailure.class, failureOf(receive), "closed");
-    assertUsage(() -> to.listen(0));
+    assertRefused(() -> to.listen(0));
   }
 
   @Test
   void shouldRefuseMemoryThatIsNotRegisteredHere() {
     MessageLink link = link(options, 64);
     long address = MessageLink.address(link.source);
-    assertUsage(() -> link.isend(0, 65), "65 bytes");
-    assertUsage(() -> link.send.isend(address, 1, 0, link.targetMemory));
-    assertUsage(() -> link.isend(0, -1));
-    assertUsage(() -> link.send.register(address, 64, PointerType.CUDA));
+    assertRefused(() -> link.isend(0, 65), "65 bytes");
+    assertRefused(() -> link.send.isend(address, 1, 0, link.targetMemory));
+    assertRefused(() -> link.isend(0, -1));
+    assertRefused(() -> link.send.register(address, 64, PointerType.CUDA));
     link.sourceMemory.close();
-    assertUsage(() -> link.isend(0, 1));
+    assertRefused(() -> link.isend(0, 1));
   }
 
   @Test
@@ -156,7 +156,7 @@ abstract class TcpNetworkContract extends TcpFixture {
     TcpNetPlugin from = network(options.withTimeouts(LITTLE, LITTLE));
     try (NetListenComm listener = network(options).listen(0)) {
       NetHandle handle = new NetHandle(listener.handle());
-      assertFails(
+      assertThrows(
           Timeout.class, () -> await(() -> from.connect(0, handle)), "connect to " + ADDRESS);
     }
   }
@@ -164,7 +164,7 @@ abstract class TcpNetworkContract extends TcpFixture {
   @Test
   void shouldTimeOutAnAcceptIfNoPeerConnects() {
     try (NetListenComm listener = network(options.withTimeouts(LITTLE, LITTLE)).listen(0)) {
-      assertFails(Timeout.class, () -> await(listener::accept), "accept on ");
+      assertThrows(Timeout.class, () -> await(listener::accept), "accept on ");
     }
   }
 }

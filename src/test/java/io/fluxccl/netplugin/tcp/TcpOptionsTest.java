@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.netplugin.TableOptions;
@@ -58,13 +58,13 @@ class TcpOptionsTest {
     "FLUXCCL_NET_TIMEOUT, soon"
   })
   void shouldNameTheVariableThatIsWrong(String name, String value) {
-    assertUsage(() -> read(Map.of(name, value)), name + "=" + value);
+    assertRefused(() -> read(Map.of(name, value)), name + "=" + value);
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"0", "33", "-1"})
   void shouldRefuseAnImpossibleNumberOfStreams(String streams) {
-    assertUsage(
+    assertRefused(
         () -> read(Map.of("FLUXCCL_NET_STREAMS", streams)),
         "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
     assertUsage(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
@@ -48,7 +48,7 @@ class TcpTlsTest extends TcpNetworkContract {
     try (NetListenComm listener = network.listen(0)) {
       byte[] handle = listener.handle();
       handle[handle.length - 1] ^= 1;
-      assertFails(
+      assertThrows(
           RemoteFailure.class, () -> connect(network, handle, listener), "another certificate");
     }
   }
@@ -59,8 +59,8 @@ class TcpTlsTest extends TcpNetworkContract {
     NetPlugin open = network(OPTIONS);
     try (NetListenComm withTls = secure.listen(0);
         NetListenComm withoutTls = open.listen(0)) {
-      assertUsage(() -> connect(open, withTls.handle(), withTls), "FLUXCCL_TLS");
-      assertUsage(() -> connect(secure, withoutTls.handle(), withoutTls), "FLUXCCL_TLS");
+      assertRefused(() -> connect(open, withTls.handle(), withTls), "FLUXCCL_TLS");
+      assertRefused(() -> connect(secure, withoutTls.handle(), withoutTls), "FLUXCCL_TLS");
     }
   }
 
@@ -88,10 +88,10 @@ class TcpTlsTest extends TcpNetworkContract {
     NetPlugin selfSigned = network(SECURE);
     try (NetListenComm listener = one.listen(0)) {
       // It has a handle, but no certificate of the authority.
-      assertFails(FluxCclException.class, () -> connect(selfSigned, listener.handle(), listener));
+      assertThrows(FluxCclException.class, () -> connect(selfSigned, listener.handle(), listener));
     }
     try (NetListenComm listener = selfSigned.listen(0)) {
-      assertFails(
+      assertThrows(
           RemoteFailure.class,
           () -> connect(one, listener.handle(), listener),
           InetAddress.getLoopbackAddress().getHostAddress());

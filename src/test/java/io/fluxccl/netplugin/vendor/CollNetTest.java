@@ -3,8 +3,8 @@ package io.fluxccl.netplugin.vendor;
 
 import static io.fluxccl.netplugin.MessageLink.address;
 import static io.fluxccl.netplugin.MessageLink.await;
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
@@ -74,7 +74,7 @@ class CollNetTest {
         }
         for (NetRequest request : requests) {
           assertThat(request.test()).isTrue();
-          assertUsage(request::test);
+          assertRefused(request::test);
         }
       }
       for (ByteBuffer target : targets) {
@@ -104,23 +104,23 @@ class CollNetTest {
     CollNetListener listener = coll.listen(0);
     List<byte[]> handles = List.of(listener.handle());
     ByteBuffer memory = MessageLink.memory(64);
-    assertUsage(() -> coll.listen(1), "device=1");
-    assertUsage(() -> coll.connect(handles, 1, listener), "rank=1");
+    assertRefused(() -> coll.listen(1), "device=1");
+    assertRefused(() -> coll.connect(handles, 1, listener), "rank=1");
     CollNetComm comm = coll.connect(handles, 0, listener);
-    assertUsage(() -> comm.register(1, 1, PointerType.CUDA), "type=CUDA");
+    assertRefused(() -> comm.register(1, 1, PointerType.CUDA), "type=CUDA");
     NetMemory registered = comm.register(address(memory), 64, PointerType.HOST);
     long at = address(memory);
     DataType type = DataType.FLOAT32;
     ReduceOp op = ReduceOp.SUM;
-    assertUsage(() -> comm.iallreduce(at, at, 17, type, op, registered, registered), "size=68");
-    assertUsage(() -> comm.iallreduce(at, at, 0, type, op, registered, registered), "count=0");
-    assertUsage(() -> comm.iallreduce(at, at, 1, type, op, registered, null), "not registered");
+    assertRefused(() -> comm.iallreduce(at, at, 17, type, op, registered, registered), "size=68");
+    assertRefused(() -> comm.iallreduce(at, at, 0, type, op, registered, registered), "count=0");
+    assertRefused(() -> comm.iallreduce(at, at, 1, type, op, registered, null), "not registered");
     registered.close();
-    assertUsage(() -> comm.iflush(at, 1, registered), "not registered");
+    assertRefused(() -> comm.iflush(at, 1, registered), "not registered");
     plugin.close();
-    assertUsage(() -> comm.iflush(at, 1, registered), "closed");
-    assertUsage(() -> coll.listen(0), "closed");
-    assertUsage(() -> coll.connect(handles, 0, listener), "closed");
+    assertRefused(() -> comm.iflush(at, 1, registered), "closed");
+    assertRefused(() -> coll.listen(0), "closed");
+    assertRefused(() -> coll.connect(handles, 0, listener), "closed");
   }
 
   @Test
@@ -142,10 +142,10 @@ class CollNetTest {
                             frames.length > 0
                                 && frames[0].getMethodName().equals("connect")
                                 && frames[0].getClassName().equals(CollNetCalls.class.getName())));
-    assertFails(io.fluxccl.Timeout.class, listener::close, "close of a listener of testcoll");
+    assertThrows(io.fluxccl.Timeout.class, listener::close, "close of a listener of testcoll");
     joining.get(60, TimeUnit.SECONDS).close();
     listener.close();
-    assertUsage(() -> coll.connect(List.of(listener.handle()), 0, listener), "closed");
+    assertRefused(() -> coll.connect(List.of(listener.handle()), 0, listener), "closed");
     plugin.close();
   }
 
@@ -154,8 +154,8 @@ class CollNetTest {
     String library = TestNet.collectiveLibrary(folder, 11).toString();
     List<NativeNetPlugin> plugins = new ArrayList<>();
     try {
-      assertUsage(() -> openWithoutEnd(library, plugins), "16 network plugins");
-      assertUsage(() -> plugins.get(0).collNet(), "16 network plugins");
+      assertRefused(() -> openWithoutEnd(library, plugins), "16 network plugins");
+      assertRefused(() -> plugins.get(0).collNet(), "16 network plugins");
     } finally {
       plugins.forEach(NativeNetPlugin::close);
     }

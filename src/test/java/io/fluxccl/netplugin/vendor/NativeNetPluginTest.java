@@ -3,8 +3,8 @@ package io.fluxccl.netplugin.vendor;
 
 import static io.fluxccl.netplugin.MessageLink.address;
 import static io.fluxccl.netplugin.MessageLink.await;
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
@@ -188,7 +188,7 @@ class NativeNetPluginTest {
     assertThat(PluginSearch.candidates("libmy.so")).containsExactly("libmy.so");
     assertThat(PluginSearch.candidates("/opt/a.so, x"))
         .containsExactly("/opt/a.so", "x", "libnccl-net-x.so");
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> NativeNetPlugin.open("no-such-net"),
         "libnccl-net-no-such-net.so: ",
@@ -197,7 +197,7 @@ class NativeNetPluginTest {
 
   @Test
   void shouldRefuseALibraryThatIsNoPlugin() {
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> NativeNetPlugin.open("libc.so.6"),
         "no complete ncclNetPlugin_v6 to _v12");
@@ -206,13 +206,13 @@ class NativeNetPluginTest {
   @Test
   void shouldReportAFailedInitAndAPluginWithoutDevices() throws Exception {
     Path refusing = TestNet.library(folder, 9, "INIT_CODE=2");
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> NativeNetPlugin.open(refusing.toString()),
         "init failed with system error (2)",
         refusing.toString());
     Path empty = TestNet.library(folder, 11, "DEVICES=0");
-    assertFails(
+    assertThrows(
         TransportFailure.class, () -> NativeNetPlugin.open(empty.toString()), "has no devices (0)");
     assertThat(isLoaded(refusing) || isLoaded(empty)).isFalse();
   }
@@ -377,8 +377,8 @@ class NativeNetPluginTest {
     MessageLink link = connect(plugin, 0);
     plugin.close();
     plugin.close();
-    assertUsage(() -> link.isend(0, 1));
-    assertUsage(() -> plugin.listen(0), "closed");
+    assertRefused(() -> link.isend(0, 1));
+    assertRefused(() -> plugin.listen(0), "closed");
     link.sourceMemory.close();
     link.close();
   }
@@ -386,7 +386,7 @@ class NativeNetPluginTest {
   @Test
   void shouldRefuseAHandleThatIsNotItsOwn() throws Exception {
     NativeNetPlugin plugin = open(7);
-    assertUsage(
+    assertRefused(
         () -> plugin.connect(0, new NetHandle(new byte[] {1, 2, 3})),
         "connect failed with invalid usage");
   }

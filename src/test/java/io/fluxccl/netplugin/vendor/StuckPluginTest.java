@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.vendor;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.netplugin.MessageLink;
@@ -34,12 +34,12 @@ class StuckPluginTest {
     MessageLink link = new MessageLink(plugin, plugin, 64);
     CompletableFuture<NetRequest> call = CompletableFuture.supplyAsync(() -> link.isend(0, 64));
     Awaitility.await().until(() -> ((VendorSendComm) link.send).gate().isInUse());
-    assertUsage(() -> link.isend(0, 64), "is used by two threads at once");
-    assertFails(
+    assertRefused(() -> link.isend(0, 64), "is used by two threads at once");
+    assertThrows(
         io.fluxccl.Timeout.class, plugin::close, "close of a connection of testnet", "50 ms");
 
     assertThat(Files.readString(Path.of("/proc/self/maps"))).contains(library.toString());
-    assertUsage(() -> link.irecv(0, 1), "is closed");
+    assertRefused(() -> link.irecv(0, 1), "is closed");
     // The call returns to an open comm: nothing that it uses was freed.
     assertThat(call.get(60, TimeUnit.SECONDS)).isNotNull();
     plugin.close();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -127,7 +127,7 @@ class FakeIbFailureTest extends IbFailureContract {
       assertThat(e).hasMessage("of a test");
     }
     assertFailure(TransportFailure.class, failureOf(transfer.flushing()), "of a test");
-    assertFails(TransportFailure.class, () -> transfer.signal(64, new AtomicLong(), 1));
+    assertThrows(TransportFailure.class, () -> transfer.signal(64, new AtomicLong(), 1));
     assertThat(Contents.getLong(transfer.target(), 64)).isZero();
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -49,7 +49,7 @@ class IbCodecTest {
       byte[] wire, int rank, Consumer<byte[]> decode, int... places) {
     for (int length = 0; length < wire.length; length++) {
       byte[] cut = Arrays.copyOf(wire, length);
-      assertFails(TransportFailure.class, () -> decode.accept(cut), "rank " + rank);
+      assertThrows(TransportFailure.class, () -> decode.accept(cut), "rank " + rank);
     }
     for (int at : places) {
       byte[] changed = wire.clone();
@@ -66,7 +66,7 @@ class IbCodecTest {
     assertRefusesChanges(
         wire, 4, bytes -> IbMemoryHandle.Place.decode(bytes, SIZE, 4), 0, 4, 14, 21, 22, 25);
     for (long size : new long[] {0, -1, 4L << 30, (5L << 30) + 1, Long.MAX_VALUE}) {
-      assertFails(TransportFailure.class, () -> IbMemoryHandle.Place.decode(wire, size, 4));
+      assertThrows(TransportFailure.class, () -> IbMemoryHandle.Place.decode(wire, size, 4));
     }
   }
 
@@ -91,7 +91,7 @@ class IbCodecTest {
     // Its rank, the high bytes of its numbers, and its port.
     int[] places = {0, 4, 6, 9, 17, 21, 34, 38, 39, 40, 41};
     assertRefusesChanges(wire, 3, bytes -> IbEndpoint.End.decode(bytes, 3), places);
-    assertFails(TransportFailure.class, () -> IbEndpoint.End.decode(wire, 2));
+    assertThrows(TransportFailure.class, () -> IbEndpoint.End.decode(wire, 2));
   }
 
   @Test
@@ -135,8 +135,8 @@ class IbCodecTest {
     assertThat(RdmaOptions.DEFAULT.ackTimeoutExponent()).isEqualTo(16);
     RdmaOptions quick = RdmaOptions.DEFAULT.withRetries(1, Duration.ofMillis(1));
     assertThat(quick.ackTimeoutExponent()).isEqualTo(8);
-    assertUsage(() -> RdmaOptions.DEFAULT.withRetries(0, Duration.ofMillis(1)), "1 to 7");
-    assertUsage(() -> RdmaOptions.DEFAULT.withSendQueueSize(100), "power of two");
+    assertRefused(() -> RdmaOptions.DEFAULT.withRetries(0, Duration.ofMillis(1)), "1 to 7");
+    assertRefused(() -> RdmaOptions.DEFAULT.withSendQueueSize(100), "power of two");
   }
 
   @Test
@@ -148,6 +148,6 @@ class IbCodecTest {
       }
     }
     assertThat(Transport.rankToIbDevice(3, 2, 4)).isEqualTo(Transport.IB1);
-    assertUsage(() -> Transport.rankToIbDevice(0, 0, 9));
+    assertRefused(() -> Transport.rankToIbDevice(0, 0, 9));
   }
 }

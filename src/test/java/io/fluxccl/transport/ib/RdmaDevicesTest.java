@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.io.IOException;
@@ -121,15 +121,15 @@ class RdmaDevicesTest {
   void shouldRefuseMissingDevicesPortsAndAddresses() throws IOException {
     List<String> listed = List.of("a0", "a1");
     add("a0", 1, "4: ACTIVE", "Ethernet", IPV4);
-    assertUsage(() -> labels(listed, "a3"), "a3", "[a0, a1]");
+    assertRefused(() -> labels(listed, "a3"), "a3", "[a0, a1]");
     for (String wrong : List.of("a0:3", "a0:x", "a0:")) {
-      assertUsage(() -> labels(listed, wrong), "the ports of a0 are [1]");
+      assertRefused(() -> labels(listed, wrong), "the ports of a0 are [1]");
     }
-    assertUsage(
+    assertRefused(
         () -> labels(listed, "a0=10.9.9.2"),
         "a0 has no address 10.9.9.2, only [10.9.9.1 (RoCE v2)]");
     for (String wrong : List.of("a0=10.0.0", "a0=10.0.0.256", "a0=host")) {
-      assertUsage(() -> labels(listed, wrong), "a.b.c.d");
+      assertRefused(() -> labels(listed, wrong), "a.b.c.d");
     }
   }
 }

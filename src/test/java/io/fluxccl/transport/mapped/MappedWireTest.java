@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.mapped;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -47,8 +47,8 @@ class MappedWireTest {
 
   @Property
   void shouldRefuseZeros(@ForAll @IntRange(max = 400) int length) {
-    assertFails(TransportFailure.class, () -> decode(new byte[length]), "rank 3");
-    assertFails(
+    assertThrows(TransportFailure.class, () -> decode(new byte[length]), "rank 3");
+    assertThrows(
         TransportFailure.class,
         () -> MappedEndpoint.End.decode(Transport.SHM, new byte[length], RANK),
         "rank 3");
@@ -57,9 +57,9 @@ class MappedWireTest {
   @Test
   void shouldRefuseTheEndOfAnotherRankOrTransport() {
     byte[] wire = new MappedEndpoint.End(Transport.SHM, 1, 2, 3, 4, "").encode();
-    assertFails(
+    assertThrows(
         TransportFailure.class, () -> MappedEndpoint.End.decode(Transport.SHM, wire, 2), "rank=1");
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> MappedEndpoint.End.decode(Transport.CUDA_IPC, wire, 1),
         "transport=");
@@ -73,7 +73,7 @@ class MappedWireTest {
         new long[][] {{4096, 1}, {4097, 1}, {0, 0}, {0, -1}, {1, Long.MAX_VALUE}, {1, 4096}}) {
       MappedMemoryDescriptor place =
           new MappedMemoryDescriptor(Transport.SHM, new byte[8], range[0]);
-      assertFails(
+      assertThrows(
           TransportFailure.class, () -> place.checkWithin(4096, origin(range[1])), "rank 3");
     }
     new MappedMemoryDescriptor(Transport.SHM, new byte[8], 1).checkWithin(4096, origin(4095));
@@ -82,7 +82,7 @@ class MappedWireTest {
   @Test
   void shouldNameTheOwnerOfAMalformedName() {
     MappedMemoryDescriptor place = new MappedMemoryDescriptor(Transport.SHM, new byte[8], 0);
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () ->
             place.nameBy(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
@@ -99,7 +99,7 @@ class EthernetHandshakeTest {
     assertThat(failureOf(a.connect(new byte[] {1, 2, 3}, deadline())))
         .isInstanceOf(TransportFailure.class);
     assertThat(failureOf(a.connect(a.wire(), deadline()))).isInstanceOf(InvalidUsage.class);
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> ranks.context(0).open(new byte[24], new MemoryOrigin(1, 1, 1, 1, 8)));
   }
@@ -126,14 +126,14 @@ class EthernetHandshakeTest {
     InetAddress loopback = InetAddress.getLoopbackAddress();
     try (ServerSocket taken = new ServerSocket(0, 5, loopback)) {
       int port = taken.getLocalPort();
-      assertFails(
+      assertThrows(
           TransportFailure.class,
           () -> open(loopback, new PortRange(port, port)),
           "FLUXCCL_PORT_RANGE");
     }
     assertThat(PortRange.parse(" 10-20 ")).isEqualTo(new PortRange(10, 20));
     for (String wrong : new String[] {"x", "1", "5-4", "0-5", "1-70000", "1-2-3"}) {
-      assertUsage(() -> PortRange.parse(wrong));
+      assertRefused(() -> PortRange.parse(wrong));
     }
   }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertFailureOf;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -307,7 +307,7 @@ abstract class EthernetStagedTroubleContract {
     Transfer transfer = ranks.transfer(0, 64);
     try (NetRanks others = NetRanks.staged(watched(), watched())) {
       RegisteredMemory foreign = others.memory(0, 64);
-      assertUsage(
+      assertRefused(
           () -> transfer.link().write(transfer.remote(), 0, foreign, 0, 64),
           "was not registered with, or received by, this communicator");
     }

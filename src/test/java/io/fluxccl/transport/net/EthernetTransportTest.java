@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.transport.ConnectedRanks.environment;
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -28,12 +28,12 @@ class EthernetTransportTest {
     TransportContext context =
         provider.open(Transport.ETHERNET, environment(0, HostDevice.create()));
     assertThat(context.transport()).isEqualTo(Transport.ETHERNET);
-    assertUsage(() -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)));
+    assertRefused(() -> context.createEndpoint(2, 0, EndpointConfig.of(Transport.ETHERNET)));
     context.close();
     context.close();
-    assertUsage(
+    assertRefused(
         () -> context.createEndpoint(1, 0, EndpointConfig.of(Transport.ETHERNET)), "closed");
-    assertUsage(() -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
+    assertRefused(() -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
   }
 
   @Test
@@ -43,7 +43,7 @@ class EthernetTransportTest {
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "always");
       assertThat(isStaged(device)).isTrue();
       System.setProperty(EthernetTransport.STAGING_PROPERTY, "never");
-      assertUsage(() -> isStaged(device), "auto or always");
+      assertRefused(() -> isStaged(device), "auto or always");
     } finally {
       System.clearProperty(EthernetTransport.STAGING_PROPERTY);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -109,7 +109,7 @@ class NetFailureTest extends NetFailureContract {
     for (int place : new int[] {0, 4, 6, 16, 20}) {
       byte[] wrong = wire.clone();
       wrong[place] ^= 0x55;
-      assertFails(TransportFailure.class, () -> ranks.seenByPeer(owned, wrong, 64), "rank 1");
+      assertThrows(TransportFailure.class, () -> ranks.seenByPeer(owned, wrong, 64), "rank 1");
     }
     byte[] cut = Arrays.copyOf(wire, wire.length - 1);
     assertThatThrownBy(() -> ranks.seenByPeer(owned, cut, 64)).isInstanceOf(TransportFailure.class);

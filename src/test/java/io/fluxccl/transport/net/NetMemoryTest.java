@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -84,7 +84,7 @@ class NetMemoryTest {
   }
 
   private void assertClosed(Connection link) {
-    assertUsage(() -> link.write(remote, 0, memory, 0, 8), "closed");
+    assertRefused(() -> link.write(remote, 0, memory, 0, 8), "closed");
   }
 
   private void writeFrom(Connection link) throws Exception {
@@ -120,7 +120,7 @@ class NetMemoryTest {
         };
     CompletableFuture<Void> flush = link.flush(LIMIT);
     inCall.await();
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         memory::close,
         "closing a NET registration of " + SIZE + " bytes",

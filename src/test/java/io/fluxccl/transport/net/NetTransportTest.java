@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.environment;
@@ -95,7 +95,7 @@ class NetTransportTest {
     assertThat(context.transport()).isEqualTo(Transport.NET);
     context.close();
     context.close();
-    assertUsage(() -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
+    assertRefused(() -> provider.open(Transport.SHM, environment(0, HostDevice.create())));
   }
 
   @Test
@@ -108,7 +108,7 @@ class NetTransportTest {
     assertThat(provider.unavailableBecause(Transport.NET)).isEmpty();
     ask("renamed", "none", null);
     assertThat(refusal()).contains("renamed: only a test wants it");
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> provider.open(Transport.NET, environment(0, HostDevice.create())));
   }
@@ -169,7 +169,7 @@ class NetTransportTest {
     when(buffer.device()).thenReturn(gpu);
     when(buffer.size()).thenReturn(8L);
     try (NetRanks ranks = new NetRanks(new NetChoice(null, library, null, false))) {
-      assertUsage(() -> ranks.context(0).register(buffer), "CUDA");
+      assertRefused(() -> ranks.context(0).register(buffer), "CUDA");
     }
   }
 }

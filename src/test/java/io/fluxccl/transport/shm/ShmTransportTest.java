@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.shm;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertFailureOf;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -103,7 +103,7 @@ class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
         .anyMatch(provider -> provider.type() == ShmTransport.class);
     assertThat(new ShmTransport().unavailableBecause(Transport.SHM)).isEmpty();
     TransportEnvironment environment = ConnectedRanks.environment(0, ranks.device(0));
-    assertUsage(() -> new ShmTransport().open(Transport.NET, environment));
+    assertRefused(() -> new ShmTransport().open(Transport.NET, environment));
   }
 
   @Test
@@ -138,10 +138,10 @@ class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
   void shouldRefuseMemoryThatDoesNotFit() throws Exception {
     Connection link = ranks.connect(0).get(0);
     RegisteredMemory odd = ranks.seenByPeer(ranks.register(1, ranks.allocate(1, 64).slice(4, 32)));
-    assertUsage(() -> link.updateAndSync(odd, 0, new AtomicLong(), 2));
+    assertRefused(() -> link.updateAndSync(odd, 0, new AtomicLong(), 2));
     odd.close();
-    assertUsage(() -> link.write(odd, 0, ranks.memory(0, 8), 0, 8));
-    assertUsage(() -> ranks.context(0).register(ranks.allocate(1, 8)));
+    assertRefused(() -> link.write(odd, 0, ranks.memory(0, 8), 0, 8));
+    assertRefused(() -> ranks.context(0).register(ranks.allocate(1, 8)));
     assertThat(link.failure()).isNull();
   }
 
@@ -149,7 +149,7 @@ class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
   void shouldNameTheRankAndEthernetWhenThePeerIsOnAnotherHost() {
     try (ShmRanks apart = new ShmRanks(HOST + 1, PROCESS)) {
       RegisteredMemory memory = apart.memory(1, 64);
-      assertFails(TransportFailure.class, () -> apart.seenByPeer(memory), "rank 1", "ETHERNET");
+      assertThrows(TransportFailure.class, () -> apart.seenByPeer(memory), "rank 1", "ETHERNET");
       FluxCclException failure =
           failureOf(apart.connecting(apart.endpoint(0, 1, 0), apart.endpoint(1, 0, 0)));
       assertFailureOf(1, TransportFailure.class, failure, "ETHERNET");
@@ -170,8 +170,8 @@ class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
     Endpoint twice = ranks.endpoint(0, 1, 1);
     get(ranks.connecting(twice, other));
     assertThat(failureOf(ranks.connecting(twice, other))).isInstanceOf(InvalidUsage.class);
-    assertUsage(() -> ranks.endpoint(0, 2, 0));
-    assertUsage(() -> ranks.context(0).createEndpoint(1, 0, EndpointConfig.of(Transport.NET)));
+    assertRefused(() -> ranks.endpoint(0, 2, 0));
+    assertRefused(() -> ranks.context(0).createEndpoint(1, 0, EndpointConfig.of(Transport.NET)));
   }
 
   @ParameterizedTest
@@ -184,7 +184,7 @@ class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
       apart.seenByPeer(memory).close(); // the registration keeps it
       byte[] wire = apart.wire(memory);
       memory.close();
-      assertFails(TransportFailure.class, () -> apart.seenByPeer(memory, wire, 1 << 20), "rank 1");
+      assertThrows(TransportFailure.class, () -> apart.seenByPeer(memory, wire, 1 << 20), "rank 1");
     }
   }
 
@@ -195,7 +195,7 @@ class ShmTransportTest extends ConnectionContract<ShmTransportTest.ShmRanks> {
     ranks.context(0).close();
     ranks.context(0).close();
     assertThat(link.failure()).isInstanceOf(Aborted.class);
-    assertUsage(() -> ranks.memory(0, 8));
+    assertRefused(() -> ranks.memory(0, 8));
   }
 
   @Test
