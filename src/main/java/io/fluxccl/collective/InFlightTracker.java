@@ -7,9 +7,6 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
-import java.util.function.Supplier;
-import org.agrona.concurrent.NanoClock;
-import org.agrona.concurrent.SystemNanoClock;
 import reactor.core.Disposable;
 import reactor.core.Disposables;
 import reactor.core.scheduler.Scheduler;
@@ -29,8 +26,6 @@ final class InFlightTracker {
   private static final long NONE = Long.MIN_VALUE;
 
   private final Consumer<Run> late;
-  private final NanoClock clock;
-  private final Supplier<Scheduler> timers;
   final ConcurrentLinkedQueue<Run> runs = new ConcurrentLinkedQueue<>();
   private final Disposable.Swap task = Disposables.swap();
 
@@ -40,31 +35,22 @@ final class InFlightTracker {
   /** The time of the timer's next check, or {@link #NONE}. Written under this object's lock. */
   private volatile long nextLook = NONE;
 
-  /** Creates the tracker of one lane, in real time or in a test's virtual time. */
-  InFlightTracker(Consumer<Run> late) {
-    this(late, SystemNanoClock.INSTANCE, Timers::current);
-  }
-
   /**
    * Creates the tracker of one lane.
    *
    * @param late called with a run that takes longer than its limit, and is expected to end them all
-   * @param clock for deadlines
-   * @param timers returns the one to use now, of the same time as the clock, or of virtual time
    */
-  InFlightTracker(Consumer<Run> late, NanoClock clock, Supplier<Scheduler> timers) {
+  InFlightTracker(Consumer<Run> late) {
     this.late = late;
-    this.clock = clock;
-    this.timers = timers;
   }
 
   /** Adds a run that was just enqueued. Called by one thread at a time. */
   void add(Run run) {
     long limitNs = run.limitNs();
-    Scheduler current = timers.get();
+    Scheduler current = Timers.current();
     boolean real = current == timer || isReal(current);
     boolean limited = limitNs < NO_LIMIT_NS;
-    run.deadlineNs = real && limited ? clock.nanoTime() + limitNs : NONE;
+    run.deadlineNs = real && limited ? System.nanoTime() + limitNs : NONE;
     runs.add(run);
     if (!real && limited) {
       schedule(current, () -> endIfInFlight(run), limitNs);
@@ -109,7 +95,7 @@ final class InFlightTracker {
       return;
     }
     nextLook = deadlineNs;
-    Disposable next = schedule(timer, this::look, deadlineNs - clock.nanoTime());
+    Disposable next = schedule(timer, this::look, deadlineNs - System.nanoTime());
     if (next == null) {
       nextLook = NONE;
     } else {
@@ -126,7 +112,7 @@ final class InFlightTracker {
     if (first == null) {
       return;
     }
-    if (first.deadlineNs - clock.nanoTime() > 0) {
+    if (first.deadlineNs - System.nanoTime() > 0) {
       arm(first.deadlineNs);
     } else {
       late.accept(first);

@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.completes;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowable;
 
@@ -111,8 +112,7 @@ class BrokenFamilyTest {
     } else {
       assertThat(end).succeedsWithin(LONG).isInstanceOf(FluxCclException.class);
     }
-    assertThat(rank.communicator().failed().get(60, TimeUnit.SECONDS))
-        .hasMessageContaining("on purpose");
+    failsJob(rank, FluxCclException.class, "on purpose");
     assertThat(collectives.barrier().toFuture()).failsWithin(LONG);
   }
 

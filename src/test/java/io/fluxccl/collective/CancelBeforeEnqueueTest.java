@@ -10,8 +10,6 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -25,23 +23,14 @@ class CancelBeforeEnqueueTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
   private final SteppedFamily family = new SteppedFamily();
-  private final CountDownLatch let = new CountDownLatch(1);
+  private final CompletableFuture<Void> let = new CompletableFuture<>();
   private final LocalRanks ranks = LocalRanks.of(2);
 
   @AfterEach
   void close() {
-    let.countDown();
+    let.complete(null);
     family.step(1000);
     ranks.close();
-  }
-
-  /** Creates collectives on both ranks and returns those of rank 0; rank 1 calls nothing. */
-  private void waitToBeLet() {
-    try {
-      assertThat(let.await(60, TimeUnit.SECONDS)).isTrue();
-    } catch (InterruptedException e) {
-      throw new IllegalStateException(e);
-    }
   }
 
   private static Thread start(Runnable task, String name) {
@@ -60,7 +49,7 @@ class CancelBeforeEnqueueTest {
         family.open(ranks, CollectivesOptions.DEFAULT.withAbortOnCancel(abortOnCancel));
     DeviceBuffer x = ranks.ranks().get(0).device().allocate(64);
     CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
-    family.whenEnqueued = this::waitToBeLet;
+    family.whenEnqueued = let::join;
     CompletableFuture<Void> first = new CompletableFuture<>();
     start(
         () ->
@@ -75,7 +64,7 @@ class CancelBeforeEnqueueTest {
     Thread second = start(() -> waiting.subscribe(unwanted), "second");
     await().atMost(LONG).until(() -> second.getState() == Thread.State.BLOCKED);
     unwanted.cancel();
-    let.countDown();
+    let.complete(null);
     second.join(LONG.toMillis());
     assertThat(second.isAlive()).isFalse();
 

@@ -15,11 +15,11 @@ import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CyclicBarrier;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
 
 /** Pipelines captured for several sizes. Two ranks. */
@@ -110,28 +110,24 @@ class CapturedSizesTest {
   }
 
   @Test
-  void shouldCaptureASizeOnceForManyThreads(LocalRank rank, Collectives collectives)
-      throws Exception {
+  void shouldCaptureASizeOnceForManyThreads(LocalRank rank, Collectives collectives) {
     IntView x = rank.device().allocateInts(64);
     ConcurrentLinkedQueue<Integer> made = new ConcurrentLinkedQueue<>();
     CyclicBarrier start = new CyclicBarrier(4);
-    ExecutorService threads = Executors.newFixedThreadPool(4);
     try (CapturedSizes sizes = sizes(collectives, x, made)) {
-      List<Future<CapturedPipeline>> found = new ArrayList<>();
-      for (int i = 0; i < 4; i++) {
-        found.add(
-            threads.submit(
-                () -> {
-                  start.await(60, TimeUnit.SECONDS);
-                  return sizes.atLeast(7);
-                }));
-      }
-      for (Future<CapturedPipeline> each : found) {
-        assertThat(each.get(60, TimeUnit.SECONDS)).isSameAs(sizes.atLeast(8));
-      }
+      Mono<CapturedPipeline> finds =
+          Mono.fromCallable(
+              () -> {
+                start.await(60, TimeUnit.SECONDS);
+                return sizes.atLeast(7);
+              });
+      List<CapturedPipeline> found =
+          Flux.range(0, 4)
+              .flatMap(i -> finds.subscribeOn(Schedulers.boundedElastic()))
+              .collectList()
+              .block(LONG);
+      assertThat(found).hasSize(4).containsOnly(sizes.atLeast(8));
       assertThat(made).containsExactly(8);
-    } finally {
-      threads.shutdownNow();
     }
   }
 }

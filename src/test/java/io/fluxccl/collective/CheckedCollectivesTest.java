@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.DataType.FLOAT32;
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.MAX;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.completes;
 import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
@@ -94,7 +96,15 @@ class CheckedCollectivesTest implements OnRanks.Opening {
           return CollectiveCall.broadcast(x, x, 16, INT32, 0);
         },
         "broadcast root=0 count=16",
-        "output in registration 0");
+        "output in registration 0"),
+    OTHER_EPILOGUE(
+        (me, of) -> {
+          float epsilon = me == 0 ? 1e-5f : 1e-6f;
+          AddRmsNorm norm = new AddRmsNorm(of.one, of.one, epsilon, 0, null, of.all);
+          return CollectiveCall.fusedAllReduce(of.one, 1, 8, FLOAT32, norm);
+        },
+        "add-rms-norm(epsilon=1.0E-5 weightBias=0.0)",
+        "add-rms-norm(epsilon=1.0E-6 weightBias=0.0)");
 
     private final Calls calls;
     private final String[] messages;
@@ -362,10 +372,7 @@ class CheckedCollectivesTest implements OnRanks.Opening {
       rank.awaitAll(); // rank 1 must have created its collectives before the abort
       if (rank.rank() == 0) {
         giveUpTwo(chunks, givingUp.action);
-        assertThat(rank.communicator().failure())
-            .isInstanceOf(Aborted.class)
-            .hasMessageContaining("chunk 0 of all-reduce")
-            .hasMessageContaining("cancelled by rank 0");
+        failsJob(rank, Aborted.class, "chunk 0 of all-reduce", "cancelled by rank 0");
       }
       rank.awaitAll();
       if (rank.rank() == 1) {

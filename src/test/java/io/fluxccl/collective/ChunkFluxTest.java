@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
 import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
@@ -18,7 +19,6 @@ import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
@@ -29,9 +29,11 @@ import org.reactivestreams.Subscription;
 import reactor.core.publisher.BaseSubscriber;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
+import reactor.core.publisher.SignalType;
 import reactor.core.scheduler.Scheduler;
 import reactor.core.scheduler.Schedulers;
 import reactor.test.StepVerifier;
+import reactor.test.subscriber.TestSubscriber;
 import reactor.util.context.Context;
 
 /** The effect of demand on chunks: when each chunk is enqueued and emitted. */
@@ -227,10 +229,8 @@ class ChunkFluxTest {
         .expectNext(chunk(0))
         .thenCancel()
         .verify(LONG);
-    assertThat(failure())
-        .isInstanceOf(Aborted.class)
-        .hasMessageContaining("chunk 1 of all-reduce")
-        .hasMessageContaining("in 5 chunks was cancelled by rank 0");
+    String cancelled = "in 5 chunks was cancelled by rank 0";
+    assertFailure(Aborted.class, failure(), "chunk 1 of all-reduce", cancelled);
     assertThat(family.enqueued).hasValue(2);
   }
 
@@ -255,7 +255,7 @@ class ChunkFluxTest {
     int many = 20_000;
     family.step(many);
     List<Chunk> got = Collections.synchronizedList(new ArrayList<>());
-    CompletableFuture<Void> done = new CompletableFuture<>();
+    CompletableFuture<SignalType> done = new CompletableFuture<>();
     chunks(many, 1)
         .subscribe(
             new BaseSubscriber<>() {
@@ -276,16 +276,11 @@ class ChunkFluxTest {
               }
 
               @Override
-              protected void hookOnComplete() {
-                done.complete(null);
-              }
-
-              @Override
-              protected void hookOnError(Throwable failure) {
-                done.completeExceptionally(failure);
+              protected void hookFinally(SignalType end) {
+                done.complete(end);
               }
             });
-    assertThat(done).succeedsWithin(LONG);
+    assertThat(done).succeedsWithin(LONG).isEqualTo(SignalType.ON_COMPLETE);
     assertThat(got).isEqualTo(IntStream.range(0, many).mapToObj(ChunkFluxTest::chunk).toList());
   }
 
@@ -296,22 +291,7 @@ class ChunkFluxTest {
     int threads = 4;
     int each = 200;
     for (int round = 0; round < 20; round++) {
-      AtomicInteger signals = new AtomicInteger();
-      List<Integer> got = Collections.synchronizedList(new ArrayList<>());
-      CountDownLatch enough = new CountDownLatch(threads * each);
-      BaseSubscriber<Chunk> subscriber =
-          new BaseSubscriber<>() {
-            @Override
-            protected void hookOnSubscribe(Subscription subscription) {}
-
-            @Override
-            protected void hookOnNext(Chunk chunk) {
-              assertThat(signals.incrementAndGet()).isOne();
-              got.add(chunk.index());
-              enough.countDown();
-              signals.decrementAndGet();
-            }
-          };
+      TestSubscriber<Chunk> subscriber = TestSubscriber.builder().initialRequest(0).build();
       family.enqueued.set(0);
       family.step(threads * each);
       chunks.subscribe(subscriber);
@@ -326,10 +306,12 @@ class ChunkFluxTest {
                           })
                       .subscribeOn(Schedulers.parallel()))
           .blockLast(LONG);
-      assertThat(enough.await(30, TimeUnit.SECONDS)).isTrue();
+      await().atMost(LONG).until(() -> subscriber.getReceivedOnNext().size() == threads * each);
       enqueuedIs(threads * each + 1);
       family.step(1); // the prefetched chunk
-      assertThat(got).isEqualTo(IntStream.range(0, threads * each).boxed().toList());
+      assertThat(subscriber.getReceivedOnNext())
+          .isEqualTo(IntStream.range(0, threads * each).mapToObj(ChunkFluxTest::chunk).toList());
+      assertThat(subscriber.getProtocolErrors()).as("one signal at a time").isEmpty();
       // Once the prefetched chunk is done, no chunk is in flight, so cancel aborts nothing.
       collectives.stream().completion().get(30, TimeUnit.SECONDS);
       collectives.pipeline().run().block(LONG);
@@ -390,7 +372,15 @@ class ChunkFluxTest {
   void shouldRefuseCallsThatCannotBeChunked() {
     collectives = family.open(ranks, CollectivesOptions.DEFAULT);
     DeviceBuffer x = ranks.ranks().get(0).device().allocate(64);
-    refuses(() -> collectives.chunked(CollectiveCall.barrier(), 2), "barrier", "can't be chunked");
+    long[] counts = {1, 1};
+    for (CollectiveCall whole :
+        List.of(
+            CollectiveCall.barrier(),
+            CollectiveCall.allToAllv(null, counts, null, counts, INT32),
+            CollectiveCall.sendReceive(null, 0, 1, null, 0, 1, INT32))) {
+      refuses(() -> ChunkedCall.of(whole, 2), whole.collective().label(), "can't be chunked");
+    }
+    refuses(() -> collectives.chunked(CollectiveCall.barrier(), 2), "can't be chunked");
     CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);
     refuses(() -> collectives.chunked(call, 0), "chunks of 0");
     refuses(() -> collectives.chunked(call, 1, ChunkFlux.MAX_IN_FLIGHT), "prefetch=32");

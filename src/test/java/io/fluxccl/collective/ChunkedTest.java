@@ -7,7 +7,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -16,7 +15,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
-import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.test.StepVerifier;
 
@@ -39,50 +37,6 @@ class ChunkedTest {
         LocalRanks hosts = LocalRanks.ofHosts(2, 2)) {
       new ChunkedContract(overSockets, 30_001, false).check(sockets);
       new ChunkedContract(CollectivesOptions.DEFAULT, 100_003, false).check(hosts);
-    }
-  }
-
-  @ParameterizedTest
-  @EnumSource(names = {"ALL_GATHER", "GATHER", "REDUCE_SCATTER", "SCATTER"})
-  void shouldRunInPlaceIfInputAndOutputAreOneObject(
-      Collective which, LocalRank rank, Collectives collectives) {
-    int count = 1000;
-    long share = count * 4L;
-    DeviceBuffer all = rank.device().allocate(2 * share);
-    HostMemory.fill(all.address(), all.size(), (byte) (1 + rank.rank()));
-    DeviceBuffer mine = rank.rank() == 0 ? all : all.slice(share, share);
-    CollectiveCall call =
-        switch (which) {
-          case ALL_GATHER -> CollectiveCall.allGather(mine, all, count, INT32);
-          case GATHER -> CollectiveCall.gather(mine, all, count, INT32, 0);
-          case SCATTER -> CollectiveCall.scatter(all, mine, count, INT32, 0);
-          default -> CollectiveCall.reduceScatter(all, mine, count, INT32, ReduceOp.MAX);
-        };
-    StepVerifier.create(collectives.chunked(call, 300))
-        .expectNextCount(4)
-        .expectComplete()
-        .verify(ChunkedContract.LONG);
-    boolean gathers = which == Collective.ALL_GATHER || which == Collective.GATHER;
-    long from = mine.address();
-    long to = gathers ? all.address() + 2 * share : from + share;
-    for (long at = from; at < to; at += 4) {
-      int owner = gathers ? 1 + (int) ((at - all.address()) / share) : 1;
-      int expected = which == Collective.REDUCE_SCATTER ? 2 : owner;
-      assertThat(HostMemory.getInt(at)).isEqualTo(0x01010101 * expected);
-    }
-    rank.awaitAll();
-  }
-
-  @Test
-  void shouldRefuseCollectivesThatCannotBeChunked() {
-    long[] counts = {1, 1};
-    for (CollectiveCall call :
-        new CollectiveCall[] {
-          CollectiveCall.barrier(),
-          CollectiveCall.allToAllv(null, counts, null, counts, INT32),
-          CollectiveCall.sendReceive(null, 0, 1, null, 0, 1, INT32)
-        }) {
-      refuses(() -> ChunkedCall.of(call, 1), call.collective().label(), "can't be chunked");
     }
   }
 

@@ -2,20 +2,30 @@
 package io.fluxccl.collective;
 
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.Collective.ALL_TO_ALL_V;
+import static io.fluxccl.collective.Collective.BARRIER;
+import static io.fluxccl.collective.Collective.SEND_RECEIVE;
 import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
+import java.util.List;
+import java.util.Set;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** Sizes that overflow. */
 class CollectiveCallTest {
   private static final DataType F64 = DataType.FLOAT64;
   private static final DataType I8 = DataType.INT8;
+  private static final List<Collective> EVEN =
+      Collective.plain().stream()
+          .filter(kind -> !Set.of(BARRIER, ALL_TO_ALL_V, SEND_RECEIVE).contains(kind))
+          .toList();
 
   private static void shouldBeTooLarge(ThrowingCallable call, String collective) {
     refuses(call, collective, "more bytes than there can be");
@@ -24,16 +34,10 @@ class CollectiveCallTest {
   @Test
   void shouldRefuseCountsIfTheirSizeInBytesOverflows() {
     for (long n : new long[] {1L << 60, 1L << 61, 1L << 62, Long.MAX_VALUE}) {
-      ReduceOp sum = SUM;
-      shouldBeTooLarge(() -> CollectiveCall.allReduce(null, null, n, F64, sum), "all-reduce");
-      shouldBeTooLarge(() -> CollectiveCall.reduce(null, null, n, F64, sum, 0), "reduce");
-      shouldBeTooLarge(
-          () -> CollectiveCall.reduceScatter(null, null, n, F64, sum), "reduce-scatter");
-      shouldBeTooLarge(() -> CollectiveCall.allGather(null, null, n, F64), "all-gather");
-      shouldBeTooLarge(() -> CollectiveCall.allToAll(null, null, n, F64), "all-to-all");
-      shouldBeTooLarge(() -> CollectiveCall.broadcast(null, null, n, F64, 0), "broadcast");
-      shouldBeTooLarge(() -> CollectiveCall.gather(null, null, n, F64, 0), "gather");
-      shouldBeTooLarge(() -> CollectiveCall.scatter(null, null, n, F64, 0), "scatter");
+      for (Collective kind : EVEN) {
+        CallShape shape = new CallShape(kind, n, F64, SUM, 0);
+        shouldBeTooLarge(() -> shape.on(null, null), kind.label());
+      }
       shouldBeTooLarge(
           () -> CollectiveCall.sendReceive(null, n, 1, null, 0, 1, F64), "send-receive");
       shouldBeTooLarge(
@@ -93,22 +97,18 @@ class CollectiveCallTest {
     }
   }
 
-  @Test
-  void shouldRefuseSharesIfTheirTotalSizeOverflows() {
+  @ParameterizedTest
+  @EnumSource(names = {"ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "GATHER", "SCATTER"})
+  void shouldRefuseSharesIfTheirTotalSizeOverflows(Collective kind) {
+    boolean isOfInput = kind == Collective.REDUCE_SCATTER || kind == Collective.SCATTER;
     for (int nRanks : new int[] {2, 3, 4, 5}) {
-      long n = 1L << 62;
-      CollectiveCall allGather = CollectiveCall.allGather(null, null, n, I8);
-      shouldBeTooLarge(() -> allGather.outputBytes(1, nRanks), "all-gather");
-      shouldBeTooLarge(() -> allGather.totalBytes(nRanks), "all-gather");
-      CollectiveCall reduceScatter = CollectiveCall.reduceScatter(null, null, n, I8, SUM);
-      shouldBeTooLarge(() -> reduceScatter.inputBytes(1, nRanks), "reduce-scatter");
-      CollectiveCall allToAll = CollectiveCall.allToAll(null, null, n, I8);
-      shouldBeTooLarge(() -> allToAll.inputBytes(1, nRanks), "all-to-all");
-      shouldBeTooLarge(() -> allToAll.outputBytes(1, nRanks), "all-to-all");
-      CollectiveCall gather = CollectiveCall.gather(null, null, n, I8, 0);
-      shouldBeTooLarge(() -> gather.outputBytes(0, nRanks), "gather");
-      CollectiveCall scatter = CollectiveCall.scatter(null, null, n, I8, 0);
-      shouldBeTooLarge(() -> scatter.inputBytes(0, nRanks), "scatter");
+      CollectiveCall call = new CallShape(kind, 1L << 62, I8, SUM, 0).on(null, null);
+      shouldBeTooLarge(
+          isOfInput ? () -> call.inputBytes(0, nRanks) : () -> call.outputBytes(0, nRanks),
+          kind.label());
     }
+    CollectiveCall allToAll = CollectiveCall.allToAll(null, null, 1L << 62, I8);
+    shouldBeTooLarge(() -> allToAll.inputBytes(1, 2), "all-to-all");
+    shouldBeTooLarge(() -> allToAll.totalBytes(2), "all-to-all");
   }
 }

@@ -12,14 +12,13 @@ import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.completes;
 import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.DataType;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.PinnedBuffer;
@@ -29,6 +28,7 @@ import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.function.Function;
@@ -74,29 +74,26 @@ class CollectivesFaultsTest {
     return new ExpertBatch(shape, part, part, part, part, part, part, part, part, null);
   }
 
-  private static Mono<Void> call(Collectives collectives, Collective which, DeviceBuffer x) {
+  /** Returns a call in which rank 0 waits for rank 1. */
+  private static Mono<Void> call(Collectives collectives, Collective which, LocalRank rank) {
+    DeviceBuffer x = buffer(rank);
     DeviceBuffer one = x.slice(0, 1 << 12);
     DeviceBuffer other = x.slice(1 << 15, 1 << 15);
-    long count = 512;
-    DataType type = INT32;
     return switch (which) {
-      case ALL_REDUCE -> collectives.allReduce(x, type, SUM);
       case FUSED_ALL_REDUCE ->
           collectives.allReduce(
-              one, 1, count, DataType.FLOAT32, new AddRmsNorm(other, other, 1, 0, other, one));
-      case ALL_GATHER -> collectives.allGather(one, other, count, type);
-      case REDUCE_SCATTER -> collectives.reduceScatter(other, one, count, type, ReduceOp.MIN);
-      case BROADCAST -> collectives.broadcast(x, count, type, 1);
-      case REDUCE -> collectives.reduce(one, other, count, type, SUM, 0);
-      case ALL_TO_ALL -> collectives.allToAll(x, x, count, type);
-      case ALL_TO_ALL_V ->
-          collectives.allToAllv(one, new long[] {1, 2}, other, new long[] {1, 2}, type);
-      case GATHER -> collectives.gather(one, other, count, type, 0);
-      case SCATTER -> collectives.scatter(other, one, count, type, 1);
-      case SEND_RECEIVE -> collectives.recv(x, count, type, 1);
+              one, 1, 512, DataType.FLOAT32, new AddRmsNorm(other, other, 1, 0, other, one));
       case DISPATCH -> collectives.dispatch(batch(x), one, null, other, null);
       case COMBINE -> collectives.combine(batch(x), other, one);
-      case BARRIER -> collectives.barrier();
+      default -> {
+        int root = which == BROADCAST || which == Collective.SCATTER ? 1 : 0;
+        RandomCollectiveCase plain =
+            new RandomCollectiveCase(new Random(1), 2, which, 8)
+                .with(INT32, 512, false)
+                .with(SUM, root);
+        DeviceBuffer memory = rank.device().allocate(plain.memory());
+        yield collectives.run(plain.on(rank.rank(), memory).call);
+      }
     };
   }
 
@@ -105,7 +102,7 @@ class CollectivesFaultsTest {
   void shouldTimeOutOnAllRanksIfARankDoesNotCall(Collective which, LocalRank rank) {
     Collectives collectives = open(rank, rank.rank() == 0 ? SHORT : LONG);
     if (rank.rank() == 0) {
-      fails(call(collectives, which, buffer(rank)), Timeout.class, which.label(), "rank 1");
+      fails(call(collectives, which, rank), Timeout.class, which.label(), "rank 1");
     }
     assertThat(rank.communicator().failed()).succeedsWithin(LONG).isInstanceOf(Timeout.class);
     fails(collectives.barrier(), Timeout.class);
@@ -132,9 +129,7 @@ class CollectivesFaultsTest {
         fails(failed, Aborted.class, "cancelled by rank 0");
       }
     }
-    FluxCclException reason = rank.communicator().failed().join();
-    assertThat(reason).isInstanceOf(Aborted.class);
-    assertThat(reason.rank()).isZero();
+    assertThat(failsJob(rank, Aborted.class).rank()).isZero();
   }
 
   @Test
@@ -151,22 +146,8 @@ class CollectivesFaultsTest {
         last.cancel(true);
       }
     }
-    assertThat(rank.communicator().failed())
-        .succeedsWithin(LONG)
-        .isInstanceOf(Aborted.class)
-        .satisfies(reason -> assertThat(reason).hasMessageContaining("rank 1"));
+    failsJob(rank, Aborted.class, "rank 1");
     assertThat(last).failsWithin(LONG);
-  }
-
-  @Test
-  void shouldAbortOnAllRanksIfASubscriberTimesOutAndCancelAborts(LocalRank rank) {
-    Collectives collectives = lane(rank, ABORT_ON_CANCEL);
-    if (rank.rank() == 0) {
-      fails(collectives.barrier().timeout(SHORT), java.util.concurrent.TimeoutException.class);
-    }
-    assertThat(rank.communicator().failed().join())
-        .isInstanceOf(Aborted.class)
-        .hasMessageContaining("barrier");
   }
 
   @Test
@@ -202,17 +183,5 @@ class CollectivesFaultsTest {
       assertThat(rank.communicator().failure()).isNull();
       completes(collectives.barrier());
     }
-  }
-
-  @Test
-  void shouldRefuseNewRunsAfterCloseAndFinishRunsInFlight(LocalRank rank) {
-    Collectives collectives = open(rank, LONG);
-    DeviceBuffer x = buffer(rank);
-    CompletableFuture<Void> last = collectives.allReduce(x, INT32, SUM).toFuture();
-    collectives.close();
-    collectives.close();
-    assertThat(last).succeedsWithin(LONG);
-    fails(collectives.barrier(), InvalidUsage.class, "closed");
-    rank.awaitAll();
   }
 }

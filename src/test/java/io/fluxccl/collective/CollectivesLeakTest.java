@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
@@ -51,10 +52,8 @@ class CollectivesLeakTest {
           LONG,
           rank -> {
             DeviceBuffer buffer = rank.device().allocate(100_000);
-            Collectives collectives =
-                Collectives.create(
-                        rank.communicator(), CollectivesOptions.DEFAULT.withTransport(transport))
-                    .join();
+            CollectivesOptions options = CollectivesOptions.DEFAULT.withTransport(transport);
+            Collectives collectives = lane(rank, options);
             collectives.allReduce(buffer, INT32, SUM).block(LONG);
             if (closed) {
               collectives.close();

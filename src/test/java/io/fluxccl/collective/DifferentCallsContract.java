@@ -6,10 +6,10 @@ import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.MAX;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.concurrent.Closing;
@@ -212,8 +212,9 @@ abstract class DifferentCallsContract {
                 calls.get(calls.size() - 1).handle((done, failure) -> null).get();
               }
             }
-            assertRefused(
+            failsJob(
                 rank,
+                InvalidUsage.class,
                 "rank 0 calls " + text(first, isHashShown),
                 "rank 1 calls " + text(second, isHashShown),
                 "call " + (different + 1) + " of lane");
@@ -306,7 +307,7 @@ abstract class DifferentCallsContract {
   private static void shouldRefuse(LocalRank rank, Calls calls, String... texts) throws Exception {
     try (Memory memory = Memory.of(rank)) {
       CompletableFuture<Void> run = calls.on(open(rank), rank.rank(), memory).toFuture();
-      assertRefused(rank, texts);
+      failsJob(rank, InvalidUsage.class, texts);
       run.handle((done, failure) -> null).get();
     }
   }
@@ -318,10 +319,8 @@ abstract class DifferentCallsContract {
     if (rank.rank() == 0) {
       collectives.barrier().toFuture().handle((done, failure) -> null).get();
     }
-    assertThat(rank.communicator().failed().join())
-        .isInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining(
-            "rank 1, which has called nothing on lane 0 since its barrier 1 ended");
+    String missing = "rank 1, which has called nothing on lane 0 since its barrier 1 ended";
+    failsJob(rank, io.fluxccl.Timeout.class, missing);
   }
 
   static Collectives open(LocalRank rank) {
@@ -330,10 +329,5 @@ abstract class DifferentCallsContract {
 
   private static Collectives open(LocalRank rank, Duration timeout) {
     return lane(rank, CollectivesOptions.DEFAULT.withTimeout(timeout).withSetupTimeout(LONG));
-  }
-
-  static void assertRefused(LocalRank rank, String... texts) {
-    FluxCclException reason = rank.communicator().failed().join();
-    assertThat(reason).isInstanceOf(InvalidUsage.class).hasMessageContainingAll(texts);
   }
 }

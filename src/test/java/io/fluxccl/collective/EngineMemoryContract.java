@@ -5,6 +5,7 @@ import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -221,9 +222,7 @@ abstract class EngineMemoryContract {
               lane.close();
               rank.awaitAll();
             }
-            assertThat(rank.communicator().failure())
-                .isInstanceOf(FluxCclException.class)
-                .hasMessageContaining("had enough");
+            failsJob(rank, FluxCclException.class, "had enough");
           }
           x.close();
         });

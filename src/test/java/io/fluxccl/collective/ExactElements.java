@@ -7,38 +7,42 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.host.Float8;
-import java.math.BigInteger;
 import java.nio.ByteBuffer;
 
 /**
  * Elements whose reductions are exact in every type, so that the reference needs no rounding: small
- * integers, for floating-point types too, and AVG of sums that divide evenly.
+ * integers, for floating-point types too, of which sums divide evenly if the operation is AVG.
  */
 public final class ExactElements {
   private ExactElements() {}
 
-  /** A rank's element: 0 to 5, a multiple of nRanks for AVG; negative where the type allows. */
+  /**
+   * A rank's element: 0 to 5, a multiple of nRanks for AVG of floats; negative where the type
+   * allows.
+   */
   public static long input(DataType type, ReduceOp op, int rank, int nRanks, int index) {
     long value = (index * 7L + rank * 5L) % 6;
     if (type == DataType.FLOAT8_E4M3 || type == DataType.FLOAT8_E5M2) {
       value %= op == AVG ? 2 : 3; // sums of few ranks, at most 8, and products are exact
     }
-    long scaled = op == AVG ? value * nRanks : value;
+    long scaled = op == AVG && type.isFloatingPoint() ? value * nRanks : value;
     return isUnsigned(type) || (index + rank) % 3 != 0 ? scaled : -scaled;
   }
 
-  public static BigInteger expected(DataType type, ReduceOp op, int nRanks, int index) {
-    BigInteger result = BigInteger.valueOf(input(type, op, 0, nRanks, index));
+  /** Returns the reduction of all ranks' elements; AVG of integers drops the fraction. */
+  public static long expected(DataType type, ReduceOp op, int nRanks, int index) {
+    long result = input(type, op, 0, nRanks, index);
     for (int rank = 1; rank < nRanks; rank++) {
-      BigInteger next = BigInteger.valueOf(input(type, op, rank, nRanks, index));
-      switch (op) {
-        case PROD -> result = result.multiply(next);
-        case MIN -> result = result.min(next);
-        case MAX -> result = result.max(next);
-        default -> result = result.add(next);
-      }
+      long next = input(type, op, rank, nRanks, index);
+      result =
+          switch (op) {
+            case PROD -> Math.multiplyExact(result, next);
+            case MIN -> Math.min(result, next);
+            case MAX -> Math.max(result, next);
+            default -> result + next;
+          };
     }
-    return op == AVG ? result.divide(BigInteger.valueOf(nRanks)) : result;
+    return op == AVG ? result / nRanks : result;
   }
 
   private static boolean isUnsigned(DataType type) {

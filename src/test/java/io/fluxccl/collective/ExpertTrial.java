@@ -9,6 +9,8 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.IntView;
+import io.fluxccl.testing.Bytes;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -128,50 +130,46 @@ final class ExpertTrial implements AutoCloseable {
   /** Checks the received tokens, their scales and routings, and the bytes after them. */
   void checkDispatch() {
     List<Token> places = received(rank);
-    assertThat(ints(batch.perRank(), nRanks))
-        .as("tokens by rank")
-        .containsExactly(
-            IntStream.range(0, nRanks)
-                .map(from -> (int) places.stream().filter(p -> p.rank() == from).count())
-                .toArray());
+    int[] perRank = new int[nRanks];
     int[] perExpert = new int[each];
-    int[] sources = ints(batch.sources(), places.size());
-    int bytes = shape.tokenBytes();
-    byte[] values = bytes(received);
-    List<byte[]> sent = IntStream.range(0, nRanks).mapToObj(this::allTokens).toList();
-    for (int place = 0; place < places.size(); place++) {
-      Token token = places.get(place);
-      String what = "%s on rank %d".formatted(token, rank);
-      assertThat(sources[place]).as(what).isEqualTo(token.rank() * shape.tokens() + token.number());
-      assertThat(part(values, place, bytes))
-          .as(what)
-          .isEqualTo(part(sent.get(token.rank()), token.number(), bytes));
-      checkRouting(what, place, token, perExpert);
-    }
-    assertThat(ints(batch.perExpert(), each)).as("tokens by expert").containsExactly(perExpert);
-    assertPoison(values, places.size() * bytes);
-  }
-
-  private void checkRouting(String what, int place, Token token, int[] perExpert) {
-    if (scales != null) {
-      assertThat(part(bytes(receivedScales), place, shape.scaleBytes()))
-          .as(what)
-          .isEqualTo(part(allScales(token.rank()), token.number(), shape.scaleBytes()));
-    }
-    int first = place * shape.topK();
-    int[] receivedIds = ints(batch.receivedIds(), first + shape.topK());
-    FloatView weights = FloatView.of(batch.receivedWeights());
-    for (int k = 0; k < shape.topK(); k++) {
-      int id = ids[token.rank()][token.number()][k];
-      boolean isHere = id >= 0 && id / each == rank;
-      assertThat(receivedIds[first + k]).as(what).isEqualTo(isHere ? id % each : -1);
-      assertThat(weights.get(first + k))
-          .as(what)
-          .isEqualTo(isHere ? weight(token.rank(), token.number(), k) : 0);
-      if (isHere) {
-        perExpert[id % each]++;
+    int[] sources = new int[places.size()];
+    int[] localIds = new int[places.size() * shape.topK()];
+    float[] weights = new float[localIds.length];
+    ByteBuffer values = ByteBuffer.allocate(places.size() * shape.tokenBytes());
+    ByteBuffer factors = ByteBuffer.allocate(places.size() * shape.scaleBytes());
+    for (int place = 0; place < sources.length; place++) {
+      int from = places.get(place).rank();
+      int number = places.get(place).number();
+      perRank[from]++;
+      sources[place] = from * shape.tokens() + number;
+      values.put(allTokens(from), number * shape.tokenBytes(), shape.tokenBytes());
+      factors.put(allScales(from), number * shape.scaleBytes(), shape.scaleBytes());
+      for (int k = 0; k < shape.topK(); k++) {
+        int id = ids[from][number][k];
+        boolean isHere = id >= 0 && id / each == rank;
+        localIds[place * shape.topK() + k] = isHere ? id % each : -1;
+        weights[place * shape.topK() + k] = isHere ? weight(from, number, k) : 0;
+        perExpert[Math.max(0, id) % each] += isHere ? 1 : 0;
       }
     }
+    assertThat(ints(batch.perRank(), nRanks)).as("tokens by rank").isEqualTo(perRank);
+    assertThat(ints(batch.perExpert(), each)).as("tokens by expert").isEqualTo(perExpert);
+    assertThat(ints(batch.sources(), sources.length)).as("sources").isEqualTo(sources);
+    assertThat(ints(batch.receivedIds(), localIds.length)).as("experts").isEqualTo(localIds);
+    float[] got = FloatView.of(batch.receivedWeights()).toArray();
+    assertThat(Arrays.copyOf(got, weights.length)).as("weights").isEqualTo(weights);
+    checkBytes(received, values.array());
+    if (scales != null) {
+      assertThat(Bytes.of(receivedScales, 0, factors.capacity())).isEqualTo(factors.array());
+    }
+  }
+
+  /** Checks the first bytes of a buffer, and that the others were not written. */
+  private static void checkBytes(DeviceBuffer buffer, byte[] first) {
+    byte[] expected = Arrays.copyOf(first, (int) buffer.size());
+    Arrays.fill(expected, first.length, expected.length, POISON);
+    int wrong = Arrays.mismatch(Bytes.of(buffer), expected);
+    assertThat(wrong).as("first wrong byte; %s are expected", first.length).isEqualTo(-1);
   }
 
   /** Checks the combined tokens and returns their bytes. */
@@ -190,8 +188,8 @@ final class ExpertTrial implements AutoCloseable {
           .as("token %d of rank %d", token, rank)
           .isEqualTo(rounded(sums));
     }
-    byte[] values = bytes(combined);
-    assertPoison(values, shape.tokens() * shape.combinedBytes());
+    byte[] values = Bytes.of(combined, 0, shape.tokens() * shape.combinedBytes());
+    checkBytes(combined, values);
     return values;
   }
 
@@ -267,37 +265,17 @@ final class ExpertTrial implements AutoCloseable {
   }
 
   private byte[] allTokens(int of) {
-    return random(seed * 53L + of, shape.tokens() * shape.tokenBytes());
+    return Bytes.random(seed * 53L + of, shape.tokens() * shape.tokenBytes());
   }
 
   private byte[] allScales(int of) {
-    return random(seed * 59L + of + 1000, shape.tokens() * shape.scaleBytes());
-  }
-
-  private static byte[] random(long seed, int length) {
-    byte[] values = new byte[length];
-    new SplittableRandom(seed).nextBytes(values);
-    return values;
-  }
-
-  private static byte[] part(byte[] all, int index, int length) {
-    return Arrays.copyOfRange(all, index * length, (index + 1) * length);
+    return Bytes.random(seed * 59L + of + 1000, shape.tokens() * shape.scaleBytes());
   }
 
   private static void poison(DeviceBuffer buffer) {
     byte[] poison = new byte[(int) buffer.size()];
     Arrays.fill(poison, POISON);
     buffer.upload(0, poison);
-  }
-
-  private static void assertPoison(byte[] values, int from) {
-    assertThat(Arrays.copyOfRange(values, from, values.length)).containsOnly(POISON);
-  }
-
-  private static byte[] bytes(DeviceBuffer buffer) {
-    byte[] bytes = new byte[(int) buffer.size()];
-    buffer.download(0, bytes);
-    return bytes;
   }
 
   private static int[] ints(DeviceBuffer buffer, int count) {

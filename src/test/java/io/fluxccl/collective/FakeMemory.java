@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
 import io.fluxccl.device.cuda.CudaDevice;
 import jcuda.driver.CUcontext;
 import jcuda.driver.JCudaDriver;
 
-/** Reports the free memory of GPU 0. */
+/** Reports the free memory of GPUs. */
 public final class FakeMemory {
   private FakeMemory() {}
 
@@ -26,16 +28,17 @@ public final class FakeMemory {
   /** Returns the free memory of GPU 0 in bytes. */
   public static long free() {
     try (CudaDevice gpu = CudaDevice.open(0)) {
-      gpu.bindThread();
-      long[] free = new long[1];
-      long[] total = new long[1];
-      int result = JCudaDriver.cuMemGetInfo(free, total);
-      if (result != 0) {
-        throw new IllegalStateException("cuMemGetInfo gives " + result);
-      }
-      return free[0];
+      return free(gpu);
     } finally {
       JCudaDriver.cuCtxSetCurrent(new CUcontext());
     }
+  }
+
+  /** Returns the free memory of a GPU in bytes; its context becomes that of the thread. */
+  public static long free(CudaDevice gpu) {
+    gpu.bindThread();
+    long[] free = new long[1];
+    assertThat(JCudaDriver.cuMemGetInfo(free, new long[1])).isZero();
+    return free[0];
   }
 }

@@ -158,20 +158,6 @@ class FusedHostTest {
   }
 
   @Test
-  void shouldRefuseDifferentEpiloguesInCheckedMode(LocalRank rank) {
-    DeviceBuffer x = rank.device().allocate(1 << 10);
-    float epsilon = rank.rank() == 0 ? 1e-5f : 1e-6f;
-    AddRmsNorm norm = new AddRmsNorm(x, x, epsilon, 0, null, x);
-    CollectivesOptions checked = CollectivesOptions.DEFAULT.withChecks(true);
-    Collectives collectives = lane(rank, checked);
-    fails(
-        collectives.allReduce(x, 4, 8, FLOAT32, norm),
-        InvalidUsage.class,
-        "add-rms-norm(epsilon=1.0E-5 weightBias=0.0)",
-        "add-rms-norm(epsilon=1.0E-6 weightBias=0.0)");
-  }
-
-  @Test
   void shouldKeepAnEpiloguesBuffersInACapturedPipeline(LocalRank rank) {
     DeviceBuffer x = rank.device().allocate(64);
     DeviceBuffer weight = rank.device().allocate(64);

@@ -5,12 +5,12 @@ import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.host.Float8;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testkit.LocalRank;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -184,37 +184,6 @@ final class FusedRows {
     }
   }
 
-  /** All-reduces the rows by every plain algorithm; expects equal bits at any position. */
-  void checkPlain(LocalRank rank, int hidden, int... rowCounts) {
-    int most = Arrays.stream(rowCounts).max().orElseThrow();
-    CollectivesOptions options = CollectivesOptions.DEFAULT.withTimeout(LONG);
-    try (Collectives collectives = lane(rank, options);
-        Buffers on = Buffers.of(rank.device(), most, hidden);
-        Registration in = collectives.register(on.input).join();
-        Registration out = collectives.register(on.residualOut).join()) {
-      for (DataType type : FusedAllReduce.TYPES) {
-        for (int count : rowCounts) {
-          Rows rows = Rows.of(type, hidden, 0, count);
-          rows.fill(on, rank.rank());
-          CollectiveCall call =
-              CollectiveCall.allReduce(
-                  on.input, on.residualOut, (long) count * hidden, type, ReduceOp.SUM);
-          byEachAlgorithm(
-              collectives,
-              call,
-              algorithm -> {
-                collectives.run(call).block(LONG);
-                for (int i = 0; i < count; i++) {
-                  String what = "plain " + type + " " + hidden + " row " + rows.numbers.get(i);
-                  same(what, part(on.residualOut, i, rows.rowBytes()), algorithm);
-                }
-              });
-        }
-      }
-      rank.awaitAll();
-    }
-  }
-
   private void byEachAlgorithm(
       Collectives collectives, CollectiveCall call, Consumer<String> body) {
     for (String algorithm : collectives.algorithmsFor(call)) {
@@ -230,16 +199,20 @@ final class FusedRows {
     for (int i = 0; i < rows.numbers.size(); i++) {
       int number = rows.numbers.get(i);
       String row = rows.type + " " + rows.hidden + " kind=" + rows.kind + " row=" + number;
-      byte[] sum = part(inPlace ? on.residual : on.residualOut, i, rows.rowBytes());
-      byte[] norm = part(inPlace ? on.input : on.normOut, i, rows.rowBytes());
+      byte[] sum =
+          Bytes.of(
+              inPlace ? on.residual : on.residualOut, (long) i * rows.rowBytes(), rows.rowBytes());
+      byte[] norm =
+          Bytes.of(inPlace ? on.input : on.normOut, (long) i * rows.rowBytes(), rows.rowBytes());
       same(row + " sum", sum, algorithm);
       same(row + " norm", norm, algorithm);
       if (results.putIfAbsent(row, sum) == null) {
         checkValues(row, rows, number, nRanks, sum, norm);
       }
       if (rows.kind > 0) {
-        byte[] scale = rows.kind == 1 ? new byte[0] : part(on.scales, i, Float.BYTES);
-        byte[] quantized = part(on.quantized, i, rows.hidden);
+        byte[] scale =
+            rows.kind == 1 ? new byte[0] : Bytes.of(on.scales, (long) i * Float.BYTES, Float.BYTES);
+        byte[] quantized = Bytes.of(on.quantized, (long) i * rows.hidden, rows.hidden);
         same(row + " scale", scale, algorithm);
         same(row + " quantised", quantized, algorithm);
         checkQuantized(row, rows, norm, quantized, scale);
@@ -310,11 +283,5 @@ final class FusedRows {
       throw new AssertionError(
           "%s, element %d of the %s is %s, not %s".formatted(row, element, of, got, wanted));
     }
-  }
-
-  private static byte[] part(DeviceBuffer from, int index, int size) {
-    byte[] bytes = new byte[size];
-    from.download((long) index * size, bytes);
-    return bytes;
   }
 }

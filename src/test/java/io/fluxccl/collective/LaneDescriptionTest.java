@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
@@ -12,25 +12,28 @@ import io.fluxccl.transport.TransportFlags;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 /** The descriptions that ranks exchange to open a lane. */
 class LaneDescriptionTest {
+  private final List<LocalBootstrap> ranks = LocalBootstrap.group(3);
+
+  @AfterEach
+  void close() {
+    ranks.forEach(LocalBootstrap::close);
+  }
+
   @Test
   void shouldCountTheRanksOfAProcessOnEachGpu() {
     DeviceDescription first = gpu("0000:01:00.0", "", "0000:02:00.0");
     DeviceDescription second = gpu("0000:02:00.0", "");
-    List<LocalBootstrap> ranks = LocalBootstrap.group(3);
-    try {
-      List<DeviceDescription> devices = List.of(first, second, first);
-      assertThat(DeviceDescription.mostRanksPerGpu(devices, ranks.get(0))).isEqualTo(2);
-      assertThat(DeviceDescription.mostRanksPerGpu(List.of(first, first, first), ranks.get(1)))
-          .isEqualTo(3);
-      // Ranks of one process need no warning: their kernels run concurrently.
-      assertThat(DeviceDescription.sharingWarning(devices, ranks.get(0))).isEmpty();
-    } finally {
-      ranks.forEach(LocalBootstrap::close);
-    }
+    List<DeviceDescription> devices = List.of(first, second, first);
+    assertThat(DeviceDescription.mostRanksPerGpu(devices, ranks.get(0))).isEqualTo(2);
+    assertThat(DeviceDescription.mostRanksPerGpu(List.of(first, first, first), ranks.get(1)))
+        .isEqualTo(3);
+    // Ranks of one process need no warning: their kernels run concurrently.
+    assertThat(DeviceDescription.sharingWarning(devices, ranks.get(0))).isEmpty();
   }
 
   private static LaneDescription of(DeviceDescription device) {
@@ -58,20 +61,15 @@ class LaneDescriptionTest {
 
   @Test
   void shouldNameTheFirstTwoGpusOfAHostWithoutAnNvlink() {
-    List<LocalBootstrap> ranks = LocalBootstrap.group(3);
-    try {
-      DeviceDescription one = gpu("0000:01:00.0", "", "0000:02:00.0", "0000:03:00.0");
-      DeviceDescription two = gpu("0000:02:00.0", "", "0000:01:00.0", "0000:03:00.0");
-      DeviceDescription three = gpu("0000:03:00.0", "");
-      assertThat(DeviceDescription.withoutNvlinkBecause(List.of(one, two, three), ranks.get(0)))
-          .isEmpty();
-      assertThat(
-              DeviceDescription.withoutNvlinkBecause(
-                  List.of(one, gpu("0000:02:00.0", ""), three), ranks.get(1)))
-          .contains("0000:02:00.0 of rank 1", "0000:03:00.0 of rank 2");
-    } finally {
-      ranks.forEach(LocalBootstrap::close);
-    }
+    DeviceDescription one = gpu("0000:01:00.0", "", "0000:02:00.0", "0000:03:00.0");
+    DeviceDescription two = gpu("0000:02:00.0", "", "0000:01:00.0", "0000:03:00.0");
+    DeviceDescription three = gpu("0000:03:00.0", "");
+    assertThat(DeviceDescription.withoutNvlinkBecause(List.of(one, two, three), ranks.get(0)))
+        .isEmpty();
+    assertThat(
+            DeviceDescription.withoutNvlinkBecause(
+                List.of(one, gpu("0000:02:00.0", ""), three), ranks.get(1)))
+        .contains("0000:02:00.0 of rank 1", "0000:03:00.0 of rank 2");
   }
 
   @Test
@@ -99,9 +97,7 @@ class LaneDescriptionTest {
       malformed.add(bad);
     }
     for (byte[] bad : malformed) {
-      assertThatThrownBy(() -> LaneDescription.decode(bad, 3))
-          .isInstanceOf(TransportFailure.class)
-          .hasMessageContaining("rank 3");
+      assertThrows(TransportFailure.class, () -> LaneDescription.decode(bad, 3), "rank 3");
     }
   }
 

@@ -6,6 +6,7 @@ import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.completes;
 import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
@@ -13,7 +14,6 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
@@ -23,7 +23,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.CsvSource;
 import reactor.core.publisher.Mono;
 import reactor.test.StepVerifier;
 
@@ -32,7 +32,6 @@ import reactor.test.StepVerifier;
 class LeaveNoticesTest {
   private static final Duration LONG = Duration.ofSeconds(120);
 
-  private final CountDownLatch done = new CountDownLatch(3);
   private final CountDownLatch closed = new CountDownLatch(1);
 
   private static LocalRanks ranks(int hosts) {
@@ -53,51 +52,32 @@ class LeaveNoticesTest {
     fails(run, RemoteFailure.class, "rank 1 left after " + number);
   }
 
-  @ParameterizedTest
-  @ValueSource(ints = {1, 3})
-  void shouldEndRunsThatWaitForARankThatClosedItsLane(int hosts) {
+  @ParameterizedTest(name = "{0} hosts, closes its communicator: {1}")
+  @CsvSource({"1,false", "3,false", "1,true", "3,true"})
+  void shouldEndRunsThatWaitForARankThatLeft(int hosts, boolean isCommunicator) {
     try (LocalRanks ranks = ranks(hosts)) {
-      ranks.run(LONG, this::closeLane);
+      ranks.run(LONG, rank -> leave(rank, isCommunicator));
     }
   }
 
-  private void closeLane(LocalRank rank) throws Exception {
+  private void leave(LocalRank rank, boolean isCommunicator) throws Exception {
     Collectives collectives = open(rank);
     Pipeline two =
         collectives.pipeline().barrier().allReduce(rank.device().allocate(64), INT32, SUM);
     completes(two.capture().run());
     completes(reduce(collectives, rank));
-    done.countDown();
-    assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
-    if (rank.rank() == 1) {
-      collectives.close();
-    } else {
+    rank.awaitAll();
+    if (rank.rank() != 1) {
+      assertThat(!isCommunicator || closed.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
       expectMissing(reduce(collectives, rank), "3 collectives");
-    }
-  }
-
-  @ParameterizedTest
-  @ValueSource(ints = {1, 3})
-  void shouldEndRunsThatWaitForARankThatClosedItsCommunicator(int hosts) {
-    try (LocalRanks ranks = ranks(hosts)) {
-      ranks.run(LONG, this::closeCommunicator);
-    }
-  }
-
-  private void closeCommunicator(LocalRank rank) throws Exception {
-    Collectives collectives = open(rank);
-    completes(reduce(collectives, rank));
-    done.countDown();
-    assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
-    if (rank.rank() == 1) {
+    } else if (isCommunicator) {
       StepVerifier.create(reduce(collectives, rank))
           .then(rank.communicator()::close)
           .expectError(Aborted.class)
           .verify(LONG);
       closed.countDown();
     } else {
-      assertThat(closed.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
-      expectMissing(reduce(collectives, rank), "1 collectives");
+      collectives.close();
     }
   }
 
@@ -140,14 +120,10 @@ class LeaveNoticesTest {
   void shouldAbortOnAMalformedNotice(LocalRank rank) {
     open(rank);
     rank.awaitAll();
-    Communicator communicator = rank.communicator();
     if (rank.rank() == 0) {
-      communicator.sendNotice(
-          1, CollectivesOptions.DEFAULT.tag(), new byte[3], Deadline.after(LONG));
+      int tag = CollectivesOptions.DEFAULT.tag();
+      rank.communicator().sendNotice(1, tag, new byte[3], Deadline.after(LONG));
     }
-    assertThat(communicator.failed())
-        .succeedsWithin(LONG)
-        .isInstanceOf(TransportFailure.class)
-        .satisfies(e -> assertThat(e).hasMessageContaining("malformed notice of its lane"));
+    failsJob(rank, TransportFailure.class, "malformed notice of its lane");
   }
 }

@@ -4,7 +4,6 @@ package io.fluxccl.collective;
 import static io.fluxccl.ReduceOp.SUM;
 
 import io.fluxccl.DataType;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.concurrent.Timers;
@@ -13,6 +12,8 @@ import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
+import java.util.Random;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
@@ -40,12 +41,12 @@ final class NonBlockingRun {
   public static void main(String[] args) {
     BlockHound.install();
     Scheduler strict = Schedulers.newSingle("strict", true);
-    System.out.println("watching: " + refusesToSleep(strict));
+    System.out.println("watching: " + on(strict, NonBlockingRun::refusesToSleep));
     handOver(BlockingTasks.EXECUTOR);
     ExecutorService users = Executors.newScheduledThreadPool(4 * HAND_OVERS);
     handOver(users);
     users.shutdown();
-    System.out.println("idled: " + idles(strict));
+    System.out.println("idled: " + on(strict, NonBlockingRun::idles));
     try (LocalRanks ranks = LocalRanks.of(2)) {
       Mono<Void> all =
           Flux.fromIterable(ranks.ranks())
@@ -64,34 +65,26 @@ final class NonBlockingRun {
     Awaitility.await().atMost(LONG).until(() -> !timers.join().isAlive());
   }
 
-  private static boolean refusesToSleep(Scheduler strict) {
-    return Boolean.TRUE.equals(
-        Mono.fromCallable(
-                () -> {
-                  try {
-                    Thread.sleep(1);
-                    return false;
-                  } catch (BlockingOperationError e) {
-                    return true;
-                  }
-                })
-            .subscribeOn(strict)
-            .block(LONG));
+  private static boolean on(Scheduler strict, Callable<Boolean> body) {
+    return Boolean.TRUE.equals(Mono.fromCallable(body).subscribeOn(strict).block(LONG));
+  }
+
+  private static boolean refusesToSleep() throws InterruptedException {
+    try {
+      Thread.sleep(1);
+      return false;
+    } catch (BlockingOperationError e) {
+      return true;
+    }
   }
 
   /** Returns whether a thread may spin and yield as the library's agents do while they idle. */
-  private static boolean idles(Scheduler strict) {
-    return Boolean.TRUE.equals(
-        Mono.fromCallable(
-                () -> {
-                  IdleBackoff backoff = new IdleBackoff(50, 500, 10, 1000);
-                  while (backoff.nextNapNanos(System.nanoTime()) == 0) {
-                    continue; // it has spun or yielded
-                  }
-                  return true;
-                })
-            .subscribeOn(strict)
-            .block(LONG));
+  private static boolean idles() {
+    IdleBackoff backoff = new IdleBackoff(50, 500, 10, 1000);
+    while (backoff.nextNapNanos(System.nanoTime()) == 0) {
+      continue; // it has spun or yielded
+    }
+    return true;
   }
 
   /** Submits tasks from many threads at once; each task needs a new thread. */
@@ -109,15 +102,16 @@ final class NonBlockingRun {
   }
 
   private static Mono<Void> run(LocalRank rank, Scheduler strict) {
+    DeviceBuffer memory = rank.device().allocate(RandomCollectiveCase.memory(2, 4 * COUNT));
     DeviceBuffer x = rank.device().allocate(COUNT * 4L);
     DeviceBuffer y = rank.device().allocate(COUNT * 8L);
     return Mono.defer(() -> Mono.fromFuture(Collectives.create(rank.communicator())))
         .publishOn(strict)
         .flatMap(
             collectives ->
-                registered(collectives, List.of(x, y))
+                registered(collectives, List.of(memory, x, y))
                     .publishOn(strict)
-                    .then(Mono.defer(() -> every(collectives, rank, x, y)))
+                    .then(Mono.defer(() -> every(collectives, rank, memory, x, y)))
                     .then(Mono.defer(() -> refusesToSleepInAContinuation(collectives)))
                     .publishOn(strict)
                     .doOnSuccess(done -> collectives.close()));
@@ -148,21 +142,18 @@ final class NonBlockingRun {
   }
 
   private static Mono<Void> every(
-      Collectives collectives, LocalRank rank, DeviceBuffer x, DeviceBuffer y) {
+      Collectives collectives,
+      LocalRank rank,
+      DeviceBuffer memory,
+      DeviceBuffer x,
+      DeviceBuffer y) {
     DataType type = DataType.FLOAT32;
-    int peer = 1 - rank.rank();
+    Random random = new Random(1);
     return Flux.concat(
-            collectives.allReduce(x, type, SUM),
             collectives.allReduce(x.slice(0, 64), type, SUM),
-            collectives.allGather(x, y, COUNT, type),
-            collectives.reduceScatter(y, x, COUNT, type, ReduceOp.MAX),
-            collectives.broadcast(x, COUNT, type, 1),
-            collectives.reduce(x, x, COUNT, type, SUM, 0),
-            collectives.allToAll(y, y, COUNT, type),
-            collectives.gather(x, y, COUNT, type, 0),
-            collectives.scatter(y, x, COUNT, type, 1),
-            collectives.sendReceive(x, COUNT, peer, y, COUNT, peer, type),
-            collectives.barrier(),
+            Flux.fromIterable(Collective.plain())
+                .map(which -> new RandomCollectiveCase(random, 2, which, 4 * COUNT))
+                .concatMap(each -> collectives.run(each.on(rank.rank(), memory).call)),
             collectives
                 .pipeline()
                 .allReduce(x, type, SUM)

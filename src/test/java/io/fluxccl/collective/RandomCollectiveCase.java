@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Bytes;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
@@ -22,9 +23,9 @@ public final class RandomCollectiveCase {
 
   private final Collective collective;
   private final int nRanks;
-  private final int root;
   private final int[][] counts; // of all-to-all-v: from, to
   private final int seed;
+  private int root;
   private int shift; // of a send-receive: to rank + shift
   private int offset;
   private int outputShift;
@@ -75,8 +76,17 @@ public final class RandomCollectiveCase {
     inPlace = wantedInPlace;
     shift = 1 % nRanks;
     for (int from = 0; from < nRanks; from++) {
-      Arrays.fill(counts[from], Math.max(0, count - from));
+      int sent = Math.max(0, count - from);
+      boolean isUneven = collective == Collective.ALL_TO_ALL_V;
+      Arrays.setAll(counts[from], to -> isUneven && (to + sent) % 3 == 0 ? 0 : sent);
     }
+    return this;
+  }
+
+  /** Sets the operation, which is SUM otherwise, and the root. */
+  public RandomCollectiveCase with(ReduceOp wantedOp, int wantedRoot) {
+    op = wantedOp;
+    root = wantedRoot;
     return this;
   }
 
@@ -92,6 +102,17 @@ public final class RandomCollectiveCase {
     offset = inputOffset;
     outputShift = outputOffset;
     return this;
+  }
+
+  /** Returns the bytes of memory that each rank needs for this case. */
+  public long memory() {
+    long bytes = offset + outputShift + 4L * GUARD;
+    for (int rank = 0; rank < nRanks; rank++) {
+      CollectiveCall call = call(rank, null, null);
+      long most = Math.max(call.inputBytes(rank, nRanks), call.outputBytes(rank, nRanks));
+      bytes = Math.max(bytes, offset + outputShift + 4L * GUARD + 2 * most);
+    }
+    return bytes;
   }
 
   /** Returns the bytes of memory that a rank needs for a case of that size. */
@@ -141,11 +162,12 @@ public final class RandomCollectiveCase {
             default -> second;
           };
       memory.upload(0, image(new byte[0]));
-      call =
-          call(
-              rank,
-              memory.slice(inputAt, Math.max(1, input.length)),
-              memory.slice(outputAt, Math.max(1, output.length)));
+      DeviceBuffer in = memory.slice(inputAt, Math.max(1, input.length));
+      DeviceBuffer out = memory.slice(outputAt, Math.max(1, output.length));
+      DeviceBuffer larger = input.length > output.length ? in : out;
+      // In place, every other case has one object for both.
+      boolean isOne = inputAt == outputAt && seed % 2 == 0;
+      call = call(rank, isOne ? larger : in, isOne ? larger : out);
     }
 
     /** Returns the bytes of all the memory, guards included, with an input and an output. */
@@ -175,8 +197,7 @@ public final class RandomCollectiveCase {
 
     /** Checks all bytes of the rank's memory, guards included. */
     public void verify() {
-      byte[] got = new byte[(int) memory.size()];
-      memory.download(0, got);
+      byte[] got = Bytes.of(memory);
       if (hasAnyBits) {
         ReduceTestData.unifyNans(type, got, outputAt, output.length);
         ReduceTestData.unifyNans(type, output, 0, output.length);
@@ -292,7 +313,7 @@ public final class RandomCollectiveCase {
     byte[] bytes = new byte[count * type.size()];
     ByteBuffer elements = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
     for (int i = 0; i < count; i++) {
-      long value = ExactElements.expected(type, op, nRanks, from + i + seed).longValueExact();
+      long value = ExactElements.expected(type, op, nRanks, from + i + seed);
       ExactElements.put(elements, type, i, value);
     }
     return bytes;

@@ -2,6 +2,7 @@
 package io.fluxccl.collective;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.concurrent.NonblockingThread;
@@ -75,9 +76,9 @@ class RefusedWaitsTest {
         new NonblockingThread(
             () -> {
               for (CompletableFuture<?> each : Arrays.asList(pending, derived)) {
-                refused.add(outcome(each::join));
-                refused.add(outcome(each::get));
-                refused.add(outcome(() -> each.get(1, TimeUnit.HOURS)));
+                refused.add(catchThrowable(each::join));
+                refused.add(catchThrowable(each::get));
+                refused.add(catchThrowable(() -> each.get(1, TimeUnit.HOURS)));
               }
               done.countDown();
             },
@@ -85,18 +86,6 @@ class RefusedWaitsTest {
     thread.start();
     assertThat(done.await(60, TimeUnit.SECONDS)).as("it did not wait").isTrue();
     return refused;
-  }
-
-  private interface Wait {
-    Object end() throws Exception;
-  }
-
-  private static Throwable outcome(Wait wait) {
-    try {
-      return new AssertionError("there is a result: " + wait.end());
-    } catch (Throwable e) {
-      return e;
-    }
   }
 
   @ParameterizedTest
@@ -148,7 +137,7 @@ class RefusedWaitsTest {
               .completion()
               .thenApply(
                   done ->
-                      outcome(
+                      catchThrowable(
                           () -> stream.launch(hold, 1, 1, KernelArgs.NONE).completion().join()));
       gate.countDown();
       assertThat(outcome).succeedsWithin(LONG).isInstanceOf(IllegalStateException.class);

@@ -5,6 +5,7 @@ import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Deadline;
@@ -15,14 +16,11 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.FakeFamily;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.ResourceLeaks;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -55,13 +53,6 @@ class RegistrationFaultsTest {
     }
   }
 
-  private static long mappedSegments() throws IOException {
-    return Files.readString(Path.of("/proc/self/maps"))
-        .lines()
-        .filter(line -> line.contains("fluxccl-"))
-        .count();
-  }
-
   private static void refuseDifferentSizes(LocalRank rank, Collectives collectives, int times) {
     for (int i = 0; i < times; i++) {
       try (DeviceBuffer buffer = rank.device().allocate(BYTES * (1 + rank.rank()))) {
@@ -82,13 +73,14 @@ class RegistrationFaultsTest {
     Collectives collectives = lane(rank, CollectivesOptions.DEFAULT.withTransport(transport));
     refuseDifferentSizes(rank, collectives, 1);
     rank.awaitAll();
-    long before = mappedSegments();
+    int before = ResourceLeaks.mappings().size();
     rank.awaitAll();
     refuseDifferentSizes(rank, collectives, 20);
     rank.awaitAll();
     Awaitility.await()
         .atMost(LONG)
-        .untilAsserted(() -> assertThat(mappedSegments()).isLessThanOrEqualTo(before));
+        .untilAsserted(
+            () -> assertThat(ResourceLeaks.mappings().size()).isLessThanOrEqualTo(before));
     rank.awaitAll();
     // The job stays usable.
     try (DeviceBuffer buffer = rank.device().allocate(BYTES);
@@ -119,32 +111,23 @@ class RegistrationFaultsTest {
       rank.bootstrap().closeAsync();
       return;
     }
-    assertThat(rank.communicator().failed().get(60, TimeUnit.SECONDS))
-        .isInstanceOf(RemoteFailure.class);
+    failsJob(rank, RemoteFailure.class);
   }
 
   @Test
   void shouldCloseTheRegistrationAndAbortIfAFamilyRejectsIt(LocalRank rank) throws Exception {
     boolean breaks = rank.rank() == 0;
-    Lane lane =
-        LaneOpening.open(
-                rank.communicator(),
-                new LaneStream(rank.device().createStream("lane"), true),
-                CollectivesOptions.DEFAULT.withFamily(new Forgetful(breaks)))
-            .join();
-    rank.awaitAll();
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withFamily(new Forgetful(breaks));
+    Collectives collectives = lane(rank, options);
     DeviceBuffer buffer = rank.device().allocate(BYTES);
-    CompletableFuture<Registration> registering = lane.registrations.register(buffer);
+    CompletableFuture<Registration> registering = collectives.register(buffer);
     if (breaks) {
-      assertThat(registering)
-          .failsWithin(LONG)
-          .withThrowableThat()
-          .withMessageContaining("on purpose");
+      fails(registering, Throwable.class, "on purpose");
       BoundCall call =
-          lane.registrations.bind(CollectiveCall.allReduce(buffer, buffer, 1, INT32, SUM));
+          collectives.lane.registrations.bind(
+              CollectiveCall.allReduce(buffer, buffer, 1, INT32, SUM));
       assertThat(call.isInputRegistered()).isFalse();
     }
-    FluxCclException failure = rank.communicator().failed().get(60, TimeUnit.SECONDS);
-    assertThat(failure).hasMessageContaining("on purpose");
+    failsJob(rank, FluxCclException.class, "on purpose");
   }
 }

@@ -14,6 +14,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.ExpertTrial.Routing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
 import java.nio.ByteBuffer;
@@ -318,9 +319,7 @@ abstract class RoutedContract implements OnRanks.Opening {
     }
 
     private byte[] content(int of) {
-      byte[] bytes = new byte[(int) outputElements() * type.size()];
-      new Random(seed * 13L + of).nextBytes(bytes);
-      return bytes;
+      return Bytes.random(seed * 13L + of, (int) outputElements() * type.size());
     }
 
     void upload(int newSeed) {
@@ -344,12 +343,6 @@ abstract class RoutedContract implements OnRanks.Opening {
       return bytes.array();
     }
 
-    private static byte[] download(DeviceBuffer buffer) {
-      byte[] bytes = new byte[(int) buffer.size()];
-      buffer.download(0, bytes);
-      return bytes;
-    }
-
     void check() {
       ByteBuffer expected = ByteBuffer.allocate((int) output.size());
       for (int from = 0; from < nRanks; from++) {
@@ -357,16 +350,16 @@ abstract class RoutedContract implements OnRanks.Opening {
         int to = receiveOffset(from, rank) * type.size();
         expected.put(to, content(from), at, count(from, rank) * type.size());
       }
-      assertThat(Arrays.mismatch(download(output), expected.array()))
+      assertThat(Arrays.mismatch(Bytes.of(output), expected.array()))
           .as("first wrong byte on rank %d, call %d", rank, seed)
           .isEqualTo(-1);
       long[] counts = IntStream.range(0, nRanks).mapToLong(from -> count(from, rank)).toArray();
-      assertThat(download(part(3))).isEqualTo(bytes(counts));
+      assertThat(Bytes.of(part(3))).isEqualTo(bytes(counts));
     }
 
     /** Checks that no row of rank 1 was written; rows of rank 0 itself may be. */
     void checkUntouched() {
-      byte[] bytes = download(output);
+      byte[] bytes = Bytes.of(output);
       int begin = receiveOffset(1, rank) * type.size();
       assertThat(Arrays.copyOfRange(bytes, begin, bytes.length)).containsOnly(0);
     }

@@ -36,7 +36,6 @@ final class SteppedFamily extends FakeFamily implements CollectiveAlgorithm {
     super("stepped");
   }
 
-  /** Permits {@code count} more calls to complete. */
   /** Opens collectives on all ranks and returns those of rank 0; the others call nothing. */
   Collectives open(LocalRanks ranks, CollectivesOptions options) {
     CollectivesOptions stepped = options.withFamily(this);
@@ -48,6 +47,7 @@ final class SteppedFamily extends FakeFamily implements CollectiveAlgorithm {
     return all.get(0).join();
   }
 
+  /** Permits more calls to complete. */
   void step(int times) {
     steps.release(times);
   }

@@ -17,6 +17,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.FakeFamily;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
@@ -265,10 +266,9 @@ class TuningTest {
     assertThat(collectives.algorithmFor(call)).isEqualTo("host-staged");
     completes(collectives.run(call));
     for (int peer = 0; peer < 3; peer++) {
-      byte[] got = new byte[(int) call.receiveBytes(rank.rank(), peer)];
-      if (got.length > 0) {
-        call.output().download(call.receiveOffset(peer), got);
-        assertThat(got).containsOnly(1 + peer);
+      int bytes = (int) call.receiveBytes(rank.rank(), peer);
+      if (bytes > 0) {
+        assertThat(Bytes.of(call.output(), call.receiveOffset(peer), bytes)).containsOnly(1 + peer);
       }
     }
   }

@@ -4,7 +4,9 @@ package io.fluxccl.collective;
 import static io.fluxccl.DataType.INT32;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.collective.PipelineKernels.ints;
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
@@ -73,8 +75,7 @@ class VirtualTimeTest {
                     .isInstanceOf(Timeout.class)
                     .hasMessageContaining("not done within 3600000 ms"))
         .verify(LONG);
-    assertThat(both.get(1).communicator().failed().get(60, TimeUnit.SECONDS))
-        .isInstanceOf(Timeout.class);
+    failsJob(both.get(1), Timeout.class);
   }
 
   @Test
@@ -95,11 +96,7 @@ class VirtualTimeTest {
     both.get(0).communicator().connectOnSetup(1, 0, EndpointConfig.of(Transport.SHM));
     CompletableFuture<Void> setup = both.get(0).communicator().setup();
     time.advanceTimeBy(CommunicatorOptions.DEFAULT.setupTimeout());
-    assertThat(setup)
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .havingCause()
-        .isInstanceOfSatisfying(Timeout.class, late -> assertThat(late.rank()).isEqualTo(1));
+    assertThat(assertFails(setup, Timeout.class).rank()).isEqualTo(1);
   }
 
   @Test
@@ -141,14 +138,10 @@ class VirtualTimeTest {
   void shouldTimeOutInRealTimeIfVirtualTimeDoesNotAdvance() {
     VirtualTimeScheduler.getOrSet();
     Deadline soon = Deadline.after(Duration.ofMillis(200));
-    shouldTimeOut(both.get(0).bootstrap().recv(1, 7, soon));
+    fails(both.get(0).bootstrap().recv(1, 7, soon), Timeout.class);
     Deadline takenBack = Deadline.after(Duration.ofMillis(200));
     VirtualTimeScheduler.reset();
-    shouldTimeOut(both.get(0).bootstrap().recv(1, 7, takenBack));
-  }
-
-  private static void shouldTimeOut(CompletableFuture<?> operation) {
-    fails(operation, Timeout.class);
+    fails(both.get(0).bootstrap().recv(1, 7, takenBack), Timeout.class);
   }
 
   @Test
