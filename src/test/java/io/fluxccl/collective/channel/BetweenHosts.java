@@ -9,19 +9,13 @@ import static io.fluxccl.collective.Collective.ALL_TO_ALL;
 import static io.fluxccl.collective.Collective.BROADCAST;
 import static io.fluxccl.collective.Collective.REDUCE;
 import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
-import static io.fluxccl.collective.CollectiveCall.allGather;
-import static io.fluxccl.collective.CollectiveCall.allReduce;
-import static io.fluxccl.collective.CollectiveCall.allToAll;
-import static io.fluxccl.collective.CollectiveCall.broadcast;
-import static io.fluxccl.collective.CollectiveCall.reduce;
-import static io.fluxccl.collective.CollectiveCall.reduceScatter;
 
+import io.fluxccl.collective.CallShape;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
@@ -30,7 +24,6 @@ import java.util.List;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import org.junit.jupiter.api.TestInstance;
-import reactor.core.publisher.Mono;
 
 /** Collectives of ranks on several pretended hosts, on the host device or on GPUs. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
@@ -69,9 +62,13 @@ abstract class BetweenHosts {
   }
 
   static CollectivesOptions byHosts() {
+    return by("hierarchical");
+  }
+
+  static CollectivesOptions by(String algorithm) {
     CollectivesOptions options = CollectivesOptions.DEFAULT;
     for (Collective kind : BY_HOSTS) {
-      options = options.withAlgorithm(kind, "hierarchical");
+      options = options.withAlgorithm(kind, algorithm);
     }
     return options;
   }
@@ -102,20 +99,9 @@ abstract class BetweenHosts {
     run(ranks, options, (rank, collectives) -> body.accept(new CollectiveVerifier(collectives)));
   }
 
-  /** Runs a collective, which must complete. */
-  static void complete(Mono<Void> call) {
-    ParkingStepVerifier.create(call, LONG).expectComplete().verify(LONG);
-  }
-
   /** Returns a call with {@code count} elements in the larger buffer. */
   static CollectiveCall call(Collective kind, DeviceBuffer x, DeviceBuffer y, int count, int root) {
-    return switch (kind) {
-      case ALL_REDUCE -> allReduce(x, y, count, INT32, MAX);
-      case ALL_GATHER -> allGather(x, y, count / 4, INT32);
-      case REDUCE_SCATTER -> reduceScatter(x, y, count / 4, INT32, MAX);
-      case ALL_TO_ALL -> allToAll(x, y, count / 4, INT32);
-      case BROADCAST -> broadcast(x, y, count, INT32, root);
-      default -> reduce(x, y, count, INT32, MAX, root);
-    };
+    boolean isOfShares = kind == ALL_GATHER || kind == REDUCE_SCATTER || kind == ALL_TO_ALL;
+    return new CallShape(kind, isOfShares ? count / 4 : count, INT32, MAX, root).on(x, y);
   }
 }

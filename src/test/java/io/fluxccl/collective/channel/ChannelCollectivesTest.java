@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import static io.fluxccl.DataType.FLOAT32;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.Collective.ALL_REDUCE;
+import static io.fluxccl.collective.CollectiveCall.allReduce;
+import static io.fluxccl.testing.Outcomes.fails;
+import static io.fluxccl.testing.Outcomes.failsJob;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.Timeout;
+import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.Rounds;
+import java.time.Duration;
 import java.util.stream.Stream;
+import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** The contract on the host device. */
 class ChannelCollectivesTest extends ChannelContract {
@@ -45,5 +57,24 @@ class ChannelCollectivesTest extends ChannelContract {
         Arguments.of("hierarchical", 2, 2, 2),
         Arguments.of("hierarchical", 2, 3, 3),
         Arguments.of("hierarchical", 3, 2, 1));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"all-pairs", "ring", "hierarchical"})
+  void shouldTimeOutOnAllRanksIfOneDoesNotCall(String algorithm) {
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withAlgorithm(ALL_REDUCE, algorithm);
+    run(
+        hosts(2, 2),
+        options,
+        (rank, collectives) -> {
+          rank.awaitAll();
+          Duration limit = rank.rank() == 0 ? Duration.ofMillis(300) : LONG;
+          if (rank.rank() != 3) {
+            DeviceBuffer x = rank.device().allocate(4 << 20);
+            CollectiveCall call = allReduce(x, x, 1 << 20, FLOAT32, SUM);
+            fails(collectives.run(call, limit), Timeout.class);
+          }
+          failsJob(rank, Timeout.class);
+        });
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.ArgumentMatchers.anyLong;
 import static org.mockito.Mockito.doAnswer;
@@ -12,7 +13,6 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testkit.LocalRanks;
-import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.IntFunction;
@@ -70,11 +70,10 @@ class ChannelSetupTest {
     try (LocalRanks ranks = LocalRanks.ofHosts(3, 1, full)) {
       ranks.run(
           rank -> {
-            assertThat(Collectives.create(rank.communicator()))
-                .failsWithin(Duration.ofSeconds(60))
-                .withThrowableThat()
-                .withCauseInstanceOf(rank.rank() == 1 ? DeviceFailure.class : RemoteFailure.class)
-                .withMessageContaining("there is no memory");
+            assertFails(
+                Collectives.create(rank.communicator()),
+                rank.rank() == 1 ? DeviceFailure.class : RemoteFailure.class,
+                "there is no memory");
             rank.awaitAll();
           });
     }

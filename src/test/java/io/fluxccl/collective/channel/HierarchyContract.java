@@ -1,36 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
-import static io.fluxccl.DataType.FLOAT32;
 import static io.fluxccl.DataType.FLOAT8_E4M3;
+import static io.fluxccl.DataType.FLOAT8_E5M2;
 import static io.fluxccl.DataType.INT32;
-import static io.fluxccl.ReduceOp.AVG;
-import static io.fluxccl.ReduceOp.MAX;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.collective.Collective.ALL_REDUCE;
 import static io.fluxccl.collective.Collective.ALL_TO_ALL;
 import static io.fluxccl.collective.CollectiveCall.allReduce;
 import static io.fluxccl.collective.CollectiveCall.gather;
 import static io.fluxccl.collective.CollectiveCall.reduceScatter;
+import static io.fluxccl.testing.Outcomes.completes;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
-import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.Rounds;
-import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -82,23 +77,6 @@ abstract class HierarchyContract extends BetweenHosts {
         });
   }
 
-  @Test
-  void shouldDoEveryTypeByHosts() {
-    verify(
-        hosts(2, 2),
-        byHosts(),
-        trial -> {
-          for (DataType type : DataType.values()) {
-            for (Collective kind : BY_HOSTS) {
-              Shape shape = Shape.of(kind, onGpus() ? 1_001 : 40_001).with(type, SUM).rootedAt(3);
-              trial.run(shape, 1);
-              trial.run(shape.with(type, AVG).made(true), 0);
-              trial.run(shape.with(type, MAX), 3);
-            }
-          }
-        });
-  }
-
   /** Without -Plong, emulated GPUs test only two collectives; the host device tests all. */
   List<Collective> ended() {
     return onGpus() && EmulatedGpus.HERE && !Rounds.LONG
@@ -109,69 +87,46 @@ abstract class HierarchyContract extends BetweenHosts {
   @ParameterizedTest
   @MethodSource("ended")
   void shouldTimeOutByHostsIfARankDoesNotCall(Collective kind) {
-    CountDownLatch over = new CountDownLatch(4);
-    try (LocalRanks ranks = hosts(2, 2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            Collectives collectives = open(rank, byHosts());
-            DeviceBuffer x = rank.device().allocate(8 << 20);
-            DeviceBuffer y = rank.device().allocate(8 << 20);
-            if (rank.rank() != 3) {
-              // At least one rank waits for rank 3; ranks that need no data of it may complete.
-              collectives
-                  .run(call(kind, x, y, 2 << 20, 2), Duration.ofMillis(500))
-                  .onErrorComplete()
-                  .block(LONG);
-            }
-            assertThat(rank.communicator().failed()).succeedsWithin(LONG);
-            assertThat(rank.communicator().failure())
-                .isInstanceOf(Timeout.class)
-                .hasMessageContaining(kind.label());
-            over.countDown();
-            assertThat(over.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
-          });
-    }
+    run(
+        hosts(2, 2),
+        byHosts(),
+        (rank, collectives) -> {
+          DeviceBuffer x = rank.device().allocate(8 << 20);
+          DeviceBuffer y = rank.device().allocate(8 << 20);
+          if (rank.rank() != 3) {
+            // At least one rank waits for rank 3; ranks that need no data of it may complete.
+            collectives
+                .run(call(kind, x, y, 2 << 20, 2), Duration.ofMillis(500))
+                .onErrorComplete()
+                .block(LONG);
+          }
+          failsJob(rank, Timeout.class, kind.label());
+          rank.awaitAll();
+        });
   }
 
   @ParameterizedTest
   @MethodSource("ended")
   void shouldEndByHostsWhenARankLeavesInTheMiddle(Collective kind) {
-    CountDownLatch done = new CountDownLatch(4);
-    try (LocalRanks ranks = hosts(2, 2)) {
-      ranks.run(
-          LONG,
-          rank -> {
-            Collectives collectives = open(rank, byHosts());
-            DeviceBuffer x = rank.device().allocate(1 << 20);
-            DeviceBuffer y = rank.device().allocate(1 << 20);
-            CollectiveCall call = call(kind, x, y, 1 << 18, 2);
-            for (int i = 0; i < 3; i++) {
-              complete(collectives.run(call));
-            }
-            done.countDown();
-            assertThat(done.await(LONG.toSeconds(), TimeUnit.SECONDS)).isTrue();
-            if (rank.rank() == 1) {
-              rank.communicator().close();
-              return;
-            }
-            StepVerifier.create(collectives.run(call).repeat())
-                .expectError(FluxCclException.class)
-                .verify(LONG);
-            assertThat(rank.communicator().failed()).succeedsWithin(LONG);
-          });
-    }
-  }
-
-  @Test
-  void shouldReduceInHostOrderIfRequested() {
     run(
         hosts(2, 2),
-        byHosts().withReproducible(true),
+        byHosts(),
         (rank, collectives) -> {
-          DeviceBuffer x = rank.device().allocate(64);
-          assertThat(collectives.algorithmFor(allReduce(x, x, 16, FLOAT32, SUM)))
-              .isEqualTo("hierarchical");
+          DeviceBuffer x = rank.device().allocate(1 << 20);
+          DeviceBuffer y = rank.device().allocate(1 << 20);
+          CollectiveCall call = call(kind, x, y, 1 << 18, 2);
+          for (int i = 0; i < 3; i++) {
+            completes(collectives.run(call));
+          }
+          rank.awaitAll();
+          if (rank.rank() == 1) {
+            rank.communicator().close();
+            return;
+          }
+          StepVerifier.create(collectives.run(call).repeat())
+              .expectError(FluxCclException.class)
+              .verify(LONG);
+          failsJob(rank, FluxCclException.class);
         });
   }
 
@@ -194,6 +149,8 @@ abstract class HierarchyContract extends BetweenHosts {
           assertThat(collectives.algorithmFor(call(ALL_TO_ALL, x, y, 1 << 20, 2)))
               .isEqualTo("hierarchical");
           // All-pairs rounds small floats only once.
+          CollectiveCall small = allReduce(x, y, 1 << 20, FLOAT8_E5M2, SUM);
+          assertThat(collectives.algorithmFor(small)).isEqualTo("all-pairs");
           assertThat(collectives.algorithmsFor(reduceScatter(x, y, 100, FLOAT8_E4M3, SUM)))
               .containsExactly("all-pairs");
           assertThat(collectives.algorithmsFor(gather(x, y, 1000, INT32, 0)))

@@ -7,27 +7,29 @@ import static io.fluxccl.ReduceOp.MAX;
 import static io.fluxccl.ReduceOp.MIN;
 import static io.fluxccl.ReduceOp.PROD;
 import static io.fluxccl.ReduceOp.SUM;
-import static io.fluxccl.collective.CollectiveCall.allReduce;
-import static io.fluxccl.collective.CollectiveCall.reduce;
-import static io.fluxccl.collective.CollectiveCall.reduceScatter;
+import static io.fluxccl.collective.Collective.ALL_REDUCE;
+import static io.fluxccl.collective.Collective.REDUCE;
+import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
+import static io.fluxccl.testing.Outcomes.completes;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.CallShape;
 import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRanks;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.IntUnaryOperator;
 import org.junit.jupiter.api.Test;
 
@@ -36,41 +38,30 @@ abstract class HierarchyGpuContract extends HierarchyContract {
   /** Random values whose sums round; expects bits identical to the host device. */
   @Test
   void shouldProduceBitsIdenticalToTheHostDevice() {
-    List<List<byte[]>> onGpus = results(LocalRanks.ofHostsOnGpus(2, 2));
-    List<List<byte[]>> onHost = results(LocalRanks.ofHosts(2, 2));
-    for (int rank = 0; rank < 4; rank++) {
-      assertThat(onGpus.get(rank)).hasSameSizeAs(onHost.get(rank)).isNotEmpty();
-      for (int i = 0; i < onHost.get(rank).size(); i++) {
-        assertThat(onGpus.get(rank).get(i))
-            .as("result %d of rank %d", i, rank)
-            .isEqualTo(onHost.get(rank).get(i));
-      }
-    }
+    Map<String, byte[]> onGpus = results(LocalRanks.ofHostsOnGpus(2, 2));
+    assertThat(onGpus).isNotEmpty();
+    assertThat(onGpus).usingRecursiveComparison().isEqualTo(results(LocalRanks.ofHosts(2, 2)));
   }
 
-  private static List<List<byte[]>> results(LocalRanks ranks) {
-    List<List<byte[]>> byRank =
-        new ArrayList<>(Collections.nCopies(ranks.ranks().size(), List.of()));
+  private static Map<String, byte[]> results(LocalRanks ranks) {
+    Map<String, byte[]> results = new ConcurrentSkipListMap<>();
     run(
         ranks,
         byHosts(),
         (rank, collectives) -> {
-          List<byte[]> results = new ArrayList<>();
           for (DataType type : DataType.values()) {
-            if (PipeAlgorithm.HIERARCHICAL.reduces(type)) {
-              for (Collective kind : BY_HOSTS) {
-                if (kind.reduces()) {
-                  results.add(result(collectives, kind, type, SUM));
-                  results.add(result(collectives, kind, type, other(type)));
+            for (Collective kind : List.of(ALL_REDUCE, REDUCE_SCATTER, REDUCE)) {
+              for (ReduceOp op : List.of(SUM, other(type))) {
+                if (PipeAlgorithm.HIERARCHICAL.reduces(type)) {
+                  results.put(
+                      kind + " " + type + " " + op + " on rank " + rank.rank(),
+                      result(collectives, kind, type, op));
                 }
               }
             }
           }
-          synchronized (byRank) {
-            byRank.set(rank.rank(), results);
-          }
         });
-    return byRank;
+    return results;
   }
 
   /** Returns an operation per type, so that all occur; AVG for floats, as it rounds most. */
@@ -96,21 +87,9 @@ abstract class HierarchyGpuContract extends HierarchyContract {
         DeviceBuffer out = collectives.communicator().device().allocate(length)) {
       in.upload(0, values);
       out.upload(0, new byte[length]);
-      CollectiveCall call =
-          switch (kind) {
-            case ALL_REDUCE -> allReduce(in, out, count, type, op);
-            case REDUCE_SCATTER -> reduceScatter(in, out, count, type, op);
-            default -> reduce(in, out, count, type, op, 3);
-          };
-      complete(collectives.run(call));
-      return bytes(out, length);
+      completes(collectives.run(new CallShape(kind, count, type, op, 3).on(in, out)));
+      return Bytes.of(out);
     }
-  }
-
-  private static byte[] bytes(DeviceBuffer buffer, int length) {
-    byte[] bytes = new byte[length];
-    buffer.download(0, bytes);
-    return bytes;
   }
 
   @Test
@@ -136,9 +115,9 @@ abstract class HierarchyGpuContract extends HierarchyContract {
             for (int round = 0; round < Rounds.of(3, 7); round++) {
               int first = round;
               one.upload(0, ints(count, i -> first + 10 * rank.rank() + i));
-              complete(captured.run());
+              completes(captured.run());
               // Each rank receives the sum of all ranks' values from every rank.
-              assertThat(bytes(one, 4 * count))
+              assertThat(Bytes.of(one))
                   .isEqualTo(ints(count, i -> 4 * (4 * (first + i) + 60)).array());
             }
           }

@@ -1,31 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
-import static io.fluxccl.DataType.FLOAT32;
-import static io.fluxccl.ReduceOp.AVG;
 import static io.fluxccl.collective.Collective.ALL_GATHER;
 import static io.fluxccl.collective.Collective.ALL_REDUCE;
 import static io.fluxccl.collective.Collective.BROADCAST;
+import static io.fluxccl.testing.Outcomes.completes;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.testing.ParkingStepVerifier;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Stream;
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
-import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -46,48 +43,33 @@ class HierarchyHostTest extends HierarchyContract {
         Arguments.of(4, 2, 1));
   }
 
-  @ParameterizedTest
-  @CsvSource({"2,2,1", "2,2,2", "3,2,1", "2,3,3"})
-  void shouldAllReduceOnRegisteredBuffersByHosts(int hosts, int ranksPerHost, int threads) {
-    run(
-        hosts(hosts, ranksPerHost),
-        byHosts().withThreads(threads),
-        (rank, collectives) -> {
-          CollectiveVerifier trial = new CollectiveVerifier(collectives, true);
-          for (int count : new int[] {1, 3, 1023, 65_537, MANY, 3 * MANY}) {
-            Shape shape = Shape.of(ALL_REDUCE, count);
-            trial.run(shape.with(FLOAT32, AVG), count % 5);
-            trial.run(shape.made(true), 0);
-          }
-        });
-  }
-
   /** Ranks that call late and overwrite at once: peers access memory only during the call. */
   @ParameterizedTest
   @MethodSource("ended")
   void shouldAllowLateRanksAndOverwritingAfterCompletion(Collective kind) {
+    for (String algorithm : List.of("hierarchical", "all-pairs")) {
+      run(hosts(2, 2), by(algorithm), (rank, collectives) -> overwrite(kind, rank, collectives));
+    }
+  }
+
+  private static void overwrite(Collective kind, LocalRank rank, Collectives collectives) {
     int most = 120_000;
-    run(
-        hosts(2, 2),
-        byHosts(),
-        (rank, collectives) -> {
-          try (DeviceBuffer in = rank.device().allocate(most * 4L);
-              DeviceBuffer out = rank.device().allocate(most * 4L)) {
-            collectives.register(in).join();
-            collectives.register(out).join();
-            for (int round = 0; round < Rounds.of(8, 24); round++) {
-              int n = round % 4 == 0 ? 100 : most;
-              HostMemory.fill(in.address(), n * 4L, (byte) (rank.rank() + 1));
-              HostMemory.fill(out.address(), n * 4L, (byte) 0x55);
-              if (round % 4 == rank.rank()) {
-                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(round % 3));
-              }
-              complete(collectives.run(call(kind, in, out, n, round % 4)));
-              HostMemory.fill(in.address(), n * 4L, (byte) 0x77);
-              checkOutput(kind, rank, out, n, round);
-            }
-          }
-        });
+    try (DeviceBuffer in = rank.device().allocate(most * 4L);
+        DeviceBuffer out = rank.device().allocate(most * 4L)) {
+      collectives.register(in).join();
+      collectives.register(out).join();
+      for (int round = 0; round < Rounds.of(8, 24); round++) {
+        int n = round % 4 == 0 ? 100 : most;
+        HostMemory.fill(in.address(), n * 4L, (byte) (rank.rank() + 1));
+        HostMemory.fill(out.address(), n * 4L, (byte) 0x55);
+        if (round % 4 == rank.rank()) {
+          LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(round % 3));
+        }
+        completes(collectives.run(call(kind, in, out, n, round % 4)));
+        HostMemory.fill(in.address(), n * 4L, (byte) 0x77);
+        checkOutput(kind, rank, out, n, round);
+      }
+    }
   }
 
   private static void checkOutput(
@@ -107,22 +89,6 @@ class HierarchyHostTest extends HierarchyContract {
         assertThat(actual).as("round %d, element %d", round, i).isEqualTo(from);
       }
     }
-  }
-
-  @Test
-  void shouldRefuseByHostsIfRanksDisagree() {
-    run(
-        hosts(2, 2),
-        byHosts().withChecks(true),
-        (rank, collectives) -> {
-          DeviceBuffer x = rank.device().allocate(4 << 20);
-          DeviceBuffer y = rank.device().allocate(4 << 20);
-          int count = rank.rank() == 2 ? 1 << 19 : 1 << 20;
-          ParkingStepVerifier.create(collectives.run(call(ALL_GATHER, x, y, count, 0)), LONG)
-              .expectError(InvalidUsage.class)
-              .verify(LONG);
-          complete(collectives.run(call(ALL_GATHER, x, y, 1 << 18, 0)));
-        });
   }
 
   @ParameterizedTest
