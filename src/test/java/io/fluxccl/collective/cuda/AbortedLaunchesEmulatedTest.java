@@ -9,10 +9,9 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.cuda.CudaKernel;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.EmulatedGpus;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -36,7 +35,7 @@ class AbortedLaunchesEmulatedTest {
       List<DeviceBuffer> scratch =
           List.of(ranks.allocate(sentinels, -1), ranks.allocate(sentinels, -1));
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        BoundCall call = ranks.bind(rank, allReduce(ranks, rank), 0);
+        BoundCall call = ranks.bind(rank, allReduce(ranks, rank), true);
         // The second rank polls the flag only after it has waited. If it did not have to wait, it
         // would take the old content of its output for the result.
         ranks.abort(rank);
@@ -63,7 +62,7 @@ class AbortedLaunchesEmulatedTest {
         PacketArea.of(kind, MappedPeers.AREAS_OFFSET, phases, LaunchedRanks.RANKS, COUNT * 4);
     try (LaunchedRanks ranks = new LaunchedRanks(slots.end(), COUNT * 4)) {
       for (int rank : ABORTED_TWICE) {
-        BoundCall call = ranks.bind(rank, allReduce(ranks, rank), -1);
+        BoundCall call = ranks.bind(rank, allReduce(ranks, rank), false);
         ranks.abort(rank);
         ranks
             .launch(
@@ -83,38 +82,17 @@ class AbortedLaunchesEmulatedTest {
   @ValueSource(strings = {"ll8", "ll128", "short_ll8", "short_ll128"})
   void shouldNotMixAnAbortedExchangeIntoTheNext(String kernel) throws Exception {
     int bytes = COUNT * 2;
-    int area = MappedPeers.AREAS_OFFSET;
-    ExchangeRing ring =
-        kernel.endsWith("ll8")
-            ? ExchangeRing.ll8(area, LaunchedRanks.RANKS)
-            : ExchangeRing.ll128(area, LaunchedRanks.RANKS);
+    ExchangeRing ring = LaunchedRanks.ring(kernel);
     try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), 2 * bytes)) {
       byte launch = 0;
       for (int rank : ABORTED_TWICE) {
-        DeviceBuffer input = ranks.inputs.get(rank);
-        DeviceBuffer output = ranks.outputs.get(rank);
+        DeviceBuffer input = ranks.inputs.get(rank).slice(0, bytes);
+        DeviceBuffer output = ranks.outputs.get(rank).slice(0, bytes);
         input.upload(0, new byte[] {++launch});
         ranks.abort(rank);
-        CudaKernel exchange = GpuKernels.one(ranks.gpu, "exchange_" + kernel, 0);
-        CompletableFuture<Void> done;
-        if (kernel.startsWith("short")) {
-          ExchangeParts parts = new ExchangeParts().clear(ring);
-          parts.add(1 - rank, input.address(), bytes, output.address(), bytes);
-          ShortExchange call = ranks.shortExchange(rank);
-          assertThat(call.fill(parts, ring)).isTrue();
-          done = ranks.launch(rank, exchange, 2, 256, call);
-        } else {
-          BoundCall call =
-              ranks.bind(rank, CollectiveCall.allGather(input, output, bytes, DataType.UINT8), -1);
-          ExchangeParts parts =
-              new ExchangeParts().of(call, ring, ranks.states.get(rank).address());
-          done = ranks.launch(rank, exchange, 2, 256, ranks.peers(call), parts);
-        }
-        done.get(60, TimeUnit.SECONDS);
+        ranks.exchange(rank, kernel, input, output, 2, 256).get(60, TimeUnit.SECONDS);
       }
-      byte[] first = new byte[1];
-      ranks.outputs.get(1).download(0, first);
-      assertThat(first[0]).isNotEqualTo((byte) 2);
+      assertThat(Bytes.of(ranks.outputs.get(1), 0, 1)[0]).isNotEqualTo((byte) 2);
     }
   }
 

@@ -38,8 +38,7 @@ class BudgetEmulatedTest {
 
   /** Records the largest grid that the algorithms of a family launch. */
   private static WrappedFamily measured(AlgorithmFamily family, AtomicInteger blocks) {
-    return new WrappedFamily(
-        "measured-", family, (stream, work) -> work.accept(measured(stream, blocks)));
+    return new WrappedFamily("measured-", family, stream -> measured(stream, blocks));
   }
 
   private static DeviceStream measured(DeviceStream stream, AtomicInteger blocks) {

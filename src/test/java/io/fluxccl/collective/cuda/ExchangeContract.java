@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import static io.fluxccl.DataType.FLOAT16;
 import static io.fluxccl.DataType.UINT8;
+import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
 import static io.fluxccl.testing.Outcomes.completes;
 import static io.fluxccl.testing.Outcomes.fails;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.NearWrap;
 import io.fluxccl.collective.RandomCollectiveCase;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.DeviceGraph;
-import io.fluxccl.device.DeviceStream;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testing.Rounds;
@@ -28,7 +31,6 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -77,20 +79,13 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
 
   /** Runs a call several times at once and compares all memory with the expected content. */
   private static void check(
-      LocalRank rank, Collectives collectives, RandomCollectiveCase call, int most, int times)
-      throws Exception {
-    check(rank, collectives, call, RandomCollectiveCase.memory(rank.nRanks(), most), false, times);
-  }
-
-  private static void check(
       LocalRank rank,
       Collectives collectives,
       RandomCollectiveCase call,
-      long size,
       boolean registered,
       int times)
       throws Exception {
-    try (DeviceBuffer memory = rank.device().allocate(size)) {
+    try (DeviceBuffer memory = rank.device().allocate(call.memory())) {
       RandomCollectiveCase.Run run = call.on(rank.rank(), memory);
       Registration registration = registered ? collectives.register(memory).join() : null;
       List<CompletableFuture<Void>> runs = new ArrayList<>();
@@ -122,17 +117,16 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
           rank -> {
             try (Collectives collectives = open(rank, OPTIONS.withAlgorithm(what, algorithm))) {
               for (int count : counts) {
-                long size = RandomCollectiveCase.memory(nRanks, count);
                 for (int at : THIN ? new int[] {0, 1} : new int[] {0, 1, 4}) {
                   RandomCollectiveCase apart = bytes(rank, what, count, false).at(at, at * 6 % 8);
-                  check(rank, collectives, apart, size, registered, 3);
+                  check(rank, collectives, apart, registered, 3);
                 }
                 for (int at : THIN && count == 1 ? new int[] {8} : new int[] {8, 3}) {
                   if (inPlaceToo) {
                     RandomCollectiveCase inPlace = bytes(rank, what, count, true).at(at, 0);
                     // An all-to-all in place would send its own output the second time.
                     int times = what == Collective.ALL_TO_ALL ? 1 : THIN ? 2 : 3;
-                    check(rank, collectives, inPlace, size, registered, times);
+                    check(rank, collectives, inPlace, registered, times);
                   }
                 }
               }
@@ -182,7 +176,7 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
     boolean isInPlace = what == Collective.ALL_TO_ALL;
     try (Collectives collectives = open(rank, OPTIONS.withAlgorithm(what, "exchange-ll128"))) {
       RandomCollectiveCase call = bytes(rank, what, count, isInPlace).at(0, isInPlace ? 0 : 8);
-      check(rank, collectives, call, count, isInPlace ? 1 : 2);
+      check(rank, collectives, call, false, isInPlace ? 1 : 2);
     }
   }
 
@@ -192,7 +186,7 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
     for (int round = 0; round < 12; round++) {
       RandomCollectiveCase call =
           new RandomCollectiveCase(random, rank.nRanks(), Collective.ALL_TO_ALL_V, 90_000);
-      check(rank, collectives, call, 90_000, 2);
+      check(rank, collectives, call, false, 2);
     }
   }
 
@@ -202,21 +196,15 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
       throws Exception {
     for (int size : new int[] {1, 1000, 70_000, (4 << 20) - 13, THIN ? 1 : 5 << 20}) {
       RandomCollectiveCase call = bytes(rank, Collective.SEND_RECEIVE, size, false);
-      long memory = RandomCollectiveCase.memory(1, size);
-      check(rank, collectives, call, memory, registered, size <= 1 << 20 ? 5 : THIN ? 1 : 2);
+      check(rank, collectives, call, registered, size <= 1 << 20 ? 5 : THIN ? 1 : 2);
     }
   }
 
-  private static byte[] content(int rank, int size) {
-    byte[] content = new byte[size];
-    new Random(rank).nextBytes(content);
-    return content;
-  }
-
   /** Ranks that know the output and ranks that do not, in turns. */
-  @Test
-  void shouldSendLargeMessagesIntoRegisteredAndUnregisteredOutputs(
-      LocalRank rank, Collectives collectives) {
+  @ParameterizedTest(name = "{0} blocks, 0 for as many as fit")
+  @ValueSource(ints = {0, 1, 5})
+  void shouldSendLargeMessagesIntoRegisteredAndUnregisteredOutputs(int blocks, LocalRank rank) {
+    Collectives collectives = open(rank, OPTIONS.withMaxBlocks(blocks));
     int nRanks = rank.nRanks();
     int me = rank.rank();
     int next = (me + 1) % nRanks;
@@ -225,21 +213,15 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
     DeviceBuffer input = rank.device().allocate(size);
     DeviceBuffer registered = rank.device().allocate(size + 8);
     DeviceBuffer other = rank.device().allocate(size);
-    input.upload(0, content(me, size));
+    input.upload(0, Bytes.random(me, size));
     collectives.register(registered).join();
     for (int round = 0; round < 4; round++) {
       boolean intoRegistered = (round / 2 + me * (round % 2)) % 2 == 0;
       DeviceBuffer output = intoRegistered ? registered.slice(8, size) : other;
       output.upload(0, new byte[size]);
       completes(collectives.sendReceive(input, size, next, output, size, last, UINT8));
-      assertThat(download(output, size)).isEqualTo(content(last, size));
+      assertThat(Bytes.of(output, 0, size)).isEqualTo(Bytes.random(last, size));
     }
-  }
-
-  private static byte[] download(DeviceBuffer buffer, int size) {
-    byte[] bytes = new byte[size];
-    buffer.download(0, bytes);
-    return bytes;
   }
 
   /** Rank 0 sends to 1, which first waits for a rank that waits for rank 0. */
@@ -270,13 +252,13 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
     DeviceBuffer memory = rank.device().allocate(most);
     for (int size : new int[] {1, 4096, 100_001, most}) {
       if (rank.rank() == 0) {
-        memory.upload(0, content(0, size));
+        memory.upload(0, Bytes.random(0, size));
         completes(collectives.send(memory, size, UINT8, last));
       } else if (rank.rank() == last) {
         completes(collectives.recv(memory, size, UINT8, 0));
-        assertThat(download(memory, size)).isEqualTo(content(0, size));
+        assertThat(Bytes.of(memory, 0, size)).isEqualTo(Bytes.random(0, size));
       }
-      check(rank, collectives, bytes(rank, Collective.ALL_GATHER, 100, false), 100, 1);
+      check(rank, collectives, bytes(rank, Collective.ALL_GATHER, 100, false), false, 1);
     }
   }
 
@@ -303,23 +285,17 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
     "ALL_GATHER,exchange-copy"
   })
   void shouldProduceEqualOutputsIfReplayedAsAGraph(
-      Collective what, String algorithm, LocalRank rank) throws Exception {
-    WrappedFamily replayed =
-        new WrappedFamily("replayed-", new ExchangeFamily(), ExchangeContract::replay);
-    CollectivesOptions options =
-        OPTIONS.withFamily(replayed).withAlgorithm(what, "replayed-" + algorithm);
-    try (Collectives collectives = lane(rank, options)) {
+      Collective what, String algorithm, LocalRank rank) {
+    try (Collectives collectives = open(rank, OPTIONS.withAlgorithm(what, algorithm))) {
       for (int count : new int[] {1000, 7003}) {
-        long size = RandomCollectiveCase.memory(rank.nRanks(), count);
-        check(rank, collectives, bytes(rank, what, count, false), size, true, 3);
-      }
-    }
-  }
-
-  private static void replay(DeviceStream stream, Consumer<DeviceStream> work) {
-    try (DeviceGraph graph = stream.device().record("replayed", work)) {
-      for (int i = 0; i < 3; i++) {
-        stream.launch(graph);
+        RandomCollectiveCase call = bytes(rank, what, count, false);
+        DeviceBuffer memory = rank.device().allocate(call.memory());
+        collectives.register(memory).join();
+        RandomCollectiveCase.Run run = call.on(rank.rank(), memory);
+        try (CapturedPipeline replayed = collectives.pipeline().then(run.call).capture()) {
+          replayed.run(9).block(LONG);
+        }
+        run.verify();
       }
     }
   }
@@ -327,8 +303,8 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
   @Test
   void shouldExchangeOnTwoLanesAtOnce(LocalRank rank, Collectives one) throws Exception {
     Collectives other = one.lane("other").join();
-    long size = RandomCollectiveCase.memory(rank.nRanks(), 4000);
     RandomCollectiveCase call = bytes(rank, Collective.ALL_GATHER, 4000, false);
+    long size = call.memory();
     RandomCollectiveCase.Run a = call.on(rank.rank(), rank.device().allocate(size));
     RandomCollectiveCase.Run b = call.on(rank.rank(), rank.device().allocate(size));
     boolean isEven = rank.rank() % 2 == 0;
@@ -351,7 +327,16 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
     "ALL_GATHER,exchange-push,100000",
     "ALL_GATHER,exchange-copy,100000",
     "BARRIER,exchange-ll8,0",
-    "SEND_RECEIVE,exchange-ll128,20000000"
+    "SEND_RECEIVE,exchange-ll128,20000000",
+    "ALL_REDUCE,one-shot-ll8,500",
+    "ALL_REDUCE,one-shot-ll128,500",
+    "ALL_REDUCE,one-shot-sentinel,500",
+    "ALL_REDUCE,two-shots-ll128,20000",
+    "ALL_REDUCE,two-shots-sentinel,20000",
+    "ALL_REDUCE,two-shots-bulk,20000",
+    "ALL_REDUCE,staggered-direct,20000",
+    "ALL_REDUCE,staggered-staged,20000",
+    "ALL_REDUCE,copy-engines-reduce,20000"
   })
   void shouldAbortOnAllRanksIfOneCancelsAndCancelAborts(
       Collective what, String algorithm, int count, LocalRank rank) throws Exception {
@@ -365,19 +350,22 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
       DeviceBuffer input = rank.device().allocate(Math.max(1, count));
       DeviceBuffer output = rank.device().allocate(outputs);
       Registration registration = collectives.register(output).join();
+      CollectiveCall call =
+          switch (what) {
+            case BARRIER -> CollectiveCall.barrier();
+            case ALL_REDUCE -> CollectiveCall.allReduce(output, output, count, FLOAT16, SUM);
+            case SEND_RECEIVE ->
+                CollectiveCall.sendReceive(input, count, next, output, count, last, UINT8);
+            default -> CollectiveCall.allGather(input, output, count, UINT8);
+          };
+      assertThat(collectives.algorithmsFor(call)).contains(algorithm);
+      Mono<Void> run = collectives.run(call);
       CompletableFuture<Void> failed = rank.communicator().inFlight(new CompletableFuture<>());
       rank.awaitAll();
       if (me == nRanks - 1) {
         fails(failed, Aborted.class, "cancelled");
         return;
       }
-      Mono<Void> run =
-          switch (what) {
-            case BARRIER -> collectives.barrier();
-            case SEND_RECEIVE ->
-                collectives.sendReceive(input, count, next, output, count, last, UINT8);
-            default -> collectives.allGather(input, output, count, UINT8);
-          };
       if (me == 0) {
         run.subscribe().dispose();
         fails(failed, Throwable.class);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import static io.fluxccl.DataType.UINT8;
+import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.ArgumentMatchers.anyInt;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.AbortFlag;
@@ -22,10 +25,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 
 /** Two ranks on one GPU whose kernels a test launches directly, in an order that it chooses. */
@@ -40,9 +41,6 @@ final class LaunchedRanks implements AutoCloseable {
   private final List<AbortFlag> aborts = new ArrayList<>();
   private final List<DeviceStream> streams = new ArrayList<>();
   private final List<MappedPeers> peers = new ArrayList<>();
-
-  /** Registrations by rank and number. */
-  private final Map<List<Integer>, Registration> registrations = new HashMap<>();
 
   /**
    * Creates ranks without launches; outputs are zeros.
@@ -74,19 +72,6 @@ final class LaunchedRanks implements AutoCloseable {
   }
 
   /** Allocates memory of the GPU and fills it with a byte. */
-  /** Returns bytes that a rank sends. */
-  static byte[] random(int seed, int length) {
-    byte[] bytes = new byte[length];
-    new Random(seed).nextBytes(bytes);
-    return bytes;
-  }
-
-  static byte[] download(DeviceBuffer buffer, int length) {
-    byte[] bytes = new byte[length];
-    buffer.download(0, bytes);
-    return bytes;
-  }
-
   DeviceBuffer allocate(int bytes, int value) {
     DeviceBuffer buffer = gpu.allocate(bytes);
     others.add(buffer);
@@ -96,23 +81,13 @@ final class LaunchedRanks implements AutoCloseable {
     return buffer;
   }
 
-  /**
-   * A call of a rank whose peer knows its output.
-   *
-   * @param registration number of the registration that is the output, or -1 for none
-   */
-  BoundCall bind(int rank, CollectiveCall call, int registration) {
-    Registration output =
-        registration < 0
-            ? null
-            : registrations.computeIfAbsent(
-                List.of(rank, registration), made -> registration(rank, registration));
-    return new BoundCall(call, topology(rank), null, output, 0);
+  /** A call of a rank, whose peer knows its output if that is registered. */
+  BoundCall bind(int rank, CollectiveCall call, boolean isRegistered) {
+    return new BoundCall(call, topology(rank), null, isRegistered ? registration(rank) : null, 0);
   }
 
-  private Registration registration(int rank, int id) {
+  private Registration registration(int rank) {
     Registration registration = mock(Registration.class);
-    when(registration.id()).thenReturn(id);
     when(registration.buffer()).thenReturn(outputs.get(rank));
     when(registration.addressOn(anyInt()))
         .thenAnswer(asked -> outputs.get(asked.getArgument(0, Integer.class)).address());
@@ -134,6 +109,32 @@ final class LaunchedRanks implements AutoCloseable {
 
   void abort(int rank) {
     aborts.get(rank).set();
+  }
+
+  /** Returns the ring of exchanges in packets of a kind. */
+  static ExchangeRing ring(String kind) {
+    return kind.endsWith("ll8")
+        ? ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, RANKS)
+        : ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, RANKS);
+  }
+
+  /** Launches an exchange of whole buffers with the peer, by a kernel of any or short messages. */
+  CompletableFuture<Void> exchange(
+      int rank, String kernel, DeviceBuffer input, DeviceBuffer output, int blocks, int threads) {
+    int peer = 1 - rank;
+    long bytes = input.size();
+    ExchangeRing ring = ring(kernel);
+    ExchangeParts parts =
+        new ExchangeParts().clear(ring).add(peer, input.address(), bytes, output.address(), bytes);
+    CudaKernel exchange = GpuKernels.one(gpu, "exchange_" + kernel, 0);
+    if (kernel.startsWith("short")) {
+      ShortExchange call = shortExchange(rank);
+      assertThat(call.fill(parts, ring)).isTrue();
+      return launch(rank, exchange, blocks, threads, call);
+    }
+    CollectiveCall call =
+        CollectiveCall.sendReceive(input, bytes, peer, output, bytes, peer, UINT8);
+    return launch(rank, exchange, blocks, threads, peers(bind(rank, call, false)), parts);
   }
 
   CompletableFuture<Void> launch(

@@ -2,7 +2,6 @@
 package io.fluxccl.collective.cuda;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.DeviceFailure;
@@ -16,20 +15,14 @@ import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.FakeCuda;
 import io.fluxccl.testing.FakeFamily;
-import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.LocalRanks;
-import io.fluxccl.testkit.ProcessRank;
-import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Deque;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.function.Function;
-import jcuda.driver.JCudaDriver;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -61,16 +54,9 @@ class SetupLeaksTest {
     return (CudaDevice) peers.communicator().device();
   }
 
-  private static long free(CudaDevice gpu) {
-    gpu.makeCurrent();
-    long[] free = new long[1];
-    assertThat(JCudaDriver.cuMemGetInfo(free, new long[1])).isZero();
-    return free[0];
-  }
-
   @Test
   void shouldFreeScratchIfItIsReservedAfterClose() {
-    onAMesh(SetupLeaksTest::nothing);
+    onAMesh(peers -> CompletableFuture.completedFuture(null));
     long before = FakeMemory.settled();
     onAMesh(
         peers ->
@@ -81,10 +67,6 @@ class SetupLeaksTest {
                       return set.reserve(16 << 20);
                     }));
     await().untilAsserted(() -> assertThat(FakeMemory.free()).isGreaterThanOrEqualTo(before));
-  }
-
-  private static CompletableFuture<Void> nothing(PeerConnections peers) {
-    return CompletableFuture.completedFuture(null);
   }
 
   @Test
@@ -115,13 +97,13 @@ class SetupLeaksTest {
       }
       AlgorithmSet set = null;
       while (set == null) {
-        long left = free(gpu);
+        long left = FakeMemory.free(gpu);
         try {
           set = ExchangeSet.prepare(peers).join();
         } catch (DeviceFailure e) {
-          await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(left));
+          await().untilAsserted(() -> assertThat(FakeMemory.free(gpu)).isEqualTo(left));
           all.remove().close();
-          await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(left + GRANULE));
+          await().untilAsserted(() -> assertThat(FakeMemory.free(gpu)).isEqualTo(left + GRANULE));
         }
       }
       set.close();
@@ -138,59 +120,6 @@ class SetupLeaksTest {
       }
     } catch (DeviceFailure e) {
       assertThat(e).hasMessageContaining("OUT_OF_MEMORY");
-    }
-  }
-
-  /** A separate process, because it uses up all direct memory. */
-  static final class WithoutDirectMemory {
-    static final String FREED = "all was freed";
-
-    private WithoutDirectMemory() {}
-
-    public static void main(String[] args) {
-      onAMesh(
-          peers ->
-              ReduceSet.prepare(peers)
-                  .thenAcceptAsync(
-                      set -> {
-                        if (peers.rank() == 0) {
-                          shouldFailWithoutLeaks(peers, set);
-                        }
-                        set.close();
-                      },
-                      BLOCKING));
-      System.out.println(FREED);
-    }
-
-    private static void shouldFailWithoutLeaks(PeerConnections peers, AlgorithmSet set) {
-      CudaDevice gpu = gpu(peers);
-      List<ByteBuffer> taken = new ArrayList<>();
-      for (int size : new int[] {1 << 24, 1 << 20}) {
-        try {
-          while (true) {
-            taken.add(ByteBuffer.allocateDirect(size));
-          }
-        } catch (OutOfMemoryError e) {
-          assertThat(e).hasMessageContaining("direct buffer memory");
-        }
-      }
-      long before = free(gpu);
-      shouldRunOut(ReduceSet.prepare(peers));
-      await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(before));
-      shouldRunOut(set.reserve(16 << 20));
-      await().untilAsserted(() -> assertThat(free(gpu)).isEqualTo(before));
-      assertThat(taken).isNotEmpty();
-    }
-
-    private static void shouldRunOut(CompletableFuture<?> setup) {
-      assertThatThrownBy(setup::join).hasRootCauseInstanceOf(OutOfMemoryError.class);
-    }
-  }
-
-  @Test
-  void shouldFreeAllWhenAnErrorEndsASetup() throws Exception {
-    try (ProcessRank child = TestJvms.start(WithoutDirectMemory.class)) {
-      assertThat(child.readLine()).isEqualTo(WithoutDirectMemory.FREED);
     }
   }
 }

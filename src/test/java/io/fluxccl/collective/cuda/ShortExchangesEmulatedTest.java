@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
-import static io.fluxccl.DataType.UINT8;
 import static io.fluxccl.testing.Outcomes.completes;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
-import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
-import io.fluxccl.collective.GpuKernels;
 import io.fluxccl.collective.RandomCollectiveCase;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
@@ -32,72 +29,38 @@ import org.junit.jupiter.params.provider.ValueSource;
 class ShortExchangesEmulatedTest {
   private static final int LAUNCHES = 12;
 
-  private static ExchangeRing ring(String kind) {
-    return kind.equals("ll8")
-        ? ExchangeRing.ll8(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS)
-        : ExchangeRing.ll128(MappedPeers.AREAS_OFFSET, LaunchedRanks.RANKS);
-  }
-
   /** Messages of half a ring: they wrap around several times, and senders wait for space. */
   @ParameterizedTest
   @CsvSource({"ll8, 8", "ll8, 16384", "ll8, 10004", "ll128, 8", "ll128, 488", "ll128, 20000"})
   void shouldExchangeWithAnyKernelOfThePeer(String kind, int bytes) throws Exception {
-    ExchangeRing ring = ring(kind);
+    ExchangeRing ring = LaunchedRanks.ring(kind);
     try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), bytes * LAUNCHES)) {
       Random random = new Random(bytes);
       CompletableFuture<?>[] done = new CompletableFuture<?>[LaunchedRanks.RANKS];
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        ranks.inputs.get(rank).upload(0, LaunchedRanks.random(rank, bytes * LAUNCHES));
+        ranks.inputs.get(rank).upload(0, Bytes.random(rank, bytes * LAUNCHES));
       }
       for (int i = 0; i < LAUNCHES; i++) {
         for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-          int peer = 1 - rank;
           DeviceBuffer input = ranks.inputs.get(rank).slice((long) i * bytes, bytes);
           DeviceBuffer output = ranks.outputs.get(rank).slice((long) i * bytes, bytes);
-          BoundCall call =
-              ranks.bind(
-                  rank,
-                  CollectiveCall.sendReceive(input, bytes, peer, output, bytes, peer, UINT8),
-                  -1);
-          ExchangeParts parts =
-              new ExchangeParts()
-                  .clear(ring)
-                  .add(peer, input.address(), bytes, output.address(), bytes);
+          String kernel = (i + rank) % 3 == 0 ? kind : "short_" + kind;
           int threads = 32 << random.nextInt(4);
           int blocks = 1 + random.nextInt(4);
-          if ((i + rank) % 3 == 0) {
-            done[rank] =
-                ranks.launch(
-                    rank,
-                    GpuKernels.one(ranks.gpu, "exchange_" + kind, 0),
-                    blocks,
-                    threads,
-                    ranks.peers(call),
-                    parts);
-          } else {
-            ShortExchange exchange = ranks.shortExchange(rank);
-            assertThat(exchange.fill(parts, ring)).isTrue();
-            done[rank] =
-                ranks.launch(
-                    rank,
-                    GpuKernels.one(ranks.gpu, "exchange_short_" + kind, 0),
-                    blocks,
-                    threads,
-                    exchange);
-          }
+          done[rank] = ranks.exchange(rank, kernel, input, output, blocks, threads);
         }
       }
       CompletableFuture.allOf(done).get(60, TimeUnit.SECONDS);
       for (int rank = 0; rank < LaunchedRanks.RANKS; rank++) {
-        assertThat(LaunchedRanks.download(ranks.outputs.get(rank), bytes * LAUNCHES))
-            .isEqualTo(LaunchedRanks.random(1 - rank, bytes * LAUNCHES));
+        assertThat(Bytes.of(ranks.outputs.get(rank)))
+            .isEqualTo(Bytes.random(1 - rank, bytes * LAUNCHES));
       }
     }
   }
 
   @Test
   void shouldDeclineExchangesThatAreLongMisalignedOrWithManyPeers() {
-    ExchangeRing ring = ring("ll128");
+    ExchangeRing ring = LaunchedRanks.ring("ll128");
     try (LaunchedRanks ranks = new LaunchedRanks(ring.offset() + ring.length(), 8)) {
       ShortExchange exchange = ranks.shortExchange(0);
       int most = ring.slots() / 2 * ring.rowPayload();

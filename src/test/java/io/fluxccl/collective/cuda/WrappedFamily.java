@@ -9,34 +9,28 @@ import static org.mockito.Mockito.mock;
 
 import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.AlgorithmSet;
-import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.testing.FakeFamily;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.Consumer;
+import java.util.function.UnaryOperator;
 
 /**
  * A family with the algorithms of another one, each faster by its estimate and with a prefix to its
- * name. A test decides how they enqueue their work.
+ * name. A test wraps the streams on which they enqueue their work.
  */
 final class WrappedFamily extends FakeFamily {
   private final String prefix;
   private final AlgorithmFamily family;
-  private final Enqueuing enqueuing;
+  private final UnaryOperator<DeviceStream> streams;
 
-  /** Enqueues the work of an algorithm on a stream. */
-  interface Enqueuing {
-    void enqueue(DeviceStream stream, Consumer<DeviceStream> work);
-  }
-
-  WrappedFamily(String prefix, AlgorithmFamily family, Enqueuing enqueuing) {
+  WrappedFamily(String prefix, AlgorithmFamily family, UnaryOperator<DeviceStream> streams) {
     super(prefix + family.name());
     this.prefix = prefix;
     this.family = family;
-    this.enqueuing = enqueuing;
+    this.streams = streams;
   }
 
   @Override
@@ -63,8 +57,7 @@ final class WrappedFamily extends FakeFamily {
         .estimate(any());
     doAnswer(
             asked -> {
-              BoundCall call = asked.getArgument(1);
-              enqueuing.enqueue(asked.getArgument(0), stream -> algorithm.enqueue(stream, call));
+              algorithm.enqueue(streams.apply(asked.getArgument(0)), asked.getArgument(1));
               return null;
             })
         .when(wrapped)
