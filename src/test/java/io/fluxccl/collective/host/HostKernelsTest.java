@@ -21,6 +21,7 @@ import io.fluxccl.collective.Registration;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
@@ -28,7 +29,6 @@ import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -114,8 +114,7 @@ class HostKernelsTest {
   @OnRanks(3)
   void shouldProduceIdenticalBitsOnEveryRankAndRun(
       DataType type, boolean registered, LocalRank rank) throws Exception {
-    byte[] values = new byte[200_000 / 8 * 8];
-    new Random(rank.rank()).nextBytes(values);
+    byte[] values = Bytes.random(rank.rank(), 200_000 / 8 * 8);
     for (int i = 0; i < values.length; i++) {
       values[i] &= (byte) 0xbf; // no NaN, no infinity
     }
@@ -131,8 +130,7 @@ class HostKernelsTest {
       for (int i = 0; i < 3; i++) {
         long count = values.length / type.size();
         collectives.allReduce(in, out, count, type, SUM).block(LONG);
-        byte[] result = new byte[values.length];
-        out.download(0, result);
+        byte[] result = Bytes.of(out);
         assertThat(first == null || Arrays.equals(first, result)).isTrue();
         first = result;
         collectives.barrier().block(LONG);
