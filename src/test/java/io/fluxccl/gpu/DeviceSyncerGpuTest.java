@@ -24,9 +24,7 @@ class DeviceSyncerGpuTest {
   @ValueSource(ints = {1, 2, 7, 64})
   void shouldShowWritesOfAllBlocksToEachBlock(int blocks) throws Exception {
     Kernel kernel = TestKernels.of("device_syncer", "syncRounds");
-    GpuRanks.run(
-        1,
-        1,
+    GpuRanks.runOne(
         rank -> {
           DeviceBuffer syncer = rank.allocate(SYNCER_LENGTH);
           DeviceBuffer values = rank.allocate((long) blocks * Integer.BYTES);
@@ -43,9 +41,7 @@ class DeviceSyncerGpuTest {
   void shouldSyncAnyBlocksOfAGrid(int blocks) throws Exception {
     int grid = 7;
     Kernel kernel = TestKernels.of("mscclpp", "mscclppSyncSome");
-    GpuRanks.run(
-        1,
-        1,
+    GpuRanks.runOne(
         rank -> {
           DeviceBuffer syncer = rank.allocate(SYNCER_LENGTH);
           DeviceBuffer values = rank.allocate((long) grid * Integer.BYTES);

@@ -111,23 +111,25 @@ public final class GpuRank implements AutoCloseable {
 
   /** Runs a kernel on both ranks; its last argument, which this adds, counts errors. */
   public void check(Kernel kernel, int blocks, int threads, Object... args) throws Exception {
-    DeviceBuffer wrong = allocate(Integer.BYTES);
-    barrier();
-    run(kernel, blocks, threads, Stream.concat(Arrays.stream(args), Stream.of(wrong)).toArray());
-    assertThat(readInt(wrong, 0)).as("what kernels on rank " + rank() + " found wrong").isZero();
-    barrier();
+    checkWith(kernel, blocks, threads, args, allocate(Integer.BYTES));
   }
 
   /** As {@link #check}, with a last argument that counts what is done; returns this count. */
   public int count(Kernel kernel, int blocks, int threads, Object... args) throws Exception {
-    DeviceBuffer wrong = allocate(Integer.BYTES);
     DeviceBuffer done = allocate(Integer.BYTES);
-    barrier();
-    Object[] all = Stream.concat(Arrays.stream(args), Stream.of(wrong, done)).toArray();
-    run(kernel, blocks, threads, all);
-    assertThat(readInt(wrong, 0)).as("what kernels on rank " + rank() + " found wrong").isZero();
-    barrier();
+    checkWith(kernel, blocks, threads, args, allocate(Integer.BYTES), done);
     return readInt(done, 0);
+  }
+
+  private void checkWith(
+      Kernel kernel, int blocks, int threads, Object[] args, DeviceBuffer... counters)
+      throws Exception {
+    barrier();
+    Object[] all = Stream.concat(Arrays.stream(args), Arrays.stream(counters)).toArray();
+    run(kernel, blocks, threads, all);
+    String what = "what kernels on rank " + rank() + " found wrong";
+    assertThat(readInt(counters[0], 0)).as(what).isZero();
+    barrier();
   }
 
   /** Waits until every rank is here. */
@@ -139,12 +141,6 @@ public final class GpuRank implements AutoCloseable {
     ByteBuffer bytes = ByteBuffer.allocateDirect(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
     buffer.download(offset, bytes);
     return bytes.getInt(0);
-  }
-
-  public static byte[] read(DeviceBuffer buffer) {
-    byte[] bytes = new byte[(int) buffer.size()];
-    buffer.download(0, bytes);
-    return bytes;
   }
 
   /** Closes all objects that this rank owns, the last first. The rank can then be used again. */

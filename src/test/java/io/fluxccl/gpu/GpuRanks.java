@@ -24,6 +24,11 @@ public final class GpuRanks {
     void run(GpuRank rank) throws Exception;
   }
 
+  /** Runs one rank on GPU 0. */
+  static void runOne(Body body) throws Exception {
+    run(1, 1, body);
+  }
+
   /** Runs {@code nRanks} ranks, placed round-robin on {@code gpus} GPUs. */
   public static void run(int nRanks, int gpus, Body body) throws Exception {
     runOn(IntStream.range(0, nRanks).map(rank -> rank % gpus).boxed().toList(), body);

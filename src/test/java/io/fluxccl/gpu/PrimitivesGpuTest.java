@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.Kernel;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.EmulatedGpus;
 import io.fluxccl.testing.RequiresGpus;
 import java.nio.ByteBuffer;
@@ -28,7 +29,7 @@ class PrimitivesGpuTest {
   }
 
   private static ByteBuffer read(DeviceBuffer buffer) {
-    return ByteBuffer.wrap(GpuRank.read(buffer)).order(ByteOrder.LITTLE_ENDIAN);
+    return ByteBuffer.wrap(Bytes.of(buffer)).order(ByteOrder.LITTLE_ENDIAN);
   }
 
   private static DeviceBuffer upload(GpuRank rank, ByteBuffer content) {
@@ -41,9 +42,7 @@ class PrimitivesGpuTest {
   @CsvSource({"warps, 3, 128", "partsOfWarps, 2, 64", "blocks, 4, 128"})
   void shouldExchangeWithinWarpsAndBlocksAndPartsOfThem(String name, int blocks, int threads)
       throws Exception {
-    GpuRanks.run(
-        1,
-        1,
+    GpuRanks.runOne(
         rank -> assertThat(rank.count(kernel(name), blocks, threads)).isEqualTo(blocks * threads));
   }
 
@@ -55,9 +54,7 @@ class PrimitivesGpuTest {
     for (int i = 0; i < tile * tiles / 4; i++) {
       input.putInt(i * 7);
     }
-    GpuRanks.run(
-        1,
-        1,
+    GpuRanks.runOne(
         rank -> {
           DeviceBuffer out = rank.allocate(tile * tiles);
           rank.run(kernel("bulkCopies"), 1, 96, upload(rank, input), out, tiles, tile);
@@ -70,9 +67,7 @@ class PrimitivesGpuTest {
 
   @Test
   void shouldSendWholeLines() throws Exception {
-    GpuRanks.run(
-        1,
-        1,
+    GpuRanks.runOne(
         rank -> {
           Object[] args = {rank.allocate(2 * 64 * 16), 200, rank.communicator().abortFlag()};
           assertThat(rank.count(kernel("lines"), 2, 64, args)).isEqualTo(128);
@@ -90,9 +85,7 @@ class PrimitivesGpuTest {
       from.putInt(
           i % 4 == 0 ? bits : bits & 0x80001fff | random.nextInt(0x48000) << 13 | 0x30000000);
     }
-    GpuRanks.run(
-        1,
-        1,
+    GpuRanks.runOne(
         rank -> {
           DeviceBuffer floats = rank.allocate(4 << 16);
           DeviceBuffer halves = rank.allocate(2 * count);

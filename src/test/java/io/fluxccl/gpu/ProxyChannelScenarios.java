@@ -12,15 +12,13 @@ import io.fluxccl.device.Kernel;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.proxy.ProxyOptions;
 import io.fluxccl.semaphore.Host2DeviceSemaphore;
-import io.fluxccl.transport.Connection;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.awaitility.core.ThrowingRunnable;
 
@@ -104,7 +102,7 @@ final class ProxyChannelScenarios {
       rank.barrier();
       byte[] expected = before.clone();
       System.arraycopy(before, from, expected, to, bytes);
-      assertThat(Arrays.mismatch(GpuRank.read(link.buffer()), expected))
+      assertThat(Arrays.mismatch(Bytes.of(link.buffer()), expected))
           .as("first wrong byte of %d from %d to %d", bytes, from, to)
           .isEqualTo(-1);
       rank.barrier();
@@ -181,38 +179,5 @@ final class ProxyChannelScenarios {
     rank.barrier();
     rank.run(poll, 1, 1, semaphore, polled);
     assertThat(GpuRank.readInt(polled, 0)).as("a poll behind a signal").isEqualTo(DONE);
-  }
-
-  static void flushFromHost(GpuRank rank, Transport transport) throws Exception {
-    int threads = 4;
-    int piece = 1 << 16;
-    GpuLink link = GpuLink.over(rank, transport, 2L * threads * piece);
-    byte[] content = new byte[2 * threads * piece];
-    new Random(rank.rank()).nextBytes(content);
-    link.buffer().upload(0, content);
-    rank.barrier();
-    Connection connection = link.connection();
-    List<CompletableFuture<Void>> done = new ArrayList<>();
-    for (int thread = 0; thread < threads; thread++) {
-      long offset = (long) thread * piece;
-      done.add(
-          CompletableFuture.runAsync(
-              () -> {
-                for (int round = 0; round < 50; round++) {
-                  connection.write(
-                      link.remote(), (long) threads * piece + offset, link.local(), offset, piece);
-                  connection.flush(GpuRank.PATIENCE).join();
-                }
-              },
-              task -> new Thread(task, "flush").start()));
-    }
-    CompletableFuture.allOf(done.toArray(new CompletableFuture<?>[0]))
-        .get(GpuRank.PATIENCE.toSeconds(), TimeUnit.SECONDS);
-    rank.barrier();
-    byte[] fromPeer = new byte[2 * threads * piece];
-    new Random(rank.peer()).nextBytes(fromPeer);
-    byte[] expected = content.clone();
-    System.arraycopy(fromPeer, 0, expected, threads * piece, threads * piece);
-    assertThat(Arrays.mismatch(GpuRank.read(link.buffer()), expected)).isEqualTo(-1);
   }
 }

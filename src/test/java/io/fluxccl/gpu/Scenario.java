@@ -38,9 +38,7 @@ enum Scenario implements GpuRanks.Body {
   PROXY_CHANNELS_PUT_ANY_RANGE_OVER_ETHERNET(ProxyChannelScenarios::putAnyRange, ETHERNET),
   ONLY_THE_CHANNEL_FAILS_WHOSE_PUT_IS_IMPOSSIBLE(ProxyChannelScenarios::failAlone),
   HOSTS_SIGNAL_KERNELS_OVER_CUDA_IPC(ProxyChannelScenarios::signalFromHost, CUDA_IPC),
-  HOSTS_SIGNAL_KERNELS_OVER_ETHERNET(ProxyChannelScenarios::signalFromHost, ETHERNET),
-  FOUR_HOST_THREADS_FLUSH_AT_ONCE_OVER_CUDA_IPC(ProxyChannelScenarios::flushFromHost, CUDA_IPC),
-  FOUR_HOST_THREADS_FLUSH_AT_ONCE_OVER_ETHERNET(ProxyChannelScenarios::flushFromHost, ETHERNET);
+  HOSTS_SIGNAL_KERNELS_OVER_ETHERNET(ProxyChannelScenarios::signalFromHost, ETHERNET);
 
   /** The files that the kernels are in. */
   private static final String[] KERNELS = {"sm_channel", "semaphore", "proxy_channel", "ranges"};

@@ -3,6 +3,7 @@ package io.fluxccl.gpu;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.collective.FakeMemory;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.transport.Transport;
@@ -11,8 +12,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
-import jcuda.driver.CUresult;
-import jcuda.driver.JCudaDriver;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -42,13 +41,6 @@ class SetUpGpuTest {
         });
   }
 
-  private static long free(CudaDevice device) {
-    device.bindThread();
-    long[] free = new long[1];
-    assertThat(JCudaDriver.cuMemGetInfo(free, new long[1])).isEqualTo(CUresult.CUDA_SUCCESS);
-    return free[0];
-  }
-
   /** Bytes of this process that are mapped for the driver: its pinned memory among them. */
   private static long pinned() throws IOException {
     long bytes = 0;
@@ -68,7 +60,7 @@ class SetUpGpuTest {
       for (int round = 0; round < WARM_UP; round++) {
         setUp(gpus, round);
       }
-      List<Long> freeBefore = devices.stream().map(SetUpGpuTest::free).toList();
+      List<Long> freeBefore = devices.stream().map(FakeMemory::free).toList();
       long pinnedBefore = pinned();
       for (int round = 0; round < ROUNDS; round++) {
         setUp(gpus, round);
@@ -79,7 +71,7 @@ class SetUpGpuTest {
           .untilAsserted(
               () -> {
                 for (int gpu = 0; gpu < gpus; gpu++) {
-                  assertThat(freeBefore.get(gpu) - free(devices.get(gpu)))
+                  assertThat(freeBefore.get(gpu) - FakeMemory.free(devices.get(gpu)))
                       .as("bytes of GPU %d lost in %d rounds", gpu, ROUNDS)
                       .isLessThanOrEqualTo(DEVICE_SLACK);
                 }

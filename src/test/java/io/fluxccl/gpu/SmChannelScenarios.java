@@ -9,6 +9,7 @@ import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.semaphore.SmDevice2DeviceSemaphore;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.transport.Transport;
 import java.util.Arrays;
 import java.util.Random;
@@ -107,7 +108,7 @@ final class SmChannelScenarios {
       rank.barrier();
       byte[] expected = before.clone();
       System.arraycopy(source, from, expected, to, bytes);
-      assertThat(Arrays.mismatch(GpuRank.read(written), expected))
+      assertThat(Arrays.mismatch(Bytes.of(written), expected))
           .as("first wrong byte of %d from %d to %d in units of %d", bytes, from, to, alignment)
           .isEqualTo(-1);
       rank.barrier();
@@ -133,7 +134,7 @@ final class SmChannelScenarios {
       byte[] expected = new byte[size];
       Arrays.fill(expected, 0, alignment * 2, (byte) 1);
       Arrays.fill(expected, 128, 128 + (int) bytes, (byte) 1);
-      assertThat(GpuRank.read(link.buffer())).as("units of " + alignment).isEqualTo(expected);
+      assertThat(Bytes.of(link.buffer())).as("units of " + alignment).isEqualTo(expected);
       rank.barrier();
     }
   }
