@@ -16,10 +16,13 @@ import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
+import io.fluxccl.transport.TransportProvider;
 import io.fluxccl.transport.net.WatchedDevice;
 import java.util.List;
+import java.util.ServiceConfigurationError;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -41,13 +44,23 @@ class CommunicatorCloseTest {
 
   @BeforeEach
   void open() throws Exception {
+    // A provider that can't be loaded does no harm, unless its transport is asked for.
+    Iterable<TransportProvider> brokenAfterTheFirst =
+        () ->
+            Stream.iterate(0, i -> i + 1)
+                .map(i -> i == 0 ? transports.provider : broken())
+                .iterator();
     communicator =
         Communicator.create(
-            bootstrap, device, CommunicatorOptions.DEFAULT, () -> List.of(transports.provider));
+            bootstrap, device, CommunicatorOptions.DEFAULT, () -> brokenAfterTheFirst);
     communicator.connectOnSetup(0, 0, EndpointConfig.of(Transport.SHM));
     communicator.connectOnSetup(0, 1, EndpointConfig.of(Transport.SHM));
     communicator.connectOnSetup(0, 2, EndpointConfig.of(Transport.ETHERNET));
     communicator.setup().get(30, TimeUnit.SECONDS);
+  }
+
+  private static TransportProvider broken() {
+    throw new ServiceConfigurationError("the class of a provider is missing");
   }
 
   @AfterEach

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.communicator;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
+import static io.fluxccl.testing.Outcomes.failsJob;
 import static io.fluxccl.transport.Transport.ETHERNET;
 import static io.fluxccl.transport.Transport.SHM;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -36,7 +39,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
@@ -131,12 +133,9 @@ class CommunicatorTest {
   void shouldRefuseToWaitForASetupThatWasNotStarted(LocalRanks ranks) {
     NonblockingFuture<Connection> link =
         ranks.ranks().get(0).communicator().connectOnSetup(1, 0, SHM);
-    assertThatThrownBy(link::join)
-        .isInstanceOf(IllegalStateException.class)
-        .hasMessageContaining("connectOnSetup(rank=1, tag=0, SHM)")
-        .hasMessageContaining("setup()");
-    assertThatThrownBy(() -> link.thenApply(c -> c).join())
-        .isInstanceOf(IllegalStateException.class);
+    String what = "connectOnSetup(rank=1, tag=0, SHM)";
+    assertThrows(IllegalStateException.class, link::join, what, "setup()");
+    assertThrows(IllegalStateException.class, () -> link.thenApply(c -> c).join());
   }
 
   @Test
@@ -173,12 +172,9 @@ class CommunicatorTest {
     Communicator lonely = ranks.ranks().get(0).communicator();
     NonblockingFuture<Connection> link = lonely.connectOnSetup(1, 5, SHM);
     long start = System.nanoTime();
-    assertThatThrownBy(() -> lonely.setup(SHORT).join())
-        .isInstanceOf(CompletionException.class)
-        .cause()
-        .isInstanceOf(Timeout.class)
-        .hasMessageContaining("connectOnSetup(rank=1, tag=5, SHM)")
-        .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(1));
+    FluxCclException late =
+        assertFails(lonely.setup(SHORT), Timeout.class, "connectOnSetup(rank=1, tag=5, SHM)");
+    assertThat(late.rank()).isEqualTo(1);
     assertThat(Duration.ofNanos(System.nanoTime() - start)).isGreaterThanOrEqualTo(SHORT);
     StepVerifier.create(link.mono()).expectError(Timeout.class).verify(TIMEOUT);
   }
@@ -191,19 +187,14 @@ class CommunicatorTest {
   void shouldFailTheSetUpOnBothRanksIfTheyCannotConnect(
       Transport ofZero, Transport ofOne, String reason, LocalRank rank) {
     rank.communicator().connectOnSetup(1 - rank.rank(), 0, rank.rank() == 0 ? ofZero : ofOne);
-    assertThatThrownBy(() -> rank.communicator().setup().join())
-        .hasCauseInstanceOf(InvalidUsage.class)
-        .hasMessageContaining(reason);
+    assertFails(rank.communicator().setup(), InvalidUsage.class, reason);
   }
 
   @Test
   @Ranks(value = 2, hosts = 2, leakCheck = false)
   void shouldRefuseToMapMemoryOfAnotherHost(LocalRank rank) {
     rank.communicator().connectOnSetup(1 - rank.rank(), 0, SHM);
-    assertThatThrownBy(() -> rank.communicator().setup().join())
-        .cause()
-        .isInstanceOf(FluxCclException.class)
-        .hasMessageContaining("ETHERNET");
+    assertFails(rank.communicator().setup(), FluxCclException.class, "ETHERNET");
   }
 
   @Test
@@ -238,24 +229,12 @@ class CommunicatorTest {
         ranks.ranks().get(1).communicator().connectOnSetup(2, 0, SHM);
     ranks.ranks().get(1).communicator().setup();
     ranks.ranks().get(0).communicator().abort(new Aborted(0, "enough"));
-    StepVerifier.create(link.mono())
-        .expectErrorSatisfies(
-            e ->
-                assertThat(e)
-                    .isInstanceOf(Aborted.class)
-                    .hasMessageContaining("enough")
-                    .satisfies(a -> assertThat(((Aborted) a).rank()).isZero()))
-        .verify(TIMEOUT);
+    assertThat(assertFails(link, Aborted.class, "enough").rank()).isZero();
     for (LocalRank rank : ranks.ranks()) {
-      assertThat(rank.communicator().failed().orTimeout(60, TimeUnit.SECONDS).join())
-          .hasMessageContaining("enough");
+      failsJob(rank, Aborted.class, "enough");
       assertThat(rank.communicator().abortFlag().isSet()).isTrue();
-      assertThatThrownBy(
-              () -> {
-                rank.communicator().connectOnSetup(0, 1, SHM);
-                rank.communicator().setup().join();
-              })
-          .hasCauseInstanceOf(Aborted.class);
+      rank.communicator().connectOnSetup(0, 1, SHM);
+      assertFails(rank.communicator().setup(), Aborted.class);
     }
   }
 
@@ -287,11 +266,7 @@ class CommunicatorTest {
     communicator.close();
     NonblockingFuture<RegisteredMemory> after = communicator.recvMemoryOnSetup(1, 0);
     for (NonblockingFuture<?> each : List.of(before, after)) {
-      assertThat(each)
-          .failsWithin(TIMEOUT)
-          .withThrowableThat()
-          .withCauseInstanceOf(Aborted.class)
-          .withMessageContaining("rank 0 was closed");
+      assertFails(each, Aborted.class, "rank 0 was closed");
     }
     assertThat(communicator.dump()).contains("rank 0 was closed").contains("rank none");
     assertThat(communicator.abortFlag().isSet()).isTrue();
@@ -327,29 +302,21 @@ class CommunicatorTest {
   void shouldNotifyPeersIfADeviceFails(LocalRanks ranks) {
     DeviceFailure failure = new DeviceFailure(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel fell");
     ranks.ranks().get(0).communicator().abort(failure);
-    assertThat(ranks.ranks().get(0).communicator().failed())
-        .succeedsWithin(TIMEOUT)
-        .isSameAs(failure);
-    assertThat(ranks.ranks().get(1).communicator().failed())
-        .succeedsWithin(TIMEOUT)
-        .isInstanceOf(DeviceFailure.class)
-        .satisfies(why -> assertThat(why).hasMessage("rank 0: a kernel fell"));
+    assertThat(failsJob(ranks.ranks().get(0), DeviceFailure.class)).isSameAs(failure);
+    assertThat(failsJob(ranks.ranks().get(1), DeviceFailure.class))
+        .hasMessage("rank 0: a kernel fell");
   }
 
   @Test
   void shouldSendTheAbortReasonIfClosedAtOnce(LocalRanks ranks) {
     Communicator leaving = ranks.ranks().get(0).communicator();
-    Communicator staying = ranks.ranks().get(1).communicator();
     leaving.abort(new TransportFailure(1, "the cable is cut"));
     leaving.close();
-    assertThat(List.of(leaving, staying))
-        .allSatisfy(
-            each ->
-                assertThat(each.failed())
-                    .succeedsWithin(TIMEOUT)
-                    .isInstanceOf(TransportFailure.class)
-                    .satisfies(why -> assertThat(why.rank()).isEqualTo(1))
-                    .satisfies(why -> assertThat(why).hasMessage("the cable is cut")));
+    for (LocalRank rank : ranks.ranks()) {
+      FluxCclException why = failsJob(rank, TransportFailure.class);
+      assertThat(why).hasMessage("the cable is cut");
+      assertThat(why.rank()).isEqualTo(1);
+    }
     assertThat(leaving.isClosed()).isFalse();
   }
 
@@ -359,8 +326,7 @@ class CommunicatorTest {
     int peer = 1 - rank.rank();
     // Rank 0 cannot use its transport; rank 1 can.
     communicator.connectOnSetup(peer, 4, rank.rank() == 0 ? Transport.CUDA_IPC : ETHERNET);
-    assertThatThrownBy(() -> communicator.setup().get(60, TimeUnit.SECONDS))
-        .hasCauseInstanceOf(FluxCclException.class);
+    assertFails(communicator.setup(), FluxCclException.class);
     NonblockingFuture<Connection> link = communicator.connectOnSetup(peer, 4, SHM);
     communicator.setup().get(60, TimeUnit.SECONDS);
     assertThat(link.join().transport()).isEqualTo(SHM);
@@ -378,21 +344,6 @@ class CommunicatorTest {
     await()
         .untilAsserted(
             () -> assertThat(communicator.dump()).doesNotContain("connection to rank 0"));
-  }
-
-  @Test
-  void shouldReportAFailureOnABlockingThread(LocalRanks ranks) throws Exception {
-    Communicator communicator = ranks.ranks().get(1).communicator();
-    CompletableFuture<Void> running = communicator.inFlight(new CompletableFuture<>());
-    CompletableFuture<String> threads =
-        communicator
-            .failed()
-            .thenCombine(
-                running.handle((done, failure) -> Thread.currentThread().getName()),
-                (reason, name) -> name + " " + Thread.currentThread().getName());
-    ranks.ranks().get(0).communicator().abort(new Aborted(0, "enough"));
-    assertThat(threads.get(60, TimeUnit.SECONDS))
-        .matches("fluxccl-blocking-\\d+ fluxccl-blocking-\\d+");
   }
 
   @Test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.communicator;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.ArgumentMatchers.any;
 import static org.mockito.Mockito.mock;
@@ -16,10 +17,7 @@ import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
-import io.fluxccl.transport.TransportContext;
 import java.time.Duration;
-import java.util.List;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
@@ -41,12 +39,7 @@ class ConnectorReadyTest {
     when(endpoint.needsReadyExchange()).thenReturn(true);
     when(endpoint.connect(any(), any(), any()))
         .thenAnswer(call -> connecting.connect(call.getArgument(2)));
-    TransportContext context = MockTransports.contextOf(endpoint);
-    return Communicator.create(
-        rank.bootstrap(),
-        rank.device(),
-        CommunicatorOptions.DEFAULT,
-        () -> List.of(MockTransports.provider(Set.of(Transport.IB0), transport -> context)));
+    return MockTransports.communicator(rank, Transport.IB0, MockTransports.contextOf(endpoint));
   }
 
   private static Connecting ready(CompletableFuture<Void> isReady) {
@@ -88,14 +81,11 @@ class ConnectorReadyTest {
       CompletableFuture<Connection> toOne = connect(zero, 1);
       connect(one, 0);
       FluxCclException reason =
-          toOne
-              .handle((done, thrown) -> FluxCclException.from(thrown))
-              .orTimeout(LIMIT.toSeconds() / 2, TimeUnit.SECONDS)
-              .join();
-      assertThat(reason)
-          .isInstanceOf(RemoteFailure.class)
-          .hasMessageContaining("rank 1 could not do its part: ")
-          .hasMessageContaining("ibv_modify_qp(RTR): of a test");
+          assertFails(
+              toOne,
+              RemoteFailure.class,
+              "rank 1 could not do its part: ",
+              "ibv_modify_qp(RTR): of a test");
       assertThat(reason.rank()).isEqualTo(1);
     }
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.communicator;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.Mockito.doReturn;
 import static org.mockito.Mockito.mock;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.testkit.LocalRank;
@@ -57,11 +59,8 @@ class MemoryReceivingTest {
         assertThat(memory.join().isMapped()).isTrue();
         memory.join().close();
       } else {
-        assertThat(received)
-            .failsWithin(LONG)
-            .withThrowableThat()
-            .withMessageContaining("recvMemoryOnSetup(rank=0, tag=3)")
-            .withMessageContaining("192.0.2.1");
+        String what = "recvMemoryOnSetup(rank=0, tag=3)";
+        assertFails(received, FluxCclException.class, what, "192.0.2.1");
       }
     }
   }

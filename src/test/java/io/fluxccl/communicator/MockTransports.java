@@ -7,6 +7,7 @@ import static org.mockito.Mockito.doAnswer;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
+import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.Transport;
@@ -44,6 +45,15 @@ final class MockTransports {
     TransportContext context = mock(TransportContext.class);
     when(context.createEndpoint(anyInt(), anyInt(), any())).thenReturn(endpoint);
     return context;
+  }
+
+  /** Returns a communicator of a rank, with one transport only. */
+  static Communicator communicator(LocalRank rank, Transport only, TransportContext context) {
+    return Communicator.create(
+        rank.bootstrap(),
+        rank.device(),
+        CommunicatorOptions.DEFAULT,
+        () -> List.of(provider(Set.of(only), transport -> context)));
   }
 
   /** Sets the failure that closing that context throws. */

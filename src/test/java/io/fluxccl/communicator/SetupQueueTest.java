@@ -4,7 +4,6 @@ package io.fluxccl.communicator;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.ArgumentMatchers.any;
 import static org.mockito.Mockito.doAnswer;
-import static org.mockito.Mockito.doThrow;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
@@ -18,8 +17,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
 
 class SetupQueueTest {
   private static final Duration LONG = Duration.ofSeconds(20);
@@ -81,32 +78,6 @@ class SetupQueueTest {
     StringBuilder dump = new StringBuilder();
     pending.dump(dump);
     assertThat(dump).isEmpty();
-  }
-
-  @ParameterizedTest
-  @ValueSource(booleans = {true, false})
-  void shouldFailAllOfABatchIfAStepThrowsAnError(boolean begins) {
-    CompletableFuture<Throwable> failed = new CompletableFuture<>();
-    CompletableFuture<Throwable> other = new CompletableFuture<>();
-    InternalError error = new InternalError("on purpose");
-    SetupOperation exhausted = endless(failed::complete);
-    if (begins) {
-      doThrow(error).when(exhausted).beginSetup(any());
-    } else {
-      doThrow(error).when(exhausted).endSetup(any());
-    }
-    FluxCclException reason = new Aborted(1, "closed");
-    SetupQueue pending = new SetupQueue(() -> null, CompletableFuture::completedFuture);
-    CompletableFuture<Void> run =
-        pending.start(List.of(exhausted, endless(other::complete)), DEADLINE);
-    pending.fail(reason);
-    assertThat(run)
-        .failsWithin(LONG)
-        .withThrowableThat()
-        .withCauseInstanceOf(Aborted.class)
-        .withMessageContaining("on purpose");
-    assertThat(failed).succeedsWithin(LONG);
-    assertThat(other).isCompletedWithValue(reason);
   }
 
   private static void await(CompletableFuture<Void> event) {

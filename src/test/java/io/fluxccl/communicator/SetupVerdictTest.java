@@ -21,10 +21,8 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportFlags;
-import io.fluxccl.transport.TransportProvider;
 import java.time.Duration;
 import java.util.List;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
@@ -105,12 +103,7 @@ class SetupVerdictTest {
 
   private static FluxCclException failureOf(Step step, List<LocalRank> ranks, Runnable onFailure) {
     LocalRank rank = ranks.get(1);
-    try (Communicator own =
-        Communicator.create(
-            rank.bootstrap(),
-            rank.device(),
-            CommunicatorOptions.DEFAULT,
-            () -> List.of(failing(onFailure)))) {
+    try (Communicator own = MockTransports.communicator(rank, Transport.SHM, failing(onFailure))) {
       CompletableFuture<?> result = step.begin.apply(new Pair(ranks.get(0).communicator(), own));
       return result
           .handle((done, failure) -> FluxCclException.from(failure))
@@ -120,7 +113,7 @@ class SetupVerdictTest {
   }
 
   /** Returns a transport that cannot open any shared memory of a peer. */
-  private static TransportProvider failing(Runnable onFailure) {
+  private static TransportContext failing(Runnable onFailure) {
     TransportFailure reason = new TransportFailure(0, "rank 0 can't be reached");
     Endpoint endpoint = mock(Endpoint.class);
     when(endpoint.wire()).thenReturn(new byte[0]);
@@ -140,6 +133,6 @@ class SetupVerdictTest {
               onFailure.run();
               throw reason;
             });
-    return MockTransports.provider(Set.of(Transport.SHM), transport -> context);
+    return context;
   }
 }
