@@ -6,7 +6,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.testing.Rounds;
@@ -140,25 +139,6 @@ class ProxyChannelTest {
   }
 
   @Test
-  void shouldFailOnlyTheChannelOfAnInvalidTrigger(LocalRank rank) {
-    try (ProxyEnd end = ProxyEnd.between(rank, Transport.SHM, 64).start()) {
-      ProxyChannelDeviceHandle good = end.addChannel(end.link.connection).deviceHandle();
-      end.channel.put(60, 0, 8);
-      assertThat(end.channel.flush()).isFalse();
-      assertThat(end.channel.putWithSignalAndFlush(0, 0, 8)).isFalse();
-      assertThat(end.service.failure(0))
-          .isInstanceOf(InvalidUsage.class)
-          .hasMessageContaining("64");
-      // The channel releases its kernel before it calls the listener.
-      await().until(() -> end.reported.get().equals("0 " + end.link.peer + " INVALID_USAGE"));
-      assertThat(good.putWithSignalAndFlush(0, 32, 8)).isTrue();
-      assertThat(good.await()).isTrue();
-      assertThat(end.service.failure(1)).isNull();
-      rank.awaitAll();
-    }
-  }
-
-  @Test
   void shouldEndAFlushWhenTheConnectionFails(LocalRank rank) {
     try (ProxyEnd end = ProxyEnd.between(rank, Transport.ETHERNET, 64).start()) {
       assertThat(end.channel.putWithSignalAndFlush(0, 32, 8)).isTrue();
@@ -182,19 +162,6 @@ class ProxyChannelTest {
       rank.awaitAll();
       rank.communicator().abort(new Aborted(rank.rank(), "test"));
       assertThat(flushed.get(60, TimeUnit.SECONDS)).isFalse();
-    }
-  }
-
-  @Test
-  void shouldStopAndStartAgain(LocalRank rank) {
-    try (ProxyEnd end = ProxyEnd.between(rank, Transport.SHM, 64)) {
-      for (int i = 0; i < 20; i++) {
-        end.service.startProxy();
-        assertThat(end.channel.putWithSignalAndFlush(0, 32, 8)).isTrue();
-        assertThat(end.channel.await()).isTrue();
-        end.service.stopProxy();
-      }
-      rank.awaitAll();
     }
   }
 

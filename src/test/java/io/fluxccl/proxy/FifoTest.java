@@ -86,19 +86,6 @@ class FifoTest {
   }
 
   @Test
-  void shouldKeepEveryBitButTheCommitBitWhenPayloadIsAllOnes() {
-    for (int i = 0; i < 9; i++) {
-      producer.push(-1, -1);
-      assertThat(fifo.poll()).isTrue();
-      assertThat(fifo.first()).isEqualTo(-1);
-      assertThat(fifo.second()).isEqualTo(Long.MAX_VALUE);
-      fifo.pop();
-      assertThat(fifo.poll()).isFalse();
-      fifo.publishTail();
-    }
-  }
-
-  @Test
   void shouldCountCommittedTriggersWhenRingIsPartlyAndWhollyFull() {
     for (int pushed = 0; pushed <= 4; pushed++) {
       assertThat(fifo.committed()).isEqualTo(pushed);
@@ -127,18 +114,6 @@ class FifoTest {
       assertThat(fifo.first()).isEqualTo(i);
       fifo.pop();
     }
-  }
-
-  @Test
-  void shouldReturnFromSyncOnlyWhenTheTailIsPastThePosition() throws Exception {
-    long position = producer.push(1, 1);
-    CompletableFuture<Boolean> synced = sleepingIn(() -> producer.sync(position));
-    assertThat(synced).isNotDone();
-
-    handleNext();
-
-    assertThat(synced.get(60, SECONDS)).isTrue();
-    assertThat(producer.sync(position)).isTrue();
   }
 
   @Test

@@ -20,17 +20,6 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
 class ProxyOptionsTest {
-  @Test
-  void shouldHaveDefaultsThatWorkWhenNothingIsSet() {
-    ProxyOptions options = ProxyOptions.defaults();
-
-    assertThat(options.batch()).isEqualTo(64);
-    assertThat(options.name()).isEqualTo("fluxccl-proxy");
-    assertThat(options.stopTimeout()).isEqualTo(Duration.ofSeconds(5));
-    assertThat(options.duty().doWork()).isZero();
-    assertThat(options.idleStrategy().get()).isNotSameAs(options.idleStrategy().get());
-  }
-
   private static ProxyOptions.Builder builder(HostDevice device, String idle) {
     return ProxyOptions.builderFor(device, Settings.of(Map.of(ProxyOptions.IDLE_VARIABLE, idle)));
   }

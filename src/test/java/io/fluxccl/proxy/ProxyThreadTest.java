@@ -4,6 +4,7 @@ package io.fluxccl.proxy;
 import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
 import static io.fluxccl.proxy.ProxyHandlerResult.STOP;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static java.util.concurrent.TimeUnit.SECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -14,7 +15,6 @@ import io.fluxccl.InvalidUsage;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -115,59 +115,6 @@ class ProxyThreadTest extends ProxyFixture {
   }
 
   @Test
-  void shouldHandleQueuedTriggersWhenStopped() throws Exception {
-    CountDownLatch entered = new CountDownLatch(1);
-    AtomicInteger handled = new AtomicInteger();
-    started(
-        options().batch(1),
-        () -> {
-          entered.countDown();
-          awaitQuietly(release);
-          handled.incrementAndGet();
-        });
-    push(100);
-    assertThat(entered.await(60, SECONDS)).isTrue();
-    CompletableFuture<Void> stopped = CompletableFuture.runAsync(proxy::stop);
-    await().until(() -> !proxy.isRunning());
-
-    release.countDown();
-    stopped.get(60, SECONDS);
-
-    assertThat(handled).hasValue(100);
-    assertThat(fifo.tail()).isEqualTo(100);
-    assertThat(errors).isEmpty();
-  }
-
-  @Test
-  void shouldReportQueuedTriggersIfStopTimesOutAndHandleThemAfterRestart() {
-    AtomicInteger handled = new AtomicInteger();
-    AtomicBoolean slow = new AtomicBoolean(true);
-    started(
-        options().batch(1).stopTimeout(Duration.ofMillis(100)),
-        () -> {
-          if (slow.get()) {
-            awaitQuietly(release, Duration.ofMillis(30));
-          }
-          handled.incrementAndGet();
-        });
-    push(200);
-
-    proxy.stop();
-
-    assertThat(threads()).isZero();
-    assertThat(handled.get()).isLessThan(200);
-    assertThat(errors).hasSize(1);
-    assertThat(errors.get(0))
-        .isInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining("triggers=" + (200 - handled.get()));
-
-    slow.set(false);
-    proxy.start();
-    assertThat(producer.sync(199)).isTrue();
-    assertThat(handled).hasValue(200);
-  }
-
-  @Test
   void shouldEndAndStartAgainWhenHandlerReturnsStop() {
     proxy((first, second, position) -> first == 9 ? STOP : CONTINUE, options());
     for (int i = 0; i < 20; i++) {
@@ -229,10 +176,7 @@ class ProxyThreadTest extends ProxyFixture {
     producer.push(2, 2);
     assertThat(entered.await(60, SECONDS)).isTrue();
 
-    assertThatThrownBy(proxy::close)
-        .isInstanceOf(io.fluxccl.Timeout.class)
-        .hasMessageContaining(NAME)
-        .hasMessageContaining("position 1");
+    assertThrows(io.fluxccl.Timeout.class, proxy::close, NAME, "position 1");
     assertThat(device.openBuffers()).isEqualTo(3);
 
     release.countDown();
@@ -274,19 +218,6 @@ class ProxyThreadTest extends ProxyFixture {
 
     assertThat(errors).hasSize(1);
     assertThat(errors.get(0)).isInstanceOf(InvalidUsage.class).hasMessageContaining("STOP");
-    assertThat(proxy.isRunning()).isTrue();
-  }
-
-  @Test
-  void shouldContinueIfTheHandlerLeavesTheThreadInterrupted() {
-    started(options(), () -> Thread.currentThread().interrupt());
-
-    for (int i = 0; i < 3; i++) {
-      assertThat(producer.sync(producer.push(i, i))).isTrue();
-    }
-
-    await().until(() -> !errors.isEmpty());
-    assertThat(errors.get(0)).hasMessageContaining("interrupted");
     assertThat(proxy.isRunning()).isTrue();
   }
 
@@ -356,12 +287,8 @@ class ProxyThreadTest extends ProxyFixture {
   }
 
   private static void awaitQuietly(CountDownLatch latch) {
-    awaitQuietly(latch, Duration.ofSeconds(30));
-  }
-
-  private static void awaitQuietly(CountDownLatch latch, Duration limit) {
     try {
-      latch.await(limit.toNanos(), java.util.concurrent.TimeUnit.NANOSECONDS);
+      latch.await(30, SECONDS);
     } catch (InterruptedException e) {
       // Like a handler that cannot be interrupted.
     }

@@ -5,6 +5,7 @@ import static io.fluxccl.proxy.ProxyHandlerResult.CONTINUE;
 import static java.util.concurrent.TimeUnit.SECONDS;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.testing.AllocatedBytes;
 import java.util.ArrayList;
 import java.util.List;
@@ -42,7 +43,7 @@ class ProxyThroughputTest extends ProxyFixture {
     List<CompletableFuture<Boolean>> producers = new ArrayList<>();
     for (int i = 0; i < PRODUCERS; i++) {
       long id = (long) i << 32;
-      producers.add(supply(() -> pushAll(id)));
+      producers.add(CompletableFuture.supplyAsync(() -> pushAll(id), BlockingTasks.EXECUTOR));
     }
     for (CompletableFuture<Boolean> done : producers) {
       assertThat(done.get(100, SECONDS)).isTrue();
@@ -60,23 +61,6 @@ class ProxyThroughputTest extends ProxyFixture {
       position = producer.push(id | i, ~(id | i));
     }
     return producer.sync(position);
-  }
-
-  private static CompletableFuture<Boolean> supply(java.util.function.BooleanSupplier work) {
-    CompletableFuture<Boolean> result = new CompletableFuture<>();
-    Thread thread =
-        new Thread(
-            () -> {
-              try {
-                result.complete(work.getAsBoolean());
-              } catch (Throwable failure) {
-                result.completeExceptionally(failure);
-              }
-            },
-            "producer");
-    thread.setDaemon(true);
-    thread.start();
-    return result;
   }
 
   @Test
