@@ -2,10 +2,8 @@
 package io.fluxccl.semaphore;
 
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
-import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Deadline;
-import io.fluxccl.NonblockingFuture;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -14,13 +12,9 @@ import io.fluxccl.testing.RequiresGpus;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.Ranks;
 import io.fluxccl.testkit.TestConnection;
-import io.fluxccl.transport.Connection;
-import io.fluxccl.transport.EndpointConfig;
-import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import java.time.Duration;
-import java.util.Arrays;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -33,7 +27,6 @@ import org.junit.jupiter.params.provider.CsvSource;
 @Ranks(value = 2, onGpus = true, leakCheck = false)
 class HostSemaphoreOnGpusTest {
   private static final Duration TIMEOUT = Duration.ofSeconds(60);
-  private static final int ROUNDS = 20;
   private static final int SIZE = 300_000;
 
   @ParameterizedTest
@@ -46,41 +39,14 @@ class HostSemaphoreOnGpusTest {
   static void exchange(LocalRank rank, Transport transport, boolean toHostMemory) {
     Communicator communicator = rank.communicator();
     Device device = toHostMemory ? communicator.hostDevice() : rank.device();
-    int peer = 1 - rank.rank();
-    try (DeviceBuffer buffer = device.allocate(2L * SIZE);
-        RegisteredMemory local =
-            communicator.registerMemory(buffer, TransportFlags.of(transport))) {
-      NonblockingFuture<Connection> queued =
-          communicator.connectOnSetup(peer, 0, EndpointConfig.of(transport));
-      communicator.sendMemoryOnSetup(local, peer, 0);
-      NonblockingFuture<RegisteredMemory> theirs = communicator.recvMemoryOnSetup(peer, 0);
+    TestConnection link =
+        TestConnection.to(rank, 1 - rank.rank(), 0, transport, device.allocate(2L * SIZE));
+    try (Host2HostSemaphore semaphore = new Host2HostSemaphore(communicator, link.connection)) {
       communicator.setup().join();
-      Connection connection = queued.join();
-      try (RegisteredMemory remote = theirs.join();
-          Host2HostSemaphore semaphore = new Host2HostSemaphore(communicator, connection)) {
-        communicator.setup().join();
-        byte[] seen = new byte[SIZE];
-        for (int round = 1; round <= ROUNDS; round++) {
-          buffer.upload(0, filled(rank.rank(), round));
-          connection.write(remote, SIZE, local, 0, SIZE);
-          semaphore.signal();
-          semaphore.await(TIMEOUT);
-          buffer.download(SIZE, seen);
-          assertThat(seen).isEqualTo(filled(peer, round));
-          // The peer must have read before the next round overwrites.
-          semaphore.signal();
-          semaphore.arrival(TIMEOUT).block(TIMEOUT);
-        }
-        connection.flush(TIMEOUT).join();
-        communicator.rendezvous(peer, 0, Deadline.after(TIMEOUT)).join();
-      }
+      SemaphoreTest.exchange(rank, link, semaphore::signal, () -> semaphore.await(TIMEOUT));
+      link.connection.flush(TIMEOUT).join();
+      communicator.rendezvous(link.peer, 0, Deadline.after(TIMEOUT)).join();
     }
-  }
-
-  private static byte[] filled(int rank, int round) {
-    byte[] bytes = new byte[SIZE];
-    Arrays.fill(bytes, (byte) (rank * 100 + round));
-    return bytes;
   }
 
   @Test

@@ -2,8 +2,8 @@
 package io.fluxccl.semaphore;
 
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
@@ -14,6 +14,7 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.testing.Bytes;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.Ranks;
 import io.fluxccl.testkit.TestConnection;
@@ -36,10 +37,10 @@ import reactor.test.StepVerifier;
 @Ranks(value = 2, leakCheck = false)
 class SemaphoreTest {
   private static final Duration TIMEOUT = Duration.ofSeconds(60);
-  private static final int COUNT = 1000;
+  private static final int ROUNDS = 20;
 
   private static TestConnection linkOf(LocalRank rank, Transport transport) {
-    return TestConnection.to(rank, 1 - rank.rank(), 0, transport, 2L * COUNT * Integer.BYTES);
+    return TestConnection.to(rank, 1 - rank.rank(), 0, transport, 8000);
   }
 
   private static Host2HostSemaphore hostSemaphore(LocalRank rank, TestConnection link) {
@@ -55,19 +56,16 @@ class SemaphoreTest {
     return handleOf(semaphore::writeHandle);
   }
 
-  /** Writes to the peer and checks what it wrote. */
-  private static void exchange(
-      LocalRank rank, TestConnection link, Runnable signal, Runnable await) {
-    for (int round = 0; round < 2; round++) {
-      for (int i = 0; i < COUNT; i++) {
-        link.putInt(i, value(rank.rank(), round, i));
-      }
-      link.connection.write(link.remote, COUNT * 4L, link.local, 0, COUNT * 4L);
+  /** Writes to the peer and checks what it wrote, several times. */
+  static void exchange(LocalRank rank, TestConnection link, Runnable signal, Runnable await) {
+    int half = (int) link.buffer.size() / 2;
+    for (int round = 0; round < ROUNDS; round++) {
+      link.buffer.upload(0, Bytes.random(ROUNDS * rank.rank() + round, half));
+      link.connection.write(link.remote, half, link.local, 0, half);
       signal.run();
       await.run();
-      for (int i = 0; i < COUNT; i++) {
-        assertThat(link.getInt(COUNT + i)).isEqualTo(value(link.peer, round, i));
-      }
+      assertThat(Bytes.of(link.buffer, half, half))
+          .isEqualTo(Bytes.random(ROUNDS * link.peer + round, half));
       // The peer must have read before the next round overwrites.
       signal.run();
       await.run();
@@ -76,7 +74,7 @@ class SemaphoreTest {
 
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
-  void shouldOrderWritesWithHostSemaphoresForTwoRounds(Transport transport, LocalRank rank) {
+  void shouldOrderWritesWithHostSemaphoresForManyRounds(Transport transport, LocalRank rank) {
     TestConnection link = linkOf(rank, transport);
     try (Host2HostSemaphore semaphore = hostSemaphore(rank, link)) {
       exchange(rank, link, semaphore::signal, () -> semaphore.await(TIMEOUT));
@@ -85,7 +83,7 @@ class SemaphoreTest {
 
   @ParameterizedTest
   @EnumSource(names = {"SHM", "ETHERNET"})
-  void shouldOrderWritesWithDeviceSemaphoresForTwoRounds(Transport transport, LocalRank rank) {
+  void shouldOrderWritesWithDeviceSemaphoresForManyRounds(Transport transport, LocalRank rank) {
     TestConnection link = linkOf(rank, transport);
     try (Host2DeviceSemaphore semaphore =
         new Host2DeviceSemaphore(rank.communicator(), link.connection)) {
@@ -130,10 +128,10 @@ class SemaphoreTest {
   void shouldNameThePeerIfItsSignalDoesNotArrive(LocalRank rank) {
     TestConnection link = linkOf(rank, Transport.SHM);
     Host2HostSemaphore semaphore = hostSemaphore(rank, link);
-    assertThatThrownBy(() -> semaphore.await(Duration.ofMillis(100)))
-        .isInstanceOf(Timeout.class)
-        .hasMessageContaining("rank " + link.peer)
-        .satisfies(e -> assertThat(((Timeout) e).rank()).isEqualTo(link.peer));
+    Timeout late =
+        assertThrows(
+            Timeout.class, () -> semaphore.await(Duration.ofMillis(100)), "rank " + link.peer);
+    assertThat(late.rank()).isEqualTo(link.peer);
     StepVerifier.create(semaphore.arrival(Duration.ofMillis(100)))
         .expectError(Timeout.class)
         .verify(TIMEOUT);
@@ -181,10 +179,6 @@ class SemaphoreTest {
 
   private static CompletableFuture<Void> launch(LocalRank rank, HostKernel kernel) {
     return rank.stream().launch(kernel, 1, 1, KernelArgs.NONE).completion();
-  }
-
-  private static int value(int rank, int round, int index) {
-    return rank * 1_000_000 + round * 10_000 + index;
   }
 
   @Test

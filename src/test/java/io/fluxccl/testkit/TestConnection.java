@@ -39,7 +39,12 @@ public final class TestConnection {
   /** Both ends call it. */
   public static TestConnection to(
       LocalRank rank, int peer, int tag, Transport transport, long size) {
-    DeviceBuffer buffer = rank.device().allocate(size);
+    return to(rank, peer, tag, transport, rank.device().allocate(size));
+  }
+
+  /** Both ends call it, with buffers of their own. */
+  public static TestConnection to(
+      LocalRank rank, int peer, int tag, Transport transport, DeviceBuffer buffer) {
     RegisteredMemory local =
         rank.communicator().registerMemory(buffer, TransportFlags.of(transport));
     NonblockingFuture<Connection> connection =
