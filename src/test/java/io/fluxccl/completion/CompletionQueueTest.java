@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.completion;
 
+import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.Aborted;
@@ -160,10 +161,7 @@ class CompletionQueueTest {
     queue.afterwards(queue.issued(), runs::incrementAndGet);
     queue.close(CLOSED);
     assertThat(future).isCompletedExceptionally();
-    assertThat(queue.register(queue.issued()))
-        .failsWithin(0, TimeUnit.SECONDS)
-        .withThrowableThat()
-        .withCause(CLOSED);
+    assertThat(assertFails(queue.register(queue.issued()), Aborted.class)).isSameAs(CLOSED);
     agent.doWork();
     assertThat(runs).hasValue(0);
     store(1);
@@ -183,12 +181,12 @@ class CompletionQueueTest {
     store(1);
     passIntervals(2);
     assertThat(reached).isCompletedWithValue(null);
-    assertThat(lost).failsWithin(0, TimeUnit.SECONDS).withThrowableThat().withCause(LOST);
+    assertThat(assertFails(lost, DeviceFailure.class)).isSameAs(LOST);
     assertThat(runs).hasValue(1);
     CompletableFuture<Void> later = queue.register(queue.next());
     queue.afterwards(queue.issued(), runs::incrementAndGet);
     agent.doWork();
-    assertThat(later).failsWithin(0, TimeUnit.SECONDS).withThrowableThat().withCause(LOST);
+    assertThat(assertFails(later, DeviceFailure.class)).isSameAs(LOST);
     assertThat(runs).hasValue(2);
   }
 
@@ -242,12 +240,7 @@ class CompletionQueueTest {
     AtomicInteger runs = new AtomicInteger();
     own.afterwards(own.issued(), runs::incrementAndGet);
     passIntervals(CompletionQueue.MAX_FAILED_CHECKS + 2);
-    assertThat(future)
-        .failsWithin(0, TimeUnit.SECONDS)
-        .withThrowableThat()
-        .havingCause()
-        .isInstanceOf(DeviceFailure.class)
-        .withMessageContaining("thrown by the test");
+    assertFails(future, DeviceFailure.class, "thrown by the test");
     assertThat(runs).hasValue(0);
     store(1);
     CompletableFuture<Void> next = own.register(own.issued());
