@@ -2,7 +2,7 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.Experimental;
-import io.fluxccl.device.cuda.CudaAllocation;
+import io.fluxccl.device.cuda.CudaMemory;
 import io.fluxccl.device.host.SegmentDirectory;
 import java.io.IOException;
 import java.nio.channels.SocketChannel;
@@ -99,7 +99,7 @@ public final class ResourceLeaks {
     addDescriptors(held);
     addSegments(held);
     addMappings(held);
-    for (CudaAllocation each : CudaAllocation.owned()) {
+    for (CudaMemory each : CudaMemory.owned()) {
       held.put("GPU memory " + each.id().number(), "GPU memory " + each);
     }
     return held;

@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.util.Optional;
 
 /**
- * A part of a {@link CudaAllocation}. Thread-safe.
+ * A part of a {@link CudaMemory}. Thread-safe.
  *
  * <p>Closing it releases the allocation after the work enqueued so far is done, without waiting for
  * it. Other users, such as a registration, retain the {@link #allocation()}. {@link #upload} and
@@ -28,9 +28,9 @@ import java.util.Optional;
  * cuMemFree(pointer);
  * }</pre>
  */
-public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
+public final class CudaBuffer extends PartBuffer<CudaDevice, CudaMemory> {
   /** Takes over one use of the allocation. */
-  CudaBuffer(CudaDevice device, CudaAllocation allocation, long allocationOffset, long size) {
+  CudaBuffer(CudaDevice device, CudaMemory allocation, long allocationOffset, long size) {
     super(device, allocation, allocationOffset, size);
   }
 
@@ -44,7 +44,7 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaAllocation> {
   }
 
   /** Returns the allocation that it is a part of. */
-  public CudaAllocation allocation() {
+  public CudaMemory allocation() {
     return memory();
   }
 

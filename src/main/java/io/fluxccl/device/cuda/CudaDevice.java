@@ -43,7 +43,7 @@ public final class CudaDevice implements Device {
   private final CudaDeviceOptions options;
   private final GpuProperties properties;
   private final CompletionAgent agent;
-  private final Arena<CudaAllocation> arena =
+  private final Arena<CudaMemory> arena =
       new Arena<>(BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH), block -> false);
   private final Arena<PinnedBlock> pinnedArena =
       new Arena<>(
@@ -198,7 +198,7 @@ public final class CudaDevice implements Device {
     if (size >= LARGE) {
       return new CudaBuffer(this, allocateZeroed(size), 0, size);
     }
-    Arena.Piece<CudaAllocation> piece = arena.allocate(size);
+    Arena.Piece<CudaMemory> piece = arena.allocate(size);
     return new CudaBuffer(this, piece.block(), piece.offset(), size);
   }
 
@@ -215,7 +215,7 @@ public final class CudaDevice implements Device {
    */
   public CudaBuffer wrap(long address, long bytes) {
     lifecycle.checkOpen();
-    return ForeignAllocation.wrap(this, address, bytes);
+    return ForeignMemory.wrap(this, address, bytes);
   }
 
   /** {@link #wrap(long, long)} of what a pointer of JCuda's points to, such as a CUdeviceptr. */
@@ -223,8 +223,8 @@ public final class CudaDevice implements Device {
     return wrap(CudaPointer.addressOf(pointer), bytes);
   }
 
-  private CudaAllocation allocateZeroed(long size) {
-    CudaAllocation allocation = CudaAllocation.allocate(this, options.memory(), size);
+  private CudaMemory allocateZeroed(long size) {
+    CudaMemory allocation = CudaMemory.allocate(this, options.memory(), size);
     try {
       context.copyStream.zero(allocation.address(), allocation.size());
     } catch (RuntimeException | Error e) {
@@ -342,7 +342,7 @@ public final class CudaDevice implements Device {
    */
   public CudaMapping map(CudaMemoryName name) {
     lifecycle.checkOpen();
-    return context.mappings.acquire(name, this);
+    return CudaMapping.acquire(name, this);
   }
 
   /**

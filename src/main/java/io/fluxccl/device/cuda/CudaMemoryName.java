@@ -10,8 +10,8 @@ import java.util.HexFormat;
 import java.util.regex.Pattern;
 
 /**
- * The name by which another process of this host finds a {@link CudaAllocation}. Immutable. Written
- * by {@link WireWriter}:
+ * The name by which another process of this host finds a {@link CudaMemory}. Immutable. Written by
+ * {@link WireWriter}:
  *
  * <pre>
  *   header: magic "FXCM", version 3   uint16 kind: 0 plain, 1 VMM, 2 pool
@@ -34,7 +34,7 @@ import java.util.regex.Pattern;
  */
 public record CudaMemoryName(
     CudaMemoryKind kind,
-    CudaAllocation.Id id,
+    CudaMemory.Id id,
     long size,
     String pciBusId,
     String socket,
@@ -79,13 +79,13 @@ public record CudaMemoryName(
   }
 
   /** Returns the name of plain memory. */
-  static CudaMemoryName plain(CudaAllocation.Id id, long size, String pciBusId, byte[] handle) {
+  static CudaMemoryName plain(CudaMemory.Id id, long size, String pciBusId, byte[] handle) {
     return new CudaMemoryName(CudaMemoryKind.PLAIN, id, size, pciBusId, "", handle, 1);
   }
 
   /** Returns the name of VMM memory of one piece. */
   static CudaMemoryName vmm(
-      CudaAllocation.Id id, long size, String pciBusId, String socket, byte[] token) {
+      CudaMemory.Id id, long size, String pciBusId, String socket, byte[] token) {
     return new CudaMemoryName(CudaMemoryKind.VMM, id, size, pciBusId, socket, token, 1);
   }
 
@@ -130,7 +130,7 @@ public record CudaMemoryName(
     int ordinal = in.uint16("kind");
     check(ordinal < KINDS.length, "kind", ordinal);
     CudaMemoryKind kind = KINDS[ordinal];
-    CudaAllocation.Id id = new CudaAllocation.Id(in.int64("process"), in.int64("number"));
+    CudaMemory.Id id = new CudaMemory.Id(in.int64("process"), in.int64("number"));
     long size = in.int64("size");
     String pciBusId = in.string("PCI bus id", MAX_ENCODED_LENGTH);
     String socket = kind == CudaMemoryKind.PLAIN ? "" : in.string("socket", MAX_SOCKET_LENGTH);

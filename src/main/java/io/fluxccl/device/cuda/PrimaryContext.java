@@ -5,6 +5,7 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.concurrent.UseCount;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import jcuda.CudaException;
 import jcuda.driver.CUcontext;
@@ -39,7 +40,13 @@ final class PrimaryContext extends UseCount {
 
   final DeferredFree deferredFree;
   final CopyStream copyStream = new CopyStream(this);
-  final Mappings mappings = new Mappings(this);
+
+  /**
+   * The mappings by allocation. The future of a mapping in progress completes soon, with null if it
+   * fails.
+   */
+  final ConcurrentHashMap<CudaMemory.Id, CompletableFuture<CudaMapping>> mappings =
+      new ConcurrentHashMap<>();
 
   /** For enqueuing on streams that kernels run on. */
   final EnqueueLock enqueueLock = new EnqueueLock();

@@ -7,10 +7,10 @@ import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
-import io.fluxccl.device.cuda.CudaAllocation;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaMapping;
+import io.fluxccl.device.cuda.CudaMemory;
 import io.fluxccl.device.cuda.CudaMemoryName;
 import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.Transport;
@@ -95,8 +95,7 @@ final class CudaIpcContext extends MappedContext {
 
   /** Maps an allocation of this process by its name; an address that a peer sent is not trusted. */
   private CudaMapping mapOwned(CudaMemoryName name, MemoryOrigin origin) {
-    CudaAllocation owned =
-        CudaAllocation.retainOwned(name).orElseThrow(() -> closedByOwner(origin, name));
+    CudaMemory owned = CudaMemory.retainOwned(name).orElseThrow(() -> closedByOwner(origin, name));
     try {
       return device.map(name);
     } finally {

@@ -17,7 +17,7 @@ import net.jqwik.api.constraints.StringLength;
 import org.junit.jupiter.api.Test;
 
 class CudaMemoryNameTest {
-  private static final CudaAllocation.Id ID = new CudaAllocation.Id(0x1234567890L, 7);
+  private static final CudaMemory.Id ID = new CudaMemory.Id(0x1234567890L, 7);
   private static final String GPU = "0000:3b:00.0";
   private static final CudaMemoryName PLAIN =
       CudaMemoryName.plain(ID, 4096, GPU, new byte[CudaMemoryName.HANDLE_LENGTH]);
@@ -31,11 +31,11 @@ class CudaMemoryNameTest {
       @ForAll @LongRange(min = 1) long size,
       @ForAll @Size(CudaMemoryName.HANDLE_LENGTH) byte[] handle) {
     CudaMemoryName name =
-        CudaMemoryName.plain(new CudaAllocation.Id(process, number), size, GPU, handle);
+        CudaMemoryName.plain(new CudaMemory.Id(process, number), size, GPU, handle);
     CudaMemoryName read = CudaMemoryName.decode(name.encode());
     assertThat(read).isEqualTo(name).hasSameHashCodeAs(name);
     assertThat(read.kind()).isEqualTo(CudaMemoryKind.PLAIN);
-    assertThat(read.id()).isEqualTo(new CudaAllocation.Id(process, number));
+    assertThat(read.id()).isEqualTo(new CudaMemory.Id(process, number));
     assertThat(read.size()).isEqualTo(size);
     assertThat(read.pciBusId()).isEqualTo(GPU);
     assertThat(read.secret()).isEqualTo(handle);
@@ -112,6 +112,6 @@ class CudaMemoryNameTest {
   @Test
   void shouldKnowItsOwnProcess() {
     assertThat(ID.isOfThisProcess()).isFalse();
-    assertThat(CudaAllocation.retainOwned(PLAIN)).isEmpty();
+    assertThat(CudaMemory.retainOwned(PLAIN)).isEmpty();
   }
 }

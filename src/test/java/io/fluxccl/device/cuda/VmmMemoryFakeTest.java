@@ -54,7 +54,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
       assertThat(asking).as("the map, which has asked for seconds").isNotDone();
       owner.resume();
       asking.handle((mapped, failure) -> mapped == null ? null : release(mapped)).join();
-      assertThat(gpu.context().mappings.open).isEmpty();
+      assertThat(gpu.context().mappings).isEmpty();
       buffers.forEach(CudaBuffer::close);
     }
   }
@@ -78,7 +78,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
         assertThat(mappings).containsOnly(mappings.get(0));
         assertThat(mappings.get(0).users()).isEqualTo(8);
         mappings.forEach(CudaMapping::release);
-        assertThat(gpu.context().mappings.open).isEmpty();
+        assertThat(gpu.context().mappings).isEmpty();
       }
       owner.kill();
       for (CompletableFuture<CudaMapping> refused : ask(name)) {
@@ -87,7 +87,7 @@ class VmmMemoryFakeTest extends CudaMemoryContract {
             .withThrowableThat()
             .withCauseInstanceOf(DeviceFailure.class);
       }
-      assertThat(gpu.context().mappings.open).isEmpty();
+      assertThat(gpu.context().mappings).isEmpty();
     }
   }
 

@@ -6,10 +6,13 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.Text;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
-import java.util.stream.LongStream;
 import jcuda.CudaException;
+import jcuda.Pointer;
+import jcuda.driver.CUmemorytype;
+import jcuda.driver.CUpointer_attribute;
 import jcuda.driver.CUresult;
 import jcuda.driver.JCudaDriver;
 
@@ -19,7 +22,7 @@ import jcuda.driver.JCudaDriver;
  * peers if its kind permits. After the last user has released it, only the resources for sharing
  * are released.
  */
-final class ForeignAllocation extends CudaAllocation {
+final class ForeignMemory extends CudaMemory {
   private enum Kind {
     LEGACY("cuMemAlloc memory"),
     VMM("VMM memory"),
@@ -34,17 +37,13 @@ final class ForeignAllocation extends CudaAllocation {
   }
 
   private final Kind kind;
-  private final PointerAttributes attributes;
-  private final long[] pieces;
+  private final Attributes attributes;
+  private final List<Long> pieces;
+  private Optional<String> unshareable; // null until the first query; guarded by this
 
-  // All guarded by this.
-  private Optional<String> unshareable; // null until the first query
-  private final List<DescriptorServer.Offer> offers = new ArrayList<>();
-  private final List<Long> handles = new ArrayList<>();
-
-  private ForeignAllocation(
-      CudaDevice device, PointerAttributes attributes, Kind kind, long base, long[] pieces) {
-    super(device, base, LongStream.of(pieces).sum());
+  private ForeignMemory(
+      CudaDevice device, Attributes attributes, Kind kind, long base, List<Long> pieces) {
+    super(device, base, pieces.stream().mapToLong(Long::longValue).sum());
     this.kind = kind;
     this.attributes = attributes;
     this.pieces = pieces;
@@ -58,23 +57,13 @@ final class ForeignAllocation extends CudaAllocation {
           address, bytes);
     }
     PrimaryContext context = device.context();
-    PointerAttributes found = PointerAttributes.of(context, address);
+    Attributes found = Attributes.of(context, address);
     found.requireUsable(context, address);
-    Kind kind = kindOf(found);
+    Kind kind = found.kind();
     long[] base = {address};
-    long[] pieces = kind == Kind.MANAGED ? new long[] {bytes} : pieces(kind, base, bytes);
-    ForeignAllocation whole = new ForeignAllocation(device, found, kind, base[0], pieces);
+    List<Long> pieces = kind == Kind.MANAGED ? List.of(bytes) : pieces(kind, base, bytes);
+    ForeignMemory whole = new ForeignMemory(device, found, kind, base[0], pieces);
     return new CudaBuffer(device, whole, address - base[0], bytes);
-  }
-
-  private static Kind kindOf(PointerAttributes found) {
-    if (found.managed()) {
-      return Kind.MANAGED;
-    }
-    if (found.pool() != 0) {
-      return Kind.POOL;
-    }
-    return found.legacyIpc() ? Kind.LEGACY : Kind.VMM;
   }
 
   /**
@@ -83,7 +72,7 @@ final class ForeignAllocation extends CudaAllocation {
    *
    * @param base in: the range's address; out: the address of the first allocation
    */
-  private static long[] pieces(Kind kind, long[] base, long bytes) {
+  private static List<Long> pieces(Kind kind, long[] base, long bytes) {
     long address = base[0];
     long end = address + bytes;
     long at = address;
@@ -106,7 +95,7 @@ final class ForeignAllocation extends CudaAllocation {
               + " allocation",
           address, bytes, end - at);
     }
-    return sizes.stream().mapToLong(Long::longValue).toArray();
+    return sizes;
   }
 
   private static long rangeAt(long address, long[] size) {
@@ -139,16 +128,16 @@ final class ForeignAllocation extends CudaAllocation {
     requireNotFreed();
     try {
       return switch (kind) {
-        case LEGACY -> PlainAllocation.nameOf(this);
-        case VMM -> shareVmm();
+        case LEGACY -> sharePlain();
+        case VMM -> sharePieces();
         case POOL -> sharePool();
         case MANAGED -> throw refused("the driver can't share it between processes");
       };
     } catch (DeviceFailure e) {
-      unshare();
+      free();
       throw e;
     } catch (CudaException e) {
-      unshare();
+      free();
       throw refused(e.getMessage());
     }
   }
@@ -157,8 +146,8 @@ final class ForeignAllocation extends CudaAllocation {
    * Refuses freed memory: another allocation, which must not be shared, may now have its address.
    */
   private void requireNotFreed() {
-    PointerAttributes now = PointerAttributes.of(device().context(), address());
-    if (now.memoryType() == 0 || now.bufferId() != attributes.bufferId()) {
+    Attributes now = Attributes.of(context, address());
+    if (now.memoryType == 0 || now.bufferId != attributes.bufferId) {
       throw InvalidUsage.of(
           "%s was freed by its owner; keep wrapped memory until its buffer, its registrations on"
               + " all ranks and the work that uses it are closed and done",
@@ -166,75 +155,47 @@ final class ForeignAllocation extends CudaAllocation {
     }
   }
 
-  private CudaMemoryName shareVmm() {
-    require();
-    if (LongStream.of(pieces).distinct().count() > 1 || pieces.length > CudaMemoryName.MAX_PIECES) {
+  private CudaMemoryName sharePieces() {
+    requireLibrary();
+    if (new HashSet<>(pieces).size() > 1 || pieces.size() > CudaMemoryName.MAX_PIECES) {
       throw refused(
           Text.of(
               "it consists of %d pieces; up to %d of equal size can be shared",
-              pieces.length, CudaMemoryName.MAX_PIECES));
+              pieces.size(), CudaMemoryName.MAX_PIECES));
     }
-    byte[] token = null;
-    for (int piece = 0; piece < pieces.length; piece++) {
+    for (int piece = 0; piece < pieces.size(); piece++) {
       long[] handle = new long[1];
-      check(VmmCalls.retain(address() + piece * pieces[0], handle), "cuMemRetainAllocationHandle");
+      checkShared(
+          VmmCalls.retain(address() + piece * pieces.get(0), handle),
+          "cuMemRetainAllocationHandle");
       handles.add(handle[0]);
-      int[] descriptor = new int[1];
-      check(
-          VmmCalls.exportDescriptor(handle[0], descriptor),
-          "cuMemExportToShareableHandle, for which cuMemCreate must have been given POSIX file"
-              + " descriptors as requestedHandleTypes,");
-      token = offer(descriptor[0], token, piece);
     }
-    return new CudaMemoryName(
-        CudaMemoryKind.VMM,
-        id(),
-        size(),
-        device().pciBusId(),
-        offers.get(0).socketName(),
-        token,
-        pieces.length);
+    return shareVmm();
   }
 
   private CudaMemoryName sharePool() {
-    require();
+    requireLibrary();
     int[] descriptor = new int[1];
-    check(
-        PoolCalls.exportPool(attributes.pool(), descriptor),
+    checkShared(
+        PoolCalls.exportPool(attributes.pool, descriptor),
         "cuMemPoolExportToShareableHandle, for which cuMemPoolCreate must have been given POSIX"
             + " file descriptors as handleTypes,");
-    byte[] token = offer(descriptor[0], null, 0);
+    offer(descriptor[0]);
     byte[] data = new byte[CudaMemoryName.HANDLE_LENGTH];
-    check(PoolCalls.exportPointer(address(), data), "cuMemPoolExportPointer");
+    checkShared(PoolCalls.exportPointer(address(), data), "cuMemPoolExportPointer");
+    byte[] token = offers.get(0).token();
     byte[] secret = new byte[token.length + data.length];
     System.arraycopy(token, 0, secret, 0, token.length);
     System.arraycopy(data, 0, secret, token.length, data.length);
-    return new CudaMemoryName(
-        CudaMemoryKind.POOL,
-        id(),
-        size(),
-        device().pciBusId(),
-        offers.get(0).socketName(),
-        secret,
-        1);
+    return name(CudaMemoryKind.POOL, secret);
   }
 
-  /** Offers a descriptor to peers; returns the token of the first. */
-  private byte[] offer(int descriptor, byte[] first, int piece) {
-    DescriptorServer server = DescriptorServer.PROCESS;
-    DescriptorServer.Offer offer =
-        first == null
-            ? server.offer(descriptor)
-            : server.offer(descriptor, DescriptorServer.tokenOf(first, piece));
-    offers.add(offer);
-    return first == null ? offer.token() : first;
-  }
-
-  private void require() {
+  private void requireLibrary() {
     NativeLibrary.require("sharing " + kind.text);
   }
 
-  private void check(int result, String call) {
+  @Override
+  void checkShared(int result, String call) {
     if (result != CUresult.CUDA_SUCCESS) {
       throw refused(call + " answers " + CUresult.stringFor(result));
     }
@@ -255,28 +216,16 @@ final class ForeignAllocation extends CudaAllocation {
    */
   @Override
   synchronized CudaMapping mapFor(CudaDevice other, CudaMemoryName asName) {
-    if (kind == Kind.LEGACY || other.index() == device().index()) {
+    if (kind == Kind.LEGACY || other.index() == device.index()) {
       return super.mapFor(other, asName);
     }
-    other.requireReachable(device().pciBusId());
+    other.requireReachable(device.pciBusId());
     other.makeCurrent();
     if (kind == Kind.POOL) {
-      check(PoolCalls.setAccess(attributes.pool(), other.index()), "cuMemPoolSetAccess");
+      checkShared(PoolCalls.setAccess(attributes.pool, other.index()), "cuMemPoolSetAccess");
       return new CudaMapping(other.context(), asName, address(), this::release);
     }
-    long[] all = handles.stream().mapToLong(Long::longValue).toArray();
-    VmmMapping mapped = VmmMapping.map(other.context(), all, size(), new int[] {other.index()});
-    return new CudaMapping(
-        other.context(),
-        asName,
-        mapped.address(),
-        () -> {
-          try {
-            mapped.unmap();
-          } finally {
-            release();
-          }
-        });
+    return CudaMapping.ofPieces(other.context(), asName, handles, this::release);
   }
 
   /**
@@ -288,16 +237,99 @@ final class ForeignAllocation extends CudaAllocation {
     return !offers.isEmpty();
   }
 
+  /** Withdraws the offers and releases the handles; the memory belongs to its owner. */
   @Override
   synchronized void free() {
-    unshare();
-  }
-
-  /** Withdraws the offers and releases the handles. The caller holds this object's lock. */
-  private void unshare() {
     offers.forEach(DescriptorServer.Offer::close);
     offers.clear();
     handles.forEach(VmmCalls::release);
     handles.clear();
+  }
+
+  /**
+   * The driver's attributes of an address. A value that the driver does not return is 0.
+   *
+   * @param memoryType {@code CU_MEMORYTYPE_}; 0 if the driver does not know the address
+   * @param context in which it was allocated; 0 for memory of all contexts, such as VMM and pool
+   *     memory
+   * @param device the GPU's number
+   * @param bufferId identifies the allocation; unlike an address it is never reused
+   * @param managed whether the driver moves it between host and GPU
+   * @param legacyIpc whether {@code cuIpcGetMemHandle} accepts it
+   * @param pool the memory pool that contains it, or 0
+   */
+  private record Attributes(
+      long memoryType,
+      long context,
+      long device,
+      long bufferId,
+      boolean managed,
+      boolean legacyIpc,
+      long pool) {
+    static Attributes of(PrimaryContext context, long address) {
+      context.makeCurrent();
+      return new Attributes(
+          query(address, CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE),
+          query(address, CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT),
+          query(address, CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL),
+          query(address, CUpointer_attribute.CU_POINTER_ATTRIBUTE_BUFFER_ID),
+          query(address, CUpointer_attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED) != 0,
+          query(address, CUpointer_attribute.CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) != 0,
+          query(address, CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE));
+    }
+
+    private static long query(long address, int attribute) {
+      long[] value = new long[1];
+      try {
+        CudaPointer pointer = new CudaPointer(address);
+        int result = JCudaDriver.cuPointerGetAttribute(Pointer.to(value), attribute, pointer);
+        return result == CUresult.CUDA_SUCCESS ? value[0] : 0;
+      } catch (CudaException e) { // the application lets JCuda throw
+        return 0;
+      }
+    }
+
+    Kind kind() {
+      if (managed) {
+        return Kind.MANAGED;
+      }
+      return pool != 0 ? Kind.POOL : legacyIpc ? Kind.LEGACY : Kind.VMM;
+    }
+
+    /**
+     * Refuses an address unless it is GPU memory that kernels of the primary context can use.
+     *
+     * @param address for the message
+     * @throws InvalidUsage saying what it is
+     */
+    void requireUsable(PrimaryContext of, long address) {
+      if (memoryType == 0) {
+        throw refused(
+            of,
+            address,
+            "the driver knows no memory there; give an address of GPU memory that is allocated");
+      }
+      if (memoryType != CUmemorytype.CU_MEMORYTYPE_DEVICE
+          && memoryType != CUmemorytype.CU_MEMORYTYPE_UNIFIED) {
+        throw refused(of, address, "that is memory of the host, not of a GPU");
+      }
+      if (!managed && device != of.ordinal) {
+        throw refused(
+            of,
+            address,
+            "that is memory of GPU " + device + "; wrap it with the CudaDevice of that GPU");
+      }
+      if (context != 0 && context != CudaPointer.valueOf(of.handle)) {
+        throw refused(
+            of,
+            address,
+            "it was allocated in another context than the GPU's primary one; use"
+                + " cuDevicePrimaryCtxRetain, or the runtime API, in place of cuCtxCreate");
+      }
+    }
+
+    private static InvalidUsage refused(PrimaryContext of, long address, String why) {
+      return InvalidUsage.of("wrap of 0x%x on GPU %d: %s", address, of.ordinal, why);
+    }
   }
 }
