@@ -18,9 +18,9 @@ public final class BlockHoundRules implements BlockHoundIntegration {
   @Override
   public void applyTo(BlockHound.Builder builder) {
     builder
-        .allowBlockingCallsInside("io.fluxccl.device.host.StreamWorker", "run")
+        .allowBlockingCallsInside("io.fluxccl.device.host.HostStream$Live", "runTasks")
         .allowBlockingCallsInside("io.fluxccl.device.host.BlockWorkers$Worker", "run")
-        .disallowBlockingCallsInside("io.fluxccl.device.host.LiveHostStream", "complete")
+        .disallowBlockingCallsInside("io.fluxccl.device.host.HostStream$Live", "complete")
         .allowBlockingCallsInside("io.fluxccl.concurrent.AgentThread", "nap")
         .allowBlockingCallsInside("io.fluxccl.concurrent.IdleBackoff", "nextNapNanos")
         .allowBlockingCallsInside("java.util.concurrent.ThreadPoolExecutor", "addWorker")

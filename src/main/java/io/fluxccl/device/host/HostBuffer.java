@@ -4,8 +4,8 @@ package io.fluxccl.device.host;
 import io.fluxccl.Experimental;
 import io.fluxccl.device.PartBuffer;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.Optional;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * A part of a {@link SharedSegment}, or wrapped memory. Thread-safe.
@@ -56,9 +56,7 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
   public Optional<ByteBuffer> asByteBuffer() {
     retain();
     try {
-      return memory()
-          .asByteBuffer(memoryOffset(), size())
-          .map(bytes -> bytes.order(ByteOrder.LITTLE_ENDIAN));
+      return memory().asByteBuffer(memoryOffset(), size());
     } finally {
       release();
     }
@@ -68,8 +66,8 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
   public void upload(long offset, ByteBuffer source) {
     retain();
     try {
-      checkBytes("upload", "source", offset, source);
-      memory().put(memoryOffset() + offset, source);
+      int length = checkBytes("upload", "source", offset, source);
+      new UnsafeBuffer(address() + offset, length).putBytes(0, source, length);
     } finally {
       release();
     }
@@ -79,8 +77,8 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
   public void download(long offset, ByteBuffer target) {
     retain();
     try {
-      checkBytes("download", "target", offset, target);
-      memory().get(memoryOffset() + offset, target);
+      int length = checkBytes("download", "target", offset, target);
+      new UnsafeBuffer(address() + offset, length).getBytes(0, target, length);
     } finally {
       release();
     }

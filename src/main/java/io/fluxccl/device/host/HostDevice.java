@@ -32,10 +32,10 @@ public final class HostDevice implements Device {
   private final Arena<SharedSegment> arena =
       new Arena<>(
           BLOCK_LENGTH, () -> SharedSegment.create(BLOCK_LENGTH), block -> !block.isNamed());
-  private final BlockWorkers blockWorkers;
+  final BlockWorkers blockWorkers;
 
   /** All open streams, and closed streams whose thread has not ended yet. */
-  private final List<LiveHostStream> streams = new CopyOnWriteArrayList<>();
+  private final List<HostStream.Live> streams = new CopyOnWriteArrayList<>();
 
   private final Lifecycle lifecycle;
 
@@ -120,7 +120,7 @@ public final class HostDevice implements Device {
    */
   public HostBuffer wrap(ByteBuffer bytes) {
     lifecycle.checkOpen();
-    ForeignRange range = ForeignRange.of(bytes);
+    HostRange range = HostRange.of(bytes);
     return new HostBuffer(this, range, 0, bytes.remaining());
   }
 
@@ -131,7 +131,7 @@ public final class HostDevice implements Device {
    */
   public HostBuffer wrap(long address, long bytes) {
     lifecycle.checkOpen();
-    return new HostBuffer(this, ForeignRange.of(address, bytes), 0, bytes);
+    return new HostBuffer(this, HostRange.of(address, bytes), 0, bytes);
   }
 
   @Override
@@ -150,9 +150,9 @@ public final class HostDevice implements Device {
     return newStream(options.name() + "-" + options.index() + "-" + name);
   }
 
-  LiveHostStream newStream(String fullName) {
+  HostStream.Live newStream(String fullName) {
     lifecycle.checkOpen();
-    LiveHostStream stream = new LiveHostStream(this, fullName);
+    HostStream.Live stream = new HostStream.Live(this, fullName);
     streams.add(stream);
     return lifecycle.own(stream);
   }
@@ -166,13 +166,13 @@ public final class HostDevice implements Device {
   @Override
   public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
     lifecycle.checkOpen();
-    return lifecycle.own(HostRecording.record(this, name, work));
+    return lifecycle.own(HostGraph.record(this, name, work));
   }
 
   @Override
   public void whenEnqueuedWorkIsDone(Runnable action) {
     UseCount busyStreams = new UseCount(action);
-    for (LiveHostStream stream : streams) {
+    for (HostStream.Live stream : streams) {
       if (!stream.isIdle()) {
         busyStreams.retain();
         stream.runAfterEnqueuedWork(busyStreams::release);
@@ -184,10 +184,6 @@ public final class HostDevice implements Device {
   @Override
   public void close() {
     lifecycle.close();
-  }
-
-  BlockWorkers blockWorkers() {
-    return blockWorkers;
   }
 
   /** Removes a closed stream or graph from the device's lists. */

@@ -3,8 +3,14 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.Recording;
+import io.fluxccl.device.host.HostStream.Live;
+import io.fluxccl.device.host.HostStream.Milestone;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Consumer;
 
 /**
  * A recording of a host device: one branch for the recording stream (number 0) and one for each of
@@ -14,24 +20,46 @@ import java.util.List;
 final class HostGraph implements DeviceGraph {
   private final HostDevice device;
   private final String name;
-  private final List<List<Step>> branches;
+  private final List<List<Step>> branches = new ArrayList<>();
 
   /** By milestone, the branch that waits for it. */
-  private final List<Integer> waitingBranches;
+  private final List<Integer> waitingBranches = new ArrayList<>();
 
   private final Lifecycle lifecycle;
 
   // Both guarded by this.
-  private LiveHostStream lastStream;
+  private Live lastStream;
   private Milestone lastFinished;
 
-  HostGraph(HostRecording recording, String name) {
-    this.device = recording.device;
+  private HostGraph(HostDevice device, String name) {
+    this.device = device;
     this.name = name;
-    this.branches = recording.steps;
-    this.waitingBranches = recording.waitingBranches;
     this.lifecycle = new Lifecycle(toString());
-    lifecycle.own(() -> device.whenEnqueuedWorkIsDone(recording.buffers()::release));
+  }
+
+  /** Records a graph. */
+  static HostGraph record(HostDevice device, String name, Consumer<? super DeviceStream> work) {
+    HostGraph graph = new HostGraph(device, name);
+    Recorder recorder = graph.new Recorder();
+    try {
+      work.accept(recorder.newStream("recording " + name));
+      for (int branch = 1; branch < graph.branches.size(); branch++) {
+        graph.addWait(0, branch); // a launch is done when all its branches are
+      }
+      return graph;
+    } catch (RuntimeException | Error e) {
+      graph.close();
+      throw e;
+    } finally {
+      recorder.end();
+    }
+  }
+
+  private void addWait(int waitingBranch, int branch) {
+    int milestone = waitingBranches.size();
+    waitingBranches.add(waitingBranch);
+    branches.get(branch).add((stream, launch) -> launch.milestones[milestone].run(stream));
+    branches.get(waitingBranch).add((stream, launch) -> launch.await(milestone, stream));
   }
 
   @Override
@@ -40,7 +68,7 @@ final class HostGraph implements DeviceGraph {
   }
 
   /** Enqueues a launch, which starts after all earlier launches. */
-  void enqueueOn(LiveHostStream stream) {
+  void enqueueOn(Live stream) {
     stream.prepareGraphBranches(branches.size() - 1);
     synchronized (this) {
       lifecycle.checkOpen();
@@ -68,20 +96,65 @@ final class HostGraph implements DeviceGraph {
     return "HostGraph(" + name + ")";
   }
 
+  /** A recording in progress. Only the thread that began it may use it. */
+  private final class Recorder extends Recording {
+    Recorder() {
+      super(name);
+      HostGraph.this.lifecycle.own(() -> device.whenEnqueuedWorkIsDone(buffers()::release));
+    }
+
+    RecordingStream newStream(String streamName) {
+      branches.add(new ArrayList<>());
+      return new RecordingStream(this, streamName, branches.size() - 1);
+    }
+
+    void end() {
+      lifecycle.close();
+    }
+  }
+
+  private final class RecordingStream extends HostStream {
+    private final Recorder recorder;
+    private final int number;
+
+    RecordingStream(Recorder recorder, String name, int number) {
+      super(HostGraph.this.device, name, recorder);
+      this.recorder = recorder;
+      this.number = number;
+    }
+
+    @Override
+    void enqueue(Task task) {
+      checkOpen();
+      branches.get(number).add((stream, launch) -> launch.run(task, stream));
+    }
+
+    @Override
+    protected HostStream enqueueWait(HostStream other) {
+      addWait(number, ((RecordingStream) other).number);
+      return this;
+    }
+
+    @Override
+    protected HostStream newBranch(String branchName) {
+      return recorder.newStream(branchName).waitFor(this);
+    }
+  }
+
   /** One step of a branch in each launch. */
-  interface Step {
+  private interface Step {
     /**
      * Runs the step.
      *
      * @param stream the stream of the branch, whose thread calls this
-     * @param execution the launch
+     * @param launch the launch
      */
-    void run(LiveHostStream stream, Execution execution);
+    void run(Live stream, Execution launch);
   }
 
   /** One launch: the state that its branches share. */
-  final class Execution {
-    private final LiveHostStream stream;
+  private final class Execution {
+    private final Live stream;
     private final Milestone previous;
     private final Milestone finished;
     private final Milestone[] milestones = new Milestone[waitingBranches.size()];
@@ -93,7 +166,7 @@ final class HostGraph implements DeviceGraph {
      * @param previous the end of the previous launch if that ran on another stream, or null
      * @param finished passed at the end of this launch
      */
-    private Execution(LiveHostStream stream, Milestone previous, Milestone finished) {
+    Execution(Live stream, Milestone previous, Milestone finished) {
       this.stream = stream;
       this.previous = previous;
       this.finished = finished;
@@ -104,7 +177,7 @@ final class HostGraph implements DeviceGraph {
       boolean mayBegin = previous == null || previous.await(stream, false);
       // Checked before other branches start: they run to their end, even if this stream is closed.
       if (!mayBegin || stream.isClosed()) {
-        stream.noteDropped();
+        stream.dropped = true;
         if (mayBegin) {
           finished.pass(null);
         } else {
@@ -123,59 +196,48 @@ final class HostGraph implements DeviceGraph {
       }
     }
 
-    private void runBranch(int number, LiveHostStream on) {
+    private void runBranch(int number, Live on) {
       for (Step step : branches.get(number)) {
         step.run(on, this);
       }
+    }
+
+    /** Runs a task on the stream of a branch. */
+    private void run(HostStream.Task task, Live on) {
+      if (stream.isClosed()) {
+        on.dropped = true;
+      } else if (!stream.stopped) {
+        on.run(task);
+      }
+    }
+
+    /**
+     * Waits for a milestone, even if the launching stream was closed, because every branch ends.
+     */
+    private void await(int milestone, Live on) {
+      milestones[milestone].await(on, true);
+      on.noteFailureOf(milestones[milestone]);
     }
 
     @Override
     public String toString() {
       return "graph " + name;
     }
-
-    /** Runs a task on the stream of a branch. */
-    void run(StreamTask task, LiveHostStream on) {
-      if (stream.isClosed()) {
-        on.noteDropped();
-      } else if (!stream.hasStopped()) {
-        on.run(task);
-      }
-    }
-
-    /** Passes a milestone on the stream of a branch. */
-    void signal(int milestone, LiveHostStream on) {
-      milestones[milestone].run(on);
-    }
-
-    /**
-     * Waits for a milestone, even if the launching stream was closed, because every branch ends.
-     */
-    void await(int milestone, LiveHostStream on) {
-      milestones[milestone].await(on, true);
-      on.noteFailureOf(milestones[milestone]);
-    }
   }
 
-  /** One branch of one launch, as a task of the stream that it runs on. */
-  private record Branch(Execution execution, int number) implements StreamTask {
+  /**
+   * One branch of one launch, as a task of the stream that it runs on. Runs even if the stream is
+   * closed, so that streams that wait for the launch continue. Each step drops its work.
+   */
+  private record Branch(Execution execution, int number) implements HostStream.Always {
     @Override
-    public void run(LiveHostStream stream) {
+    public void run(Live stream) {
       if (number == 0) {
         execution.runAll();
       } else {
         stream.forgetFailure(); // the previous launch has reported it
         execution.runBranch(number, stream);
       }
-    }
-
-    /**
-     * Runs even if the stream is closed, so that streams that wait for the launch continue. Each
-     * step drops its work.
-     */
-    @Override
-    public boolean survivesClose() {
-      return true;
     }
   }
 }

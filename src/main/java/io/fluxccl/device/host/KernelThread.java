@@ -11,14 +11,14 @@ public final class KernelThread {
   private int blockIdx;
   private int gridDim = 1;
   private long abortAddress;
-  private BlockBarrier barrier;
+  private BlockWorkers.Barrier barrier;
   private HostReduction reduction;
 
   KernelThread(int threadIdx) {
     this.threadIdx = threadIdx;
   }
 
-  void begin(int gridDim, int blockDim, long abortAddress, BlockBarrier barrier) {
+  void begin(int gridDim, int blockDim, long abortAddress, BlockWorkers.Barrier barrier) {
     this.gridDim = gridDim;
     this.blockDim = blockDim;
     this.abortAddress = abortAddress;

@@ -133,7 +133,7 @@ class HostStreamTest extends StreamContract {
     }
     assertRefused(() -> launch(first, counting));
     open(gate);
-    Awaitility.await().until(((LiveHostStream) first)::isIdle);
+    Awaitility.await().until(((HostStream.Live) first)::isIdle);
     assertThat(ran).hasValue(0);
     assertThatThrownBy(() -> await(elsewhere))
         .hasCauseInstanceOf(Aborted.class)

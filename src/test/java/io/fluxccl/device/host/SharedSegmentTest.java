@@ -92,7 +92,7 @@ class SharedSegmentTest {
         .thenThrow(new IOException("No space left on device"));
     assertThrows(
         DeviceFailure.class,
-        () -> SegmentFile.fill(full, 1 << 20, SegmentDirectory.space()),
+        () -> SharedSegment.fill(full, 1 << 20, SegmentDirectory.space()),
         "No space left",
         "bytes are free",
         "--shm-size");
