@@ -2,23 +2,16 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.ReduceOp;
-import org.agrona.UnsafeApi;
 
 /** Doubles. */
-final class DoubleBlock extends ReductionBlock {
-  private static final long BASE = UnsafeApi.arrayBaseOffset(double[].class);
-
-  private final double[] a = new double[LENGTH];
-  private final double[] b = new double[LENGTH];
-
-  @Override
-  void load(long address, int count) {
-    copyIn(a, BASE, address, (long) count * Double.BYTES);
+final class DoubleBlock extends ReductionBlock<double[]> {
+  DoubleBlock() {
+    super(double[]::new, Double.BYTES);
   }
 
   @Override
   void combine(ReduceOp op, long address, int count) {
-    copyIn(b, BASE, address, (long) count * Double.BYTES);
+    loadSource(address, count);
     switch (op) {
       case PROD -> multiply(a, b, count);
       case MIN -> minInto(a, b, count);
@@ -29,14 +22,10 @@ final class DoubleBlock extends ReductionBlock {
 
   @Override
   void divide(int divisor, int count) {
+    double[] values = a;
     for (int i = 0; i < count; i++) {
-      a[i] /= divisor;
+      values[i] /= divisor;
     }
-  }
-
-  @Override
-  void store(long address, int count) {
-    copyOut(a, BASE, address, (long) count * Double.BYTES);
   }
 
   private static void add(double[] to, double[] from, int count) {

@@ -2,24 +2,11 @@
 package io.fluxccl.device.host;
 
 import io.fluxccl.ReduceOp;
-import org.agrona.UnsafeApi;
 
 /** Elements that are combined as floats. */
-class FloatBlock extends ReductionBlock {
-  private static final long BASE = UnsafeApi.arrayBaseOffset(float[].class);
-
-  /** The block, and the source that it is combined with. */
-  final float[] a = new float[LENGTH];
-
-  final float[] b = new float[LENGTH];
-
-  @Override
-  void load(long address, int count) {
-    copyIn(a, BASE, address, (long) count * Float.BYTES);
-  }
-
-  void loadSource(long address, int count) {
-    copyIn(b, BASE, address, (long) count * Float.BYTES);
+class FloatBlock extends ReductionBlock<float[]> {
+  FloatBlock() {
+    super(float[]::new, Float.BYTES);
   }
 
   @Override
@@ -35,14 +22,10 @@ class FloatBlock extends ReductionBlock {
 
   @Override
   final void divide(int divisor, int count) {
+    float[] values = a;
     for (int i = 0; i < count; i++) {
-      a[i] /= divisor;
+      values[i] /= divisor;
     }
-  }
-
-  @Override
-  void store(long address, int count) {
-    copyOut(a, BASE, address, (long) count * Float.BYTES);
   }
 
   private static void add(float[] to, float[] from, int count) {

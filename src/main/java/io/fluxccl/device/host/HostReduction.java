@@ -22,7 +22,7 @@ import io.fluxccl.ReduceOp;
  */
 @Experimental
 public final class HostReduction {
-  private final ReductionBlock[] blocks = new ReductionBlock[DataType.values().length];
+  private final ReductionBlock<?>[] blocks = new ReductionBlock[DataType.values().length];
   private final long[] oneTarget = new long[1];
 
   /** Creates an instance without scratch memory. */
@@ -40,7 +40,7 @@ public final class HostReduction {
    * @param count elements
    */
   public void reduce(DataType type, ReduceOp op, long target, long a, long b, long count) {
-    ReductionBlock block = block(type);
+    ReductionBlock<?> block = block(type);
     int size = type.size();
     for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
       int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
@@ -72,7 +72,7 @@ public final class HostReduction {
       int nTargets,
       long count,
       int nRanksForAvg) {
-    ReductionBlock block = block(type);
+    ReductionBlock<?> block = block(type);
     int size = type.size();
     for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
       int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
@@ -103,8 +103,8 @@ public final class HostReduction {
     reduce(type, ReduceOp.AVG, oneTarget, 1, oneTarget, 1, count, divisor);
   }
 
-  private ReductionBlock block(DataType type) {
-    ReductionBlock block = blocks[type.ordinal()];
+  private ReductionBlock<?> block(DataType type) {
+    ReductionBlock<?> block = blocks[type.ordinal()];
     if (block == null) {
       block = ReductionBlock.of(type);
       blocks[type.ordinal()] = block;

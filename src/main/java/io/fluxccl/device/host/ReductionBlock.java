@@ -3,18 +3,37 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
+import java.util.function.IntFunction;
 import org.agrona.UnsafeApi;
 
 /**
  * A block of elements that one thread reduces in arrays. Memory is copied in and out in bulk, so
  * that the JIT compiler turns the loops over arrays into vector code. This works best if each class
  * has its own arrays and passes them to loops in static methods.
+ *
+ * @param <A> the arrays of the elements
  */
-abstract class ReductionBlock {
+abstract class ReductionBlock<A> {
   /** The most elements of a block: results and one source stay in the first-level cache. */
   static final int LENGTH = 2048;
 
-  static ReductionBlock of(DataType type) {
+  /** The elements. */
+  final A a;
+
+  /** The elements that they are combined with. */
+  final A b;
+
+  private final long base;
+  private final int size;
+
+  ReductionBlock(IntFunction<A> newArray, int size) {
+    this.a = newArray.apply(LENGTH);
+    this.b = newArray.apply(LENGTH);
+    this.base = UnsafeApi.arrayBaseOffset(a.getClass());
+    this.size = size;
+  }
+
+  static ReductionBlock<?> of(DataType type) {
     return switch (type) {
       case INT8 -> new ByteBlock(true);
       case UINT8 -> new ByteBlock(false);
@@ -32,7 +51,14 @@ abstract class ReductionBlock {
   }
 
   /** Loads the first source's elements from an address. */
-  abstract void load(long address, int count);
+  void load(long address, int count) {
+    copyIn(a, base, address, (long) count * size);
+  }
+
+  /** Loads the elements to combine with. */
+  void loadSource(long address, int count) {
+    copyIn(b, base, address, (long) count * size);
+  }
 
   /** Combines the block with the elements at an address; AVG adds. */
   abstract void combine(ReduceOp op, long address, int count);
@@ -41,7 +67,9 @@ abstract class ReductionBlock {
   abstract void divide(int divisor, int count);
 
   /** Writes the block to an address and keeps it. */
-  abstract void store(long address, int count);
+  void store(long address, int count) {
+    copyOut(a, base, address, (long) count * size);
+  }
 
   static void copyIn(Object array, long baseOffset, long address, long bytes) {
     UnsafeApi.copyMemory(null, address, array, baseOffset, bytes);
