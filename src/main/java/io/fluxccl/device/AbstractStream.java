@@ -132,8 +132,23 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
     return new Aborted(FluxCclException.NO_RANK, "stream " + name + " was closed");
   }
 
-  /** Makes the recording, if there is one, retain the buffers among a launch's arguments. */
-  protected final void keep(KernelArgs args) {
+  /**
+   * Refuses closed buffers among a launch's arguments. A recording retains the device's buffers.
+   *
+   * @param kernel its name
+   * @throws InvalidUsage if one is closed
+   */
+  protected final void keep(String kernel, KernelArgs args) {
+    for (int i = 0; i < args.count(); i++) {
+      Object value = args.get(i, Object.class);
+      if (value instanceof DeviceBuffer buffer
+          ? buffer.isClosed()
+          : value instanceof PinnedBuffer pinned && pinned.isClosed()) {
+        throw InvalidUsage.of(
+            "argument %s of kernel %s is closed: %s; close a buffer after its last launch",
+            i, kernel, value);
+      }
+    }
     if (recording != null) {
       checkOpen();
       recording.buffers().addAll(args);

@@ -177,6 +177,22 @@ public abstract class StreamContract extends StreamScenario {
   }
 
   @Test
+  void shouldRefuseToLaunchAKernelWithAClosedBuffer() throws Exception {
+    DeviceBuffer buffer = device.allocate(64);
+    PinnedBuffer pinned = device.allocatePinned(64);
+    DeviceBuffer slice = buffer.slice(8, 8);
+    buffer.close();
+    pinned.close();
+    for (Object closed : List.of(buffer, slice, pinned)) {
+      String why = "argument 0 of kernel " + kind.store.name() + " is closed: " + closed;
+      KernelArgs args = KernelArgs.of(closed, 1L);
+      assertRefused(() -> first.launch(kind.store, 1, 1, args), why);
+      assertRefused(() -> graphOf(stream -> stream.launch(kind.store, 1, 1, args)), why);
+    }
+    await(first.completion());
+  }
+
+  @Test
   void shouldRunWorkAfterTheStreamThatItWaitsFor() throws Exception {
     try (DeviceBuffer a = device.allocate(10_000);
         DeviceBuffer b = device.allocate(10_000)) {

@@ -156,7 +156,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       boolean overlaps = launched.overlapsOn(device);
       boolean both = overlaps && lastMayOverlap && knowsAllWork();
       begin();
-      keep(args);
+      keep(kernel.name(), args);
       LoadedModule.Function function = launched.loadedOn(device);
       if (sharedBytes > STATIC_SHARED_LIMIT) {
         function.allowShared(sharedBytes);
@@ -195,7 +195,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   public int enqueueKernels(KernelArgs args, LongToIntFunction call) {
     synchronized (lock) {
       begin();
-      keep(args);
+      keep("of another library", args);
       int result;
       try (EnqueueLock held = tryLock()) {
         result = call.applyAsInt(CudaPointer.valueOf(stream));

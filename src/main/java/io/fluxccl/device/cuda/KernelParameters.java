@@ -116,14 +116,11 @@ final class KernelParameters {
     if (value instanceof AbortFlag flag) {
       return flag.deviceAddress();
     }
-    if (value instanceof CudaPinnedBuffer buffer && !buffer.isClosed()) {
+    if (value instanceof CudaPinnedBuffer buffer) {
       return buffer.deviceAddress();
     }
     if (!(value instanceof CudaBuffer buffer)) {
-      throw refused(kernel, index, "is closed, or memory that no GPU reaches: " + value);
-    }
-    if (buffer.isClosed()) {
-      throw refused(kernel, index, "is closed: " + buffer);
+      throw refused(kernel, index, "is memory that no GPU reaches: " + value);
     }
     int owner = buffer.device().index();
     if (!device.reaches(owner)) {

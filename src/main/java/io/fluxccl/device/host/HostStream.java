@@ -74,7 +74,7 @@ public abstract class HostStream extends AbstractStream<HostDevice, HostStream> 
               + " to %s threads",
           gridDim, blockDim, kernel.name(), HostKernel.MAX_BLOCK_DIM);
     }
-    keep(args);
+    keep(kernel.name(), args);
     enqueue(new Launch(launched, gridDim, blockDim, args, abortAddress(args)));
     return this;
   }
