@@ -315,7 +315,7 @@ public final class CudaDevice implements Device {
   @Override
   public DeviceGraph record(String name, Consumer<? super DeviceStream> work) {
     lifecycle.checkOpen();
-    return lifecycle.own(CudaRecording.record(this, name, work));
+    return lifecycle.own(CudaGraph.record(this, name, work));
   }
 
   @Override

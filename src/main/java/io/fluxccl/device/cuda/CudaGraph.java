@@ -3,10 +3,19 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.Recording;
 import io.fluxccl.device.RetainedBuffers;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Consumer;
+import jcuda.driver.CUevent;
+import jcuda.driver.CUevent_flags;
+import jcuda.driver.CUgraph;
 import jcuda.driver.CUgraphExec;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
+import jcuda.driver.CUstreamCaptureMode;
 import jcuda.driver.JCudaDriver;
 
 /**
@@ -16,29 +25,65 @@ import jcuda.driver.JCudaDriver;
  */
 final class CudaGraph implements DeviceGraph {
   private final CudaDevice device;
+  private final PrimaryContext context;
   private final String name;
-  private final CUgraphExec handle;
-  private final StreamEvent uploaded;
   private final Lifecycle lifecycle;
-  private boolean isUploaded; // guarded by this
+  private final CUgraphExec handle = new CUgraphExec();
 
-  /**
-   * Takes over the recording's buffers and one user of the context.
-   *
-   * @param uploaded event that was recorded after the upload
-   */
-  CudaGraph(CudaRecording recording, CUgraphExec handle, StreamEvent uploaded) {
-    this.device = recording.device;
-    this.name = recording.name;
-    this.handle = handle;
-    this.uploaded = uploaded;
-    RetainedBuffers buffers = recording.buffers();
+  /** Recorded after the upload; null once that is known to be done. Guarded by this. */
+  private CUevent uploaded;
+
+  private CudaGraph(CudaDevice device, String name) {
+    this.device = device;
+    this.context = device.context();
+    this.name = name;
     this.lifecycle = new Lifecycle(toString());
+  }
+
+  /** Records, instantiates and begins to upload a graph. Waits for no work. */
+  static CudaGraph record(CudaDevice device, String name, Consumer<? super DeviceStream> work) {
+    CudaGraph graph = new CudaGraph(device, name);
+    Recorder recorder = graph.new Recorder();
+    RetainedBuffers buffers = recorder.buffers();
+    graph.context.retain();
+    try {
+      graph.instantiate(recorder.capture(work), recorder.streams.get(0).stream);
+    } catch (RuntimeException | Error e) {
+      buffers.release();
+      graph.context.release();
+      throw e;
+    } finally {
+      recorder.discard();
+    }
     // The driver may wait for running work, so the deferred-free thread calls it.
-    lifecycle.own(
+    graph.lifecycle.own(
         () ->
             device.whenEnqueuedWorkIsDone(
-                () -> device.context().deferredFree.execute(() -> destroy(buffers))));
+                () -> graph.context.deferredFree.execute(() -> graph.destroy(buffers))));
+    return graph;
+  }
+
+  /** Instantiates a graph, and uploads it on a stream whose capture has ended. */
+  @SuppressWarnings("try") // the variable only keeps the lock held
+  private void instantiate(CUgraph graph, CUstream stream) {
+    int result = JCudaDriver.cuGraphInstantiate(handle, graph, 0);
+    JCudaDriver.cuGraphDestroy(graph);
+    check(result, "cuGraphInstantiate");
+    try (EnqueueLock held = context.enqueueLock.tryLock()) {
+      uploaded = context.createEvent(CUevent_flags.CU_EVENT_DISABLE_TIMING);
+      check(JCudaDriver.cuGraphUpload(handle, stream), "cuGraphUpload");
+      check(JCudaDriver.cuEventRecord(uploaded, stream), "cuEventRecord");
+    } catch (RuntimeException | Error e) {
+      if (uploaded != null) {
+        JCudaDriver.cuEventDestroy(uploaded);
+      }
+      JCudaDriver.cuGraphExecDestroy(handle);
+      throw e;
+    }
+  }
+
+  private void check(int result, String call) {
+    context.check(result, call + " of graph " + name);
   }
 
   @Override
@@ -49,11 +94,15 @@ final class CudaGraph implements DeviceGraph {
   /** Enqueues a launch and returns the driver's result. The context is current. */
   synchronized int launchOn(CUstream stream) {
     lifecycle.checkOpen();
-    if (!isUploaded) {
-      isUploaded = uploaded.query() == CUresult.CUDA_SUCCESS;
-      int result = isUploaded ? CUresult.CUDA_SUCCESS : uploaded.enqueueWaitOn(stream);
-      if (result != CUresult.CUDA_SUCCESS) {
-        return result;
+    if (uploaded != null) {
+      if (CudaError.query(uploaded) == CUresult.CUDA_SUCCESS) {
+        JCudaDriver.cuEventDestroy(uploaded);
+        uploaded = null;
+      } else {
+        int result = JCudaDriver.cuStreamWaitEvent(stream, uploaded, 0);
+        if (result != CUresult.CUDA_SUCCESS) {
+          return result;
+        }
       }
     }
     return JCudaDriver.cuGraphLaunch(handle, stream);
@@ -71,14 +120,13 @@ final class CudaGraph implements DeviceGraph {
   }
 
   private synchronized void destroy(RetainedBuffers buffers) {
-    PrimaryContext context = device.context();
     try {
       context.makeCurrent();
-      if (!isUploaded) {
-        uploaded.await();
+      if (uploaded != null) {
+        check(JCudaDriver.cuEventSynchronize(uploaded), "cuEventSynchronize");
+        JCudaDriver.cuEventDestroy(uploaded);
       }
-      uploaded.destroy();
-      context.check(JCudaDriver.cuGraphExecDestroy(handle), "cuGraphExecDestroy(" + name + ")");
+      check(JCudaDriver.cuGraphExecDestroy(handle), "cuGraphExecDestroy");
     } finally {
       buffers.release();
       context.release();
@@ -88,5 +136,87 @@ final class CudaGraph implements DeviceGraph {
   @Override
   public String toString() {
     return "CudaGraph(" + name + ")";
+  }
+
+  /**
+   * A recording in progress, by the driver's stream capture. It has its own streams, whose work the
+   * driver records. Only the thread that began it may use it.
+   *
+   * <p>The capture mode is relaxed: its thread may allocate memory and load kernels meanwhile,
+   * which is not recorded.
+   */
+  private final class Recorder extends Recording {
+    private final List<Stream> streams = new ArrayList<>();
+    private boolean capturing;
+
+    Recorder() {
+      super(CudaGraph.this.name);
+    }
+
+    private CUgraph capture(Consumer<? super DeviceStream> work) {
+      Stream main = newStream("recording " + name);
+      check(
+          JCudaDriver.cuStreamBeginCapture(
+              main.stream, CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED),
+          "cuStreamBeginCapture");
+      capturing = true;
+      work.accept(main);
+      for (Stream branch : streams) {
+        main.waitFor(branch); // a launch is done when all its branches are
+      }
+      context.makeCurrent();
+      CUgraph graph = new CUgraph();
+      capturing = false;
+      check(JCudaDriver.cuStreamEndCapture(main.stream, graph), "cuStreamEndCapture");
+      return graph;
+    }
+
+    /**
+     * Ends an unfinished capture and destroys the streams. The driver keeps them until their work
+     * is done.
+     */
+    private void discard() {
+      lifecycle.close();
+      if (context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
+        return; // the context has failed, with all its objects
+      }
+      if (capturing) {
+        CUgraph discarded = new CUgraph();
+        int result = JCudaDriver.cuStreamEndCapture(streams.get(0).stream, discarded);
+        if (result == CUresult.CUDA_SUCCESS) {
+          JCudaDriver.cuGraphDestroy(discarded);
+        }
+      }
+      for (Stream stream : streams) {
+        stream.event.destroy();
+        JCudaDriver.cuStreamDestroy(stream.stream);
+      }
+    }
+
+    private Stream newStream(String streamName) {
+      Stream made = new Stream(this, streamName, context.createStream(false));
+      streams.add(made);
+      return made;
+    }
+  }
+
+  /** The stream on which the recorder enqueues. */
+  private final class Stream extends CudaStream {
+    private final Recorder recorder;
+
+    Stream(Recorder recorder, String name, CUstream stream) {
+      super(CudaGraph.this.device, name, stream, recorder);
+      this.recorder = recorder;
+    }
+
+    @Override
+    protected CudaStream newBranch(String branchName) {
+      return recorder.newStream(branchName).waitFor(this); // which makes it a part of the capture
+    }
+
+    @Override
+    public void requireHealthy() {
+      checkOpen();
+    }
   }
 }

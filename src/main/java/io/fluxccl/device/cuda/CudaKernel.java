@@ -25,7 +25,7 @@ public final class CudaKernel implements Kernel {
   private final boolean overlaps;
 
   /** The functions by GPU: later launches need no lookup. */
-  private final AtomicReferenceArray<LoadedModule.Function> loaded;
+  private final AtomicReferenceArray<CudaModule.Function> loaded;
 
   /** The result of {@link #overlapping}. */
   private final CudaKernel overlapping;
@@ -39,7 +39,7 @@ public final class CudaKernel implements Kernel {
       String name,
       int sharedBytes,
       boolean overlaps,
-      AtomicReferenceArray<LoadedModule.Function> loaded) {
+      AtomicReferenceArray<CudaModule.Function> loaded) {
     this.module = module;
     this.name = name;
     this.sharedBytes = sharedBytes;
@@ -129,10 +129,10 @@ public final class CudaKernel implements Kernel {
    * Returns the function as loaded on a device. If it is not loaded yet, loads its whole module,
    * because loading later may wait for running kernels.
    */
-  LoadedModule.Function loadedOn(CudaDevice device) {
-    LoadedModule.Function function = loaded.getAcquire(device.index());
+  CudaModule.Function loadedOn(CudaDevice device) {
+    CudaModule.Function function = loaded.getAcquire(device.index());
     // A GPU that was closed and opened again has another context.
-    if (function == null || function.context() != device.context() || module.isClosed()) {
+    if (function == null || function.context != device.context() || module.isClosed()) {
       function = module.loadedOn(device).function(name);
       function.allowShared(sharedBytes);
       loaded.setRelease(device.index(), function); // pairs with getAcquire above

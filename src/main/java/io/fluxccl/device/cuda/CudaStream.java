@@ -12,6 +12,7 @@ import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.Recording;
 import java.util.function.LongToIntFunction;
 import jcuda.driver.CUevent;
+import jcuda.driver.CUevent_flags;
 import jcuda.driver.CUfunction;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
@@ -38,7 +39,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   final Object lock = new Object();
 
   /** Recorded on this stream; other streams wait for it. */
-  final StreamEvent event;
+  final Event event = new Event();
 
   // For the thread that calls copyAsync and writeValue64.
   private final CudaPointer asyncTarget = new CudaPointer();
@@ -57,7 +58,6 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
     super(device, name, recording);
     this.context = device.context();
     this.stream = stream;
-    this.event = new StreamEvent(context);
     this.parameters = new KernelParameters(device);
   }
 
@@ -157,7 +157,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       boolean both = overlaps && lastMayOverlap && knowsAllWork();
       begin();
       keep(kernel.name(), args);
-      LoadedModule.Function function = launched.loadedOn(device);
+      CudaModule.Function function = launched.loadedOn(device);
       if (sharedBytes > STATIC_SHARED_LIMIT) {
         function.allowShared(sharedBytes);
       }
@@ -167,7 +167,13 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       try (EnqueueLock held = tryLock()) {
         result =
             both
-                ? launchOverlapping(handle, gridDim, blockDim, sharedBytes, packed)
+                ? FunctionCalls.launchOverlapping(
+                    CudaPointer.valueOf(handle),
+                    gridDim,
+                    blockDim,
+                    sharedBytes,
+                    CudaPointer.valueOf(stream),
+                    CudaPointer.valueOf(packed))
                 : JCudaDriver.cuLaunchKernel(
                     handle, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
       }
@@ -203,17 +209,6 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
       ended();
       return result;
     }
-  }
-
-  private int launchOverlapping(
-      CUfunction function, int grid, int block, int shared, CudaPointer packed) {
-    return FunctionCalls.launchOverlapping(
-        CudaPointer.valueOf(function),
-        grid,
-        block,
-        shared,
-        CudaPointer.valueOf(stream),
-        CudaPointer.valueOf(packed));
   }
 
   @Override
@@ -297,29 +292,24 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   @Override
   protected final CudaStream enqueueWait(CudaStream other) {
     requireSameCapture(other);
-    StreamEvent reached = other.recordEvent();
+    other.recordEvent();
     synchronized (lock) {
       begin();
-      int result;
       try (EnqueueLock held = tryLock()) {
-        result = reached.enqueueWaitOn(stream);
+        check(other.event.enqueueWaitOn(stream), "cuStreamWaitEvent");
       }
       ended();
-      check(result, "cuStreamWaitEvent");
     }
     return this;
   }
 
   /** Records the event after the work enqueued so far. */
-  private StreamEvent recordEvent() {
+  private void recordEvent() {
     synchronized (lock) {
       begin();
-      int result;
       try (EnqueueLock held = tryLock()) {
-        result = event.record(stream);
+        check(event.record(this), "cuEventRecord");
       }
-      check(result, "cuEventRecord");
-      return event;
     }
   }
 
@@ -327,12 +317,10 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   final void recordTime(CUevent at) {
     synchronized (lock) {
       begin();
-      int result;
       try (EnqueueLock held = tryLock()) {
-        result = JCudaDriver.cuEventRecord(at, stream);
+        check(JCudaDriver.cuEventRecord(at, stream), "cuEventRecord");
       }
       ended();
-      check(result, "cuEventRecord");
     }
   }
 
@@ -357,5 +345,40 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   @Override
   public String toString() {
     return "CudaStream(" + name + ")";
+  }
+
+  /**
+   * A point in one stream's work that other streams wait for, as a reusable driver event that is
+   * created at its first recording. Thread-safe. The caller has made the context of the stream
+   * current.
+   */
+  static final class Event {
+    // Both guarded by this.
+    private CUevent event;
+    private boolean destroyed;
+
+    /** Moves the point to the end of the work enqueued so far on its stream, always the same. */
+    private synchronized int record(CudaStream on) {
+      if (event == null) {
+        event = on.context.createEvent(CUevent_flags.CU_EVENT_DISABLE_TIMING);
+      }
+      return JCudaDriver.cuEventRecord(event, on.stream);
+    }
+
+    /**
+     * Makes later work of a stream of any GPU wait for the point. After the event is destroyed,
+     * there is no work to wait for.
+     */
+    private synchronized int enqueueWaitOn(CUstream stream) {
+      return destroyed ? CUresult.CUDA_SUCCESS : JCudaDriver.cuStreamWaitEvent(stream, event, 0);
+    }
+
+    /** Destroys the event, once its stream has no work. Enqueued waits for it stay valid. */
+    synchronized void destroy() {
+      destroyed = true;
+      if (event != null) {
+        JCudaDriver.cuEventDestroy(event);
+      }
+    }
   }
 }

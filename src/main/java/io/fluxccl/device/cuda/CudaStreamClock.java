@@ -59,10 +59,7 @@ final class CudaStreamClock implements StreamClock {
     }
     if (events[point] == null) {
       stream.context.makeCurrent();
-      CUevent made = new CUevent();
-      stream.check(
-          JCudaDriver.cuEventCreate(made, CUevent_flags.CU_EVENT_DEFAULT), "cuEventCreate");
-      events[point] = made;
+      events[point] = stream.context.createEvent(CUevent_flags.CU_EVENT_DEFAULT);
     }
     enqueuedNs[point] = System.nanoTime();
     return events[point];

@@ -86,17 +86,17 @@ final class KernelCompiler {
    * @throws DeviceFailure if there is no compiler (the message lists the searched paths), or it
    *     fails
    */
-  KernelImage compile(KernelSource source, CudaCompileOptions options, int capability) {
+  CudaModule.Image compile(KernelSource source, CudaCompileOptions options, int capability) {
     KernelToolchain toolchain = toolchain(source.name(), options.compiler());
     KernelToolchain.Target target = toolchain.target(capability, options);
     String key =
         "sm" + capability + "-" + KernelCache.key(parts(source, options, toolchain, target));
     byte[] kept = cache.get(key).orElse(null);
     if (kept != null) {
-      return new KernelImage(kept);
+      return new CudaModule.Image(kept);
     }
     long start = System.nanoTime();
-    KernelImage image = toolchain.compile(source, options, target);
+    CudaModule.Image image = toolchain.compile(source, options, target);
     LOG.debug(
         "{} compiled {} for sm_{} in {} ms",
         toolchain.version,

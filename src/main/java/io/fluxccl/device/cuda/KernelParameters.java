@@ -45,7 +45,7 @@ final class KernelParameters {
    * @throws InvalidUsage if an argument can't be passed to kernels of this device, or the arguments
    *     do not match the parameters
    */
-  CudaPointer pack(Kernel kernel, KernelSignature signature, KernelArgs args) {
+  CudaPointer pack(Kernel kernel, CudaModule.Signature signature, KernelArgs args) {
     int count = args.count();
     signature.checkCount(kernel.name(), args);
     if (count * Long.BYTES > addresses.capacity()) {

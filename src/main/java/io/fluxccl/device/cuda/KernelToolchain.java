@@ -31,7 +31,7 @@ abstract class KernelToolchain {
    * @throws InvalidUsage with the compiler's messages if the source is wrong
    * @throws io.fluxccl.DeviceFailure if the compiler fails otherwise
    */
-  abstract KernelImage compile(KernelSource source, CudaCompileOptions options, Target target);
+  abstract CudaModule.Image compile(KernelSource source, CudaCompileOptions options, Target target);
 
   /** Returns the options that every compiler takes: language, architecture, headers, the user's. */
   static List<String> arguments(Target target, CudaCompileOptions options, List<Path> headers) {
@@ -88,8 +88,8 @@ abstract class KernelToolchain {
    */
   record Target(String option, boolean cubin, boolean chosen) {
     /** Returns the image of code that was generated for this target. */
-    KernelImage image(byte[] bytes) {
-      return cubin ? new KernelImage(bytes) : KernelImage.ptx(bytes);
+    CudaModule.Image image(byte[] bytes) {
+      return cubin ? new CudaModule.Image(bytes) : CudaModule.Image.ptx(bytes);
     }
   }
 }

@@ -61,7 +61,7 @@ final class Nvcc extends KernelToolchain {
   }
 
   @Override
-  KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
+  CudaModule.Image compile(KernelSource source, CudaCompileOptions options, Target target) {
     try (TemporaryFolder folder = TemporaryFolder.create(FOLDER_PREFIX)) {
       return compileIn(folder.path(), source, options, target);
     } catch (IOException e) {
@@ -69,7 +69,7 @@ final class Nvcc extends KernelToolchain {
     }
   }
 
-  private KernelImage compileIn(
+  private CudaModule.Image compileIn(
       Path folder, KernelSource source, CudaCompileOptions options, Target target)
       throws IOException {
     Path headers = Files.createDirectory(folder.resolve("include"));

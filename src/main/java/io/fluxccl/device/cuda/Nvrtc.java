@@ -65,7 +65,7 @@ final class Nvrtc extends KernelToolchain {
   }
 
   @Override
-  KernelImage compile(KernelSource source, CudaCompileOptions options, Target target) {
+  CudaModule.Image compile(KernelSource source, CudaCompileOptions options, Target target) {
     List<String> all = arguments(target, options, headerFolders);
     // NVRTC compiles no host code, but treats some lambdas in kernels as host code.
     all.add(0, "-default-device");

@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import jcuda.CudaException;
 import jcuda.driver.CUcontext;
 import jcuda.driver.CUdevice;
+import jcuda.driver.CUevent;
 import jcuda.driver.CUlimit;
 import jcuda.driver.CUmodule;
 import jcuda.driver.CUresult;
@@ -159,6 +160,13 @@ final class PrimaryContext extends UseCount {
             stream, CUstream_flags.CU_STREAM_NON_BLOCKING, preferred ? highest[0] : 0),
         "cuStreamCreate");
     return stream;
+  }
+
+  /** Returns a new event, which the caller destroys; the context is current. */
+  CUevent createEvent(int flags) {
+    CUevent event = new CUevent();
+    check(JCudaDriver.cuEventCreate(event, flags), "cuEventCreate");
+    return event;
   }
 
   /**

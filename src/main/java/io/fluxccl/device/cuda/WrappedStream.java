@@ -11,6 +11,7 @@ import java.util.concurrent.CompletableFuture;
 import jcuda.CudaException;
 import jcuda.driver.CUcontext;
 import jcuda.driver.CUevent;
+import jcuda.driver.CUevent_flags;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.CUstreamCaptureStatus;
@@ -51,7 +52,7 @@ final class WrappedStream extends LiveCudaStream {
     super(device, name, stream, false, line, agent);
     this.root = root == null ? this : root;
     context.makeCurrent();
-    this.probe = StreamEvent.create(context);
+    this.probe = context.createEvent(CUevent_flags.CU_EVENT_DISABLE_TIMING);
   }
 
   /** Returns the stream that {@link CudaDevice#wrapStream} describes. */

@@ -69,7 +69,7 @@ class CudaModuleFakeTest {
   @Test
   void shouldLoadOnceForAllDevicesOfAGpuAndAgainForANewContext() {
     CudaModule module = CudaModule.fromPtx(KERNELS);
-    LoadedModule first = module.loadedOn(device);
+    CudaModule.Loaded first = module.loadedOn(device);
     try (CudaDevice same = CudaDevice.open(0);
         CudaDevice other = CudaDevice.open(1)) {
       assertThat(module.loadedOn(same)).isSameAs(first);
@@ -127,14 +127,14 @@ class CudaModuleFakeTest {
     CudaModule.Images images =
         new CudaModule.Images() {
           @Override
-          public KernelImage make(int capability) {
-            return KernelImage.ptx(new byte[] {'x'});
+          public CudaModule.Image make(int capability) {
+            return CudaModule.Image.ptx(new byte[] {'x'});
           }
 
           @Override
-          public KernelImage makeInstead(int capability, InvalidUsage refusal) {
+          public CudaModule.Image makeInstead(int capability, InvalidUsage refusal) {
             tried.incrementAndGet();
-            return KernelImage.ptx(KERNELS);
+            return CudaModule.Image.ptx(KERNELS);
           }
         };
     try (CudaModule module = new CudaModule("two", images, true);

@@ -50,7 +50,7 @@ class CudaModuleTest {
     device.close();
   }
 
-  private KernelImage compiled(CudaCompileOptions options) {
+  private CudaModule.Image compiled(CudaCompileOptions options) {
     List<String> compilers = KernelCompiler.PROCESS.describe();
     boolean nvcc = options.compiler() == CudaCompileOptions.Compiler.NVCC;
     String found = compilers.get(nvcc ? 1 : 0);
@@ -84,9 +84,9 @@ class CudaModuleTest {
   void shouldRunKernelsOfEachCompilerFromSourceCubinAndPtx(CudaCompileOptions.Compiler compiler)
       throws Exception {
     CudaCompileOptions options = CudaCompileOptions.DEFAULT.withCompiler(compiler);
-    KernelImage cubin = compiled(options);
+    CudaModule.Image cubin = compiled(options);
     assertThat(cubin.isElf()).isTrue();
-    KernelImage ptx = compiled(options.withOption("-arch=compute_80"));
+    CudaModule.Image ptx = compiled(options.withOption("-arch=compute_80"));
     Path source = Files.writeString(folder.resolve("measure.cu"), SOURCE);
     Path binary = Files.write(folder.resolve("measure.cubin"), cubin.bytes());
     for (CudaModule each :
@@ -108,7 +108,7 @@ class CudaModuleTest {
     CudaModule.builtIn().kernel("fluxccl_empty").prepare(device);
     String found = KernelCompiler.PROCESS.describe().get(0);
     assumeTrue(found.startsWith("NVRTC "), found);
-    KernelImage image =
+    CudaModule.Image image =
         KernelCompiler.PROCESS.compile(
             KernelSource.of("builtin.cu", KernelSource.readPacked("builtin.cu"), List.of()),
             CudaCompileOptions.DEFAULT,

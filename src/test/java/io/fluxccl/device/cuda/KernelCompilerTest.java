@@ -49,7 +49,7 @@ class KernelCompilerTest {
     return KernelSource.of("wrong.cu", text, List.of());
   }
 
-  private static String text(KernelImage image) {
+  private static String text(CudaModule.Image image) {
     return new String(image.bytes(), StandardCharsets.UTF_8);
   }
 
@@ -77,7 +77,7 @@ class KernelCompilerTest {
   @RequiresNativeLibrary
   void shouldGiveNvrtcTheOptionsAndOurHeaders() throws Exception {
     CudaCompileOptions options = NVRTC.withOption("-DN=3").withIncludePath(Path.of("/some/where"));
-    KernelImage image = echo().compile(source("#include <fluxccl/config.cuh>\n"), options, 90);
+    CudaModule.Image image = echo().compile(source("#include <fluxccl/config.cuh>\n"), options, 90);
     String said = text(image);
     assertThat(said)
         .startsWith("cubin\nsource wrong.cu\n#include \"fluxccl/config.cuh\"")
@@ -101,7 +101,7 @@ class KernelCompilerTest {
     for (String word : given.isEmpty() ? new String[0] : given.split(" ")) {
       options = options.withOption(word);
     }
-    KernelImage image = echo().compile(source("x"), options, capability);
+    CudaModule.Image image = echo().compile(source("x"), options, capability);
     assertThat(text(image)).startsWith(kind + "\n").contains("option " + used + "\n");
     assertThat(text(image).split("arch")).hasSize(2);
     assertThat(image.isPtx()).isEqualTo(kind.equals("ptx"));
@@ -136,7 +136,7 @@ class KernelCompilerTest {
     CudaCompileOptions options = NVRTC.withIncludePath(folder);
     Callable<KernelSource> source =
         () -> KernelSource.of("k.cu", "#include \"h.cuh\"\n", List.of(folder));
-    KernelImage first = echo.compile(source.call(), options, 90);
+    CudaModule.Image first = echo.compile(source.call(), options, 90);
     assertThat(echo().compile(source.call(), options, 90).bytes()).isEqualTo(first.bytes());
     assertThat(entries()).isEqualTo(1);
     Files.writeString(header, "int b;");
@@ -167,7 +167,7 @@ class KernelCompilerTest {
   @Test
   void shouldNameTheJarOfTheBuiltInKernelsIfThereIsNoCompilerEither() {
     KernelCompiler none = compiler(Map.of(CudaToolkit.NVRTC_VARIABLE, "/none"));
-    BuiltInKernels kernels = new BuiltInKernels("io/fluxccl/cuda/none.fatbin", none, NVRTC);
+    CudaModule.BuiltIn kernels = new CudaModule.BuiltIn("io/fluxccl/cuda/none.fatbin", none, NVRTC);
     assertThrows(
         DeviceFailure.class,
         () -> kernels.make(90),
@@ -209,10 +209,10 @@ class KernelCompilerTest {
         #include <cuda_fp16.h>
         extern "C" __global__ void f(fluxccl::int32_t* x) { *x = __half2int_rn(__half(N)); }
         """;
-    KernelImage cubin = real.compile(source(half), NVCC.withOption("-DN=3"), 90);
+    CudaModule.Image cubin = real.compile(source(half), NVCC.withOption("-DN=3"), 90);
     assertThat(cubin.isElf()).isTrue();
     KernelSource mine = source("extern \"C\" __global__ void kernel_of_mine() {}");
-    KernelImage ptx = real.compile(mine, NVCC.withOption("-arch=compute_80"), 90);
+    CudaModule.Image ptx = real.compile(mine, NVCC.withOption("-arch=compute_80"), 90);
     assertThat(ptx.isPtx()).isTrue();
     assertThat(text(ptx)).contains(".target sm_80").contains("kernel_of_mine");
     assertRefused(
@@ -226,7 +226,7 @@ class KernelCompilerTest {
     KernelCompiler real = compiler(new HashMap<>(System.getenv()));
     assumeTrue(real.describe().get(0).startsWith("NVRTC "), () -> real.describe().get(0));
     String builtIn = KernelSource.readPacked("builtin.cu");
-    KernelImage cubin = real.compile(KernelSource.of("builtin.cu", builtIn, List.of()), NVRTC, 90);
+    CudaModule.Image cubin = real.compile(KernelSource.of("builtin.cu", builtIn, List.of()), NVRTC, 90);
     assertThat(cubin.isElf()).isTrue();
     String wrong = "#include <fluxccl/fluxccl.cuh>\n\n__global__ void f() { undeclared(); }";
     assertRefused(

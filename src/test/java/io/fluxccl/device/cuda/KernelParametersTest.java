@@ -19,7 +19,7 @@ class KernelParametersTest {
   private final KernelParameters parameters = new KernelParameters(null);
 
   private long[] pack(Object... args) {
-    CudaPointer packed = parameters.pack(KERNEL, KernelSignature.UNKNOWN, KernelArgs.of(args));
+    CudaPointer packed = parameters.pack(KERNEL, CudaModule.Signature.UNKNOWN, KernelArgs.of(args));
     long[] addresses = new long[args.length];
     for (int i = 0; i < args.length; i++) {
       addresses[i] = UnsafeApi.getLong(CudaPointer.valueOf(packed) + i * (long) Long.BYTES);
