@@ -71,8 +71,8 @@ static int find_functions(Nvrtc *nvrtc) {
  * Opens the library for the life of the process; throws UnsatisfiedLinkError with the loader's
  * message.
  */
-JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_open(JNIEnv *env, jclass type,
-                                                                    jbyteArray path) {
+JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_Nvrtc_open(JNIEnv *env, jclass type,
+                                                               jbyteArray path) {
   (void)type;
   char *text = fluxccl_copy_bytes(env, path);
   if (text == NULL) {
@@ -101,8 +101,8 @@ JNIEXPORT jlong JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_open(JNIEnv *env,
  * Loads another library for the life of the process. NVRTC looks for its own part by name only, and
  * then finds this one. Returns whether the library was loaded.
  */
-JNIEXPORT jboolean JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_preload(JNIEnv *env, jclass type,
-                                                                          jbyteArray path) {
+JNIEXPORT jboolean JNICALL Java_io_fluxccl_device_cuda_Nvrtc_preload(JNIEnv *env, jclass type,
+                                                                     jbyteArray path) {
   (void)type;
   char *text = fluxccl_copy_bytes(env, path);
   if (text == NULL) {
@@ -114,8 +114,8 @@ JNIEXPORT jboolean JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_preload(JNIEnv
 }
 
 /* Returns the path of the library, or an empty array. */
-JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_path(JNIEnv *env, jclass type,
-                                                                         jlong library) {
+JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_Nvrtc_path(JNIEnv *env, jclass type,
+                                                                    jlong library) {
   (void)type;
   const Nvrtc *nvrtc = (const Nvrtc *)(intptr_t)library;
   Dl_info info;
@@ -128,9 +128,8 @@ JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_path(JNIEnv 
 }
 
 /* Stores major and minor version into result[0] and [1]. */
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_version(JNIEnv *env, jclass type,
-                                                                      jlong library,
-                                                                      jintArray result) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_Nvrtc_version(JNIEnv *env, jclass type,
+                                                                 jlong library, jintArray result) {
   (void)type;
   const Nvrtc *nvrtc = (const Nvrtc *)(intptr_t)library;
   int major = 0;
@@ -142,9 +141,9 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_version(JNIEnv *en
 }
 
 /* Returns the architectures for which it compiles, such as 90; empty if it does not report them. */
-JNIEXPORT jintArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_architectures(JNIEnv *env,
-                                                                                 jclass type,
-                                                                                 jlong library) {
+JNIEXPORT jintArray JNICALL Java_io_fluxccl_device_cuda_Nvrtc_architectures(JNIEnv *env,
+                                                                            jclass type,
+                                                                            jlong library) {
   (void)type;
   const Nvrtc *nvrtc = (const Nvrtc *)(intptr_t)library;
   int count = 0;
@@ -167,10 +166,9 @@ JNIEXPORT jintArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_architectures
   return result;
 }
 
-JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_describe(JNIEnv *env,
-                                                                             jclass type,
-                                                                             jlong library,
-                                                                             jint status) {
+JNIEXPORT jbyteArray JNICALL Java_io_fluxccl_device_cuda_Nvrtc_describe(JNIEnv *env, jclass type,
+                                                                        jlong library,
+                                                                        jint status) {
   (void)type;
   const Nvrtc *nvrtc = (const Nvrtc *)(intptr_t)library;
   const char *text = nvrtc->errorString(status);
@@ -256,7 +254,7 @@ static int compile(JNIEnv *env, const Nvrtc *nvrtc, const char *source, const ch
  * Compiles. Stores the image into result[0] and the compiler's log into result[1]. Returns an
  * nvrtcResult.
  */
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_NvrtcCalls_compile(
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_Nvrtc_compile(
     JNIEnv *env, jclass type, jlong library, jbyteArray source, jbyteArray name,
     jobjectArray headers, jobjectArray header_names, jobjectArray options, jboolean cubin,
     jobjectArray result) {

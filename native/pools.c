@@ -23,9 +23,9 @@ typedef int (*import_pointer_function)(unsigned long long *address, void *pool,
 typedef int (*set_access_function)(void *pool, const MemAccessDesc *access, size_t count);
 typedef int (*destroy_function)(void *pool);
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_exportPool(JNIEnv *env, jclass type,
-                                                                        jlong pool,
-                                                                        jintArray result) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_exportPool(JNIEnv *env, jclass type,
+                                                                       jlong pool,
+                                                                       jintArray result) {
   (void)type;
   export_pool_function call =
       (export_pool_function)fluxccl_cuda_function("cuMemPoolExportToShareableHandle");
@@ -42,10 +42,9 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_exportPool(JNIEnv *
   return status;
 }
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_exportPointer(JNIEnv *env,
-                                                                           jclass type,
-                                                                           jlong address,
-                                                                           jbyteArray result) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_exportPointer(JNIEnv *env, jclass type,
+                                                                          jlong address,
+                                                                          jbyteArray result) {
   (void)type;
   export_pointer_function call =
       (export_pointer_function)fluxccl_cuda_function("cuMemPoolExportPointer");
@@ -59,9 +58,9 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_exportPointer(JNIEn
   return status;
 }
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_importPool(JNIEnv *env, jclass type,
-                                                                        jint descriptor,
-                                                                        jlongArray result) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_importPool(JNIEnv *env, jclass type,
+                                                                       jint descriptor,
+                                                                       jlongArray result) {
   (void)type;
   import_pool_function call =
       (import_pool_function)fluxccl_cuda_function("cuMemPoolImportFromShareableHandle");
@@ -75,7 +74,7 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_importPool(JNIEnv *
   return status;
 }
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_importPointer(
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_importPointer(
     JNIEnv *env, jclass type, jlong pool, jbyteArray bytes, jlongArray result) {
   (void)type;
   import_pointer_function call =
@@ -94,8 +93,8 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_importPointer(
   return status;
 }
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_setAccess(JNIEnv *env, jclass type,
-                                                                       jlong pool, jint device) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_setPoolAccess(JNIEnv *env, jclass type,
+                                                                          jlong pool, jint device) {
   (void)env;
   (void)type;
   set_access_function call = (set_access_function)fluxccl_cuda_function("cuMemPoolSetAccess");
@@ -103,8 +102,8 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_setAccess(JNIEnv *e
   return call == NULL ? CUDA_RESULT_NOT_SUPPORTED : call((void *)(intptr_t)pool, &access, 1);
 }
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_PoolCalls_destroy(JNIEnv *env, jclass type,
-                                                                     jlong pool) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_VmmCalls_destroyPool(JNIEnv *env, jclass type,
+                                                                        jlong pool) {
   (void)env;
   (void)type;
   destroy_function call = (destroy_function)fluxccl_cuda_function("cuMemPoolDestroy");

@@ -11,8 +11,8 @@
 enum { MASK_WORDS = 128 };
 _Static_assert(sizeof(jlong) == sizeof(unsigned long), "a mask's word is an unsigned long");
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_AffinityCalls_get(JNIEnv *env, jclass type,
-                                                                     jlongArray mask) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_ThreadPlacement_getAffinity(
+    JNIEnv *env, jclass type, jlongArray mask) {
   (void)type;
   jlong words[MASK_WORDS];
   memset(words, 0, sizeof words);
@@ -26,8 +26,8 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_AffinityCalls_get(JNIEnv *env
   return 0;
 }
 
-JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_AffinityCalls_set(JNIEnv *env, jclass type,
-                                                                     jlongArray mask) {
+JNIEXPORT jint JNICALL Java_io_fluxccl_device_cuda_ThreadPlacement_setAffinity(
+    JNIEnv *env, jclass type, jlongArray mask) {
   (void)type;
   jlong words[MASK_WORDS];
   if ((*env)->GetArrayLength(env, mask) != MASK_WORDS) {

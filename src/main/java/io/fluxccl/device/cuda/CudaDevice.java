@@ -12,12 +12,15 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.Kernel;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
 import jcuda.Pointer;
+import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
+import jcuda.driver.JCudaDriver;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -41,7 +44,7 @@ public final class CudaDevice implements Device {
 
   private final PrimaryContext context;
   private final CudaDeviceOptions options;
-  private final GpuProperties properties;
+  final GpuProperties properties;
   private final CompletionAgent agent;
   private final Arena<CudaMemory> arena =
       new Arena<>(BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH), block -> false);
@@ -54,20 +57,21 @@ public final class CudaDevice implements Device {
   /** All open streams, and closed streams whose work is not done yet. */
   private final List<LiveCudaStream> streams = new CopyOnWriteArrayList<>();
 
-  private final PeerAccess peers;
+  /** The GPUs whose memory kernels may reach. The access ends with either context. */
+  private final Map<Integer, PrimaryContext> peers = new ConcurrentHashMap<>();
+
   private final Lifecycle lifecycle;
 
   private CudaDevice(PrimaryContext context, CudaDeviceOptions options) {
     this.context = context;
     this.options = options;
     this.properties = GpuProperties.of(context);
-    this.peers = new PeerAccess(context);
     this.agent = new CompletionAgent("gpu" + context.ordinal, CaptureMode::relax);
     this.lifecycle = new Lifecycle("GPU " + context.ordinal);
     // The lifecycle closes these after the streams and graphs that are opened later.
     for (AutoCloseable part :
         List.<AutoCloseable>of(
-            context::release, peers::close, pinnedArena::close, arena::close, agent)) {
+            context::release, this::releasePeers, pinnedArena::close, arena::close, agent)) {
       lifecycle.own(part);
     }
   }
@@ -143,7 +147,7 @@ public final class CudaDevice implements Device {
 
   /** Returns the NUMA node of the GPU, or -1 if there is none or it is not known. */
   public int numaNode() {
-    return NumaNode.of(NumaNode.SYS, context.pciBusId);
+    return ThreadPlacement.numaNode(ThreadPlacement.SYS, context.pciBusId);
   }
 
   /** Returns how many multiprocessors it has. */
@@ -179,7 +183,7 @@ public final class CudaDevice implements Device {
   public void bindThread() {
     CaptureMode.relax();
     context.makeCurrent();
-    ThreadPlacement.bindTo(NumaNode.processors(NumaNode.SYS, numaNode()))
+    ThreadPlacement.bindTo(ThreadPlacement.processors(ThreadPlacement.SYS, numaNode()))
         .ifPresent(why -> LOG.debug("{} stays where it is: {}", Thread.currentThread(), why));
   }
 
@@ -363,12 +367,38 @@ public final class CudaDevice implements Device {
    * @throws InvalidUsage if this GPU can't reach that one
    */
   public void enablePeerAccess(int otherIndex) {
-    peers.enable(otherIndex);
+    synchronized (peers) {
+      if (lifecycle.isClosed() || reaches(otherIndex)) {
+        return;
+      }
+      PrimaryContext peer = PrimaryContext.retain(otherIndex);
+      try {
+        if (!canAccessPeer(otherIndex)) {
+          throw unreachable(otherIndex, peer.pciBusId);
+        }
+        context.makeCurrent();
+        int result = JCudaDriver.cuCtxEnablePeerAccess(peer.handle, 0);
+        if (result != CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
+          context.check(result, "cuCtxEnablePeerAccess(GPU " + otherIndex + ")");
+        }
+      } catch (RuntimeException | Error e) {
+        peer.release();
+        throw e;
+      }
+      peers.put(otherIndex, peer);
+    }
+  }
+
+  private void releasePeers() {
+    synchronized (peers) {
+      peers.values().forEach(PrimaryContext::release);
+      peers.clear();
+    }
   }
 
   /** Returns whether kernels of this GPU can use addresses of another GPU's plain memory. */
   boolean reaches(int otherIndex) {
-    return peers.isEnabled(otherIndex);
+    return otherIndex == index() || peers.containsKey(otherIndex);
   }
 
   /**
@@ -379,12 +409,18 @@ public final class CudaDevice implements Device {
    * @throws InvalidUsage if there is no peer access between them
    */
   public void requireReachable(String otherPciBusId) {
-    peers.requireReachable(otherPciBusId);
+    for (int other = 0; other < CudaDriver.count(); other++) {
+      if (CudaDriver.pciBusId(other).equals(otherPciBusId) && !canAccessPeer(other)) {
+        throw unreachable(other, otherPciBusId);
+      }
+    }
   }
 
-  /** Refuses a launch that exceeds the limits of the GPU. */
-  void checkLaunch(Kernel kernel, int gridDim, int blockDim, int sharedBytes) {
-    properties.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
+  private InvalidUsage unreachable(int other, String otherPciBusId) {
+    return InvalidUsage.of(
+        "%s can't reach memory of GPU %s (%s): no peer access between them"
+            + " (nvidia-smi topo -p2p r); use ETHERNET",
+        context, other, otherPciBusId);
   }
 
   PrimaryContext context() {

@@ -189,7 +189,7 @@ public final class CudaMapping extends UseCount {
   private static int requestDescriptor(CudaMemoryName name, int piece) {
     byte[] first = Arrays.copyOf(name.secret(), DescriptorServer.TOKEN_LENGTH);
     byte[] token = DescriptorServer.tokenOf(first, piece);
-    return DescriptorClient.request(name.socket(), token, Deadline.after(ANSWER_TIMEOUT));
+    return DescriptorServer.request(name.socket(), token, Deadline.after(ANSWER_TIMEOUT));
   }
 
   /** Maps pieces of VMM memory for one GPU; {@code unmapped} runs once they are unmapped. */
@@ -264,7 +264,7 @@ public final class CudaMapping extends UseCount {
     try {
       context.makeCurrent();
       context.check(
-          PoolCalls.importPool(descriptor, pool),
+          VmmCalls.importPool(descriptor, pool),
           "cuMemPoolImportFromShareableHandle(" + name + ")");
     } finally {
       DescriptorCalls.close(descriptor);
@@ -274,12 +274,12 @@ public final class CudaMapping extends UseCount {
     long[] address = new long[1];
     try {
       if (!name.pciBusId().equals(context.pciBusId)) {
-        context.check(PoolCalls.setAccess(pool[0], context.ordinal), "cuMemPoolSetAccess");
+        context.check(VmmCalls.setPoolAccess(pool[0], context.ordinal), "cuMemPoolSetAccess");
       }
       context.check(
-          PoolCalls.importPointer(pool[0], data, address), "cuMemPoolImportPointer(" + name + ")");
+          VmmCalls.importPointer(pool[0], data, address), "cuMemPoolImportPointer(" + name + ")");
     } catch (RuntimeException | Error e) {
-      PoolCalls.destroy(pool[0]);
+      VmmCalls.destroyPool(pool[0]);
       throw e;
     }
     return new CudaMapping(
@@ -288,7 +288,7 @@ public final class CudaMapping extends UseCount {
             address[0],
             () -> {
               int freed = JCudaDriver.cuMemFree(new CudaPointer(address[0]));
-              int destroyed = PoolCalls.destroy(pool[0]);
+              int destroyed = VmmCalls.destroyPool(pool[0]);
               context.check(freed, "cuMemFree of a peer's pool memory");
               context.check(destroyed, "cuMemPoolDestroy of a peer's pool");
             })

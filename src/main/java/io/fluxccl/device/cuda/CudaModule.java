@@ -102,7 +102,9 @@ public final class CudaModule implements AutoCloseable {
         name,
         capability ->
             KernelCompiler.PROCESS.compile(
-                KernelSource.of(name, source, options.includePaths()), options, capability),
+                KernelCompiler.Source.of(name, source, options.includePaths()),
+                options,
+                capability),
         true);
   }
 
@@ -114,7 +116,7 @@ public final class CudaModule implements AutoCloseable {
    * @return the module; the caller closes it
    */
   public static CudaModule fromJar(String path, CudaCompileOptions options) {
-    String source = KernelSource.readPacked(path);
+    String source = KernelCompiler.Source.readPacked(path);
     if (source == null) {
       throw InvalidUsage.of("no jar of FluxCCL on the class path has the source %s", path);
     }
@@ -146,10 +148,12 @@ public final class CudaModule implements AutoCloseable {
     return switch (ending) {
       case "cu" -> {
         Path folder = file.toAbsolutePath().normalize().getParent();
-        yield fromSource(file.toString(), KernelSource.read(file), options.withIncludePath(folder));
+        yield fromSource(
+            file.toString(), KernelCompiler.Source.read(file), options.withIncludePath(folder));
       }
-      case "ptx" -> ofImage(file.toString(), Image.ptx(KernelSource.readBytes(file)));
-      case "cubin", "fatbin" -> ofImage(file.toString(), new Image(KernelSource.readBytes(file)));
+      case "ptx" -> ofImage(file.toString(), Image.ptx(KernelCompiler.Source.readBytes(file)));
+      case "cubin", "fatbin" ->
+          ofImage(file.toString(), new Image(KernelCompiler.Source.readBytes(file)));
       default ->
           throw InvalidUsage.of(
               "kernels from %s: give a file named .cu, .ptx, .cubin or .fatbin", file);
@@ -576,13 +580,14 @@ public final class CudaModule implements AutoCloseable {
     }
 
     private Image compile(int capability, String why) {
-      String source = KernelSource.readPacked(SOURCE);
+      String source = KernelCompiler.Source.readPacked(SOURCE);
       if (source == null) {
         throw new DeviceFailure(
             0, "NO_KERNELS", "FluxCCL's built-in kernels: " + why + ", and no sources of them");
       }
       try {
-        return compiler.compile(KernelSource.of(SOURCE, source, List.of()), options, capability);
+        return compiler.compile(
+            KernelCompiler.Source.of(SOURCE, source, List.of()), options, capability);
       } catch (FluxCclException e) {
         throw new DeviceFailure(
             0, "NO_KERNELS", "FluxCCL's built-in kernels: " + why + ". " + e.getMessage(), e);

@@ -151,7 +151,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
           "kernel %s is for %s, this is GPU %s; take one from a CudaModule",
           kernel.name(), kernel.kind(), device.index());
     }
-    device.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
+    device.properties.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
     synchronized (lock) {
       boolean overlaps = launched.overlapsOn(device);
       boolean both = overlaps && lastMayOverlap && knowsAllWork();

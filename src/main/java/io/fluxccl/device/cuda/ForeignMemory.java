@@ -177,12 +177,12 @@ final class ForeignMemory extends CudaMemory {
     requireLibrary();
     int[] descriptor = new int[1];
     checkShared(
-        PoolCalls.exportPool(attributes.pool, descriptor),
+        VmmCalls.exportPool(attributes.pool, descriptor),
         "cuMemPoolExportToShareableHandle, for which cuMemPoolCreate must have been given POSIX"
             + " file descriptors as handleTypes,");
     offer(descriptor[0]);
     byte[] data = new byte[CudaMemoryName.HANDLE_LENGTH];
-    checkShared(PoolCalls.exportPointer(address(), data), "cuMemPoolExportPointer");
+    checkShared(VmmCalls.exportPointer(address(), data), "cuMemPoolExportPointer");
     byte[] token = offers.get(0).token();
     byte[] secret = new byte[token.length + data.length];
     System.arraycopy(token, 0, secret, 0, token.length);
@@ -222,7 +222,7 @@ final class ForeignMemory extends CudaMemory {
     other.requireReachable(device.pciBusId());
     other.makeCurrent();
     if (kind == Kind.POOL) {
-      checkShared(PoolCalls.setAccess(attributes.pool, other.index()), "cuMemPoolSetAccess");
+      checkShared(VmmCalls.setPoolAccess(attributes.pool, other.index()), "cuMemPoolSetAccess");
       return new CudaMapping(other.context(), asName, address(), this::release);
     }
     return CudaMapping.ofPieces(other.context(), asName, handles, this::release);

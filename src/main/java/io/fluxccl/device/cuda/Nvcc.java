@@ -16,7 +16,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 
 /** The CUDA toolkit's compiler. Runs in its own process and temporary folder. */
-final class Nvcc extends KernelToolchain {
+final class Nvcc extends KernelCompiler.Toolchain {
   private static final String FOLDER_PREFIX = "fluxccl-nvcc-";
   private static final Duration QUESTION_TIMEOUT = Duration.ofSeconds(20);
   private static final Pattern RELEASE = Pattern.compile("release [0-9.]+, V([0-9.]+)");
@@ -61,7 +61,8 @@ final class Nvcc extends KernelToolchain {
   }
 
   @Override
-  CudaModule.Image compile(KernelSource source, CudaCompileOptions options, Target target) {
+  CudaModule.Image compile(
+      KernelCompiler.Source source, CudaCompileOptions options, KernelCompiler.Target target) {
     try (TemporaryFolder folder = TemporaryFolder.create(FOLDER_PREFIX)) {
       return compileIn(folder.path(), source, options, target);
     } catch (IOException e) {
@@ -70,7 +71,10 @@ final class Nvcc extends KernelToolchain {
   }
 
   private CudaModule.Image compileIn(
-      Path folder, KernelSource source, CudaCompileOptions options, Target target)
+      Path folder,
+      KernelCompiler.Source source,
+      CudaCompileOptions options,
+      KernelCompiler.Target target)
       throws IOException {
     Path headers = Files.createDirectory(folder.resolve("include"));
     for (Map.Entry<String, String> header : source.packed().entrySet()) {

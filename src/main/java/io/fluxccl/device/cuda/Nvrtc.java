@@ -13,7 +13,7 @@ import java.util.Collection;
 import java.util.List;
 
 /** NVIDIA's run-time compiler, the first that can be opened. */
-final class Nvrtc extends KernelToolchain {
+final class Nvrtc extends KernelCompiler.Toolchain {
   private static final int NVRTC_ERROR_INVALID_OPTION = 5;
   private static final int NVRTC_ERROR_COMPILATION = 6;
 
@@ -21,7 +21,7 @@ final class Nvrtc extends KernelToolchain {
   private final List<Path> headerFolders;
 
   private Nvrtc(long library, String version, List<Path> headerFolders) {
-    super(version, NvrtcCalls.architectures(library));
+    super(version, architectures(library));
     this.library = library;
     this.headerFolders = headerFolders;
   }
@@ -37,7 +37,7 @@ final class Nvrtc extends KernelToolchain {
     List<String> problems = new ArrayList<>();
     for (String candidate : candidates) {
       try {
-        return of(NvrtcCalls.open(bytes(candidate)), toolkit);
+        return of(open(bytes(candidate)), toolkit);
       } catch (UnsatisfiedLinkError e) {
         problems.add(e.getMessage());
       }
@@ -53,25 +53,26 @@ final class Nvrtc extends KernelToolchain {
 
   private static Nvrtc of(long library, CudaToolkit toolkit) {
     int[] number = new int[2];
-    NvrtcCalls.version(library, number);
-    Path path = Path.of(new String(NvrtcCalls.path(library), StandardCharsets.UTF_8));
+    version(library, number);
+    Path path = Path.of(new String(path(library), StandardCharsets.UTF_8));
     // NVRTC opens its builtins library by name, which fails outside the loader's folders.
     Path builtins = path.resolveSibling("libnvrtc-builtins.so." + number[0] + "." + number[1]);
     if (Files.isRegularFile(builtins)) {
-      NvrtcCalls.preload(bytes(builtins.toString()));
+      preload(bytes(builtins.toString()));
     }
     String version = "NVRTC " + number[0] + "." + number[1] + " (" + path + ")";
     return new Nvrtc(library, version, toolkit.headerFolders(path));
   }
 
   @Override
-  CudaModule.Image compile(KernelSource source, CudaCompileOptions options, Target target) {
+  CudaModule.Image compile(
+      KernelCompiler.Source source, CudaCompileOptions options, KernelCompiler.Target target) {
     List<String> all = arguments(target, options, headerFolders);
     // NVRTC compiles no host code, but treats some lambdas in kernels as host code.
     all.add(0, "-default-device");
     byte[][] result = new byte[2][];
     int status =
-        NvrtcCalls.compile(
+        compile(
             library,
             bytes(source.text()),
             bytes(source.name()),
@@ -92,7 +93,7 @@ final class Nvrtc extends KernelToolchain {
 
   private RuntimeException failure(String name, int status, byte[] log, List<String> options) {
     String text = log == null ? "" : new String(log, StandardCharsets.UTF_8).replace("\0", "");
-    String word = new String(NvrtcCalls.describe(library, status), StandardCharsets.UTF_8);
+    String word = new String(describe(library, status), StandardCharsets.UTF_8);
     String message =
         version + " did not compile " + name + ": " + word + ", options " + options + "\n" + text;
     return status == NVRTC_ERROR_COMPILATION || status == NVRTC_ERROR_INVALID_OPTION
@@ -107,4 +108,38 @@ final class Nvrtc extends KernelToolchain {
   private static byte[] bytes(String text) {
     return text.getBytes(StandardCharsets.UTF_8);
   }
+
+  // Functions of libnvrtc. Strings are bytes without a NUL.
+
+  /**
+   * Opens the library until the process ends; throws UnsatisfiedLinkError with the loader's
+   * message.
+   */
+  private static native long open(byte[] path);
+
+  /** Loads a library that NVRTC opens by name; returns whether it was loaded. */
+  private static native boolean preload(byte[] path);
+
+  /** Returns the library's file. */
+  private static native byte[] path(long library);
+
+  /** Its version, major and minor; an nvrtcResult. */
+  private static native int version(long library, int[] majorAndMinor);
+
+  /** Returns the architectures that it can generate code for, as in 90, ascending. */
+  private static native int[] architectures(long library);
+
+  /** Returns NVRTC's name of a result. */
+  private static native byte[] describe(long library, int status);
+
+  /** Compiles; {@code result[0]} is the image, {@code result[1]} the log; an nvrtcResult. */
+  private static native int compile(
+      long library,
+      byte[] source,
+      byte[] name,
+      byte[][] headers,
+      byte[][] headerNames,
+      byte[][] options,
+      boolean cubin,
+      byte[][] result);
 }

@@ -4,9 +4,10 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.NativeLibrary;
 
 /**
- * The driver's virtual memory management, one native method per driver function. Each method
- * returns the CUresult and stores its result in the first element of an array. JCuda's bindings of
- * these functions leave reserved fields uninitialised, which the driver refuses.
+ * The driver's virtual memory management, and memory pools that processes share. One native method
+ * per driver function, which returns the CUresult and stores its result in the first element of an
+ * array. JCuda's bindings leave reserved fields of VMM uninitialised, which the driver refuses, and
+ * can't pass a descriptor of a pool in place of a pointer.
  */
 final class VmmCalls {
   static {
@@ -56,4 +57,22 @@ final class VmmCalls {
 
   /** Creates a handle of a descriptor's memory. The caller still closes the descriptor. */
   static native int importDescriptor(int descriptor, long[] handle);
+
+  /** Creates a descriptor of a shareable pool. */
+  static native int exportPool(long pool, int[] descriptor);
+
+  /** Creates the 64 bytes by which another process imports the pool's memory at an address. */
+  static native int exportPointer(long address, byte[] data);
+
+  /** Imports a pool of another process by its descriptor, which the caller still closes. */
+  static native int importPool(int descriptor, long[] pool);
+
+  /** Imports memory of an imported pool. Free its address by {@code cuMemFree}. */
+  static native int importPointer(long pool, byte[] data, long[] address);
+
+  /** Lets a device read and write all memory of a pool, now and later. */
+  static native int setPoolAccess(long pool, int device);
+
+  /** Destroys a pool, once its memory is freed. */
+  static native int destroyPool(long pool);
 }

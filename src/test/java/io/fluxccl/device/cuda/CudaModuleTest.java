@@ -56,7 +56,9 @@ class CudaModuleTest {
     String found = compilers.get(nvcc ? 1 : 0);
     assumeTrue(found.startsWith(nvcc ? "nvcc " : "NVRTC "), found);
     return KernelCompiler.PROCESS.compile(
-        KernelSource.of("measure.cu", SOURCE, List.of()), options, device.computeCapability());
+        KernelCompiler.Source.of("measure.cu", SOURCE, List.of()),
+        options,
+        device.computeCapability());
   }
 
   private static byte[] shape() {
@@ -110,7 +112,8 @@ class CudaModuleTest {
     assumeTrue(found.startsWith("NVRTC "), found);
     CudaModule.Image image =
         KernelCompiler.PROCESS.compile(
-            KernelSource.of("builtin.cu", KernelSource.readPacked("builtin.cu"), List.of()),
+            KernelCompiler.Source.of(
+                "builtin.cu", KernelCompiler.Source.readPacked("builtin.cu"), List.of()),
             CudaCompileOptions.DEFAULT,
             device.computeCapability());
     try (CudaModule module = CudaModule.fromCubin(image.bytes())) {

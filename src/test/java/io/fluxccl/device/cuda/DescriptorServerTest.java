@@ -36,7 +36,7 @@ class DescriptorServerTest {
   }
 
   private static int request(DescriptorServer.Offer offer) {
-    return DescriptorClient.request(offer.socketName(), offer.token(), within(10_000));
+    return DescriptorServer.request(offer.socketName(), offer.token(), within(10_000));
   }
 
   /** Offers a new event. */
@@ -99,13 +99,13 @@ class DescriptorServerTest {
       String socketName = owner.readLine();
       byte[] token = HexFormat.of().parseHex(owner.readLine());
       assertThat(socketName).startsWith("fluxccl-" + owner.pid() + "-");
-      DescriptorCalls.close(DescriptorClient.request(socketName, token, within(10_000)));
+      DescriptorCalls.close(DescriptorServer.request(socketName, token, within(10_000)));
 
       owner.kill();
 
       assertThrows(
           DeviceFailure.class,
-          () -> DescriptorClient.request(socketName, token, within(10_000)),
+          () -> DescriptorServer.request(socketName, token, within(10_000)),
           socketName,
           "no process listens there");
     }
@@ -118,7 +118,7 @@ class DescriptorServerTest {
       wrong[15] ^= 1;
       assertThrows(
           DeviceFailure.class,
-          () -> DescriptorClient.request(offer.socketName(), wrong, within(10_000)),
+          () -> DescriptorServer.request(offer.socketName(), wrong, within(10_000)),
           "the token is not its own");
     }
   }
@@ -174,7 +174,7 @@ class DescriptorServerTest {
     assertThat(silent).isNotNegative();
     assertThrows(
         DeviceFailure.class,
-        () -> DescriptorClient.request(socketName, new byte[16], within(100)),
+        () -> DescriptorServer.request(socketName, new byte[16], within(100)),
         "no answer within 100 ms");
     DescriptorCalls.close(silent);
   }

@@ -45,8 +45,8 @@ class KernelCompilerTest {
     return compiler(Map.of(CudaToolkit.NVRTC_VARIABLE, library.toString()));
   }
 
-  private static KernelSource source(String text) {
-    return KernelSource.of("wrong.cu", text, List.of());
+  private static KernelCompiler.Source source(String text) {
+    return KernelCompiler.Source.of("wrong.cu", text, List.of());
   }
 
   private static String text(CudaModule.Image image) {
@@ -134,8 +134,8 @@ class KernelCompilerTest {
     KernelCompiler echo = echo();
     Path header = Files.writeString(folder.resolve("h.cuh"), "int a;");
     CudaCompileOptions options = NVRTC.withIncludePath(folder);
-    Callable<KernelSource> source =
-        () -> KernelSource.of("k.cu", "#include \"h.cuh\"\n", List.of(folder));
+    Callable<KernelCompiler.Source> source =
+        () -> KernelCompiler.Source.of("k.cu", "#include \"h.cuh\"\n", List.of(folder));
     CudaModule.Image first = echo.compile(source.call(), options, 90);
     assertThat(echo().compile(source.call(), options, 90).bytes()).isEqualTo(first.bytes());
     assertThat(entries()).isEqualTo(1);
@@ -211,7 +211,7 @@ class KernelCompilerTest {
         """;
     CudaModule.Image cubin = real.compile(source(half), NVCC.withOption("-DN=3"), 90);
     assertThat(cubin.isElf()).isTrue();
-    KernelSource mine = source("extern \"C\" __global__ void kernel_of_mine() {}");
+    KernelCompiler.Source mine = source("extern \"C\" __global__ void kernel_of_mine() {}");
     CudaModule.Image ptx = real.compile(mine, NVCC.withOption("-arch=compute_80"), 90);
     assertThat(ptx.isPtx()).isTrue();
     assertThat(text(ptx)).contains(".target sm_80").contains("kernel_of_mine");
@@ -225,8 +225,9 @@ class KernelCompilerTest {
   void shouldCompileWithARealNvrtcAllThatIsBuiltIn() {
     KernelCompiler real = compiler(new HashMap<>(System.getenv()));
     assumeTrue(real.describe().get(0).startsWith("NVRTC "), () -> real.describe().get(0));
-    String builtIn = KernelSource.readPacked("builtin.cu");
-    CudaModule.Image cubin = real.compile(KernelSource.of("builtin.cu", builtIn, List.of()), NVRTC, 90);
+    String builtIn = KernelCompiler.Source.readPacked("builtin.cu");
+    CudaModule.Image cubin =
+        real.compile(KernelCompiler.Source.of("builtin.cu", builtIn, List.of()), NVRTC, 90);
     assertThat(cubin.isElf()).isTrue();
     String wrong = "#include <fluxccl/fluxccl.cuh>\n\n__global__ void f() { undeclared(); }";
     assertRefused(

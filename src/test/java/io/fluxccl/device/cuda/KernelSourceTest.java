@@ -17,8 +17,8 @@ class KernelSourceTest {
 
   @Test
   void shouldCollectOurHeadersUnderOneNameEach() throws Exception {
-    KernelSource source =
-        KernelSource.of("a.cu", "  #include <fluxccl/fluxccl.cuh>\nint x;\n", List.of());
+    KernelCompiler.Source source =
+        KernelCompiler.Source.of("a.cu", "  #include <fluxccl/fluxccl.cuh>\nint x;\n", List.of());
     assertThat(source.text()).isEqualTo("  #include \"fluxccl/fluxccl.cuh\"\nint x;\n");
     try (Stream<Path> headers = Files.list(CUDA.resolve("include/fluxccl"))) {
       List<String> names =
@@ -38,7 +38,8 @@ class KernelSourceTest {
 
   @Test
   void shouldCollectTheKernelsOfAnEpilogue() {
-    KernelSource source = KernelSource.of("a.cu", "#include <fluxccl/epilogue.cuh>\n", List.of());
+    KernelCompiler.Source source =
+        KernelCompiler.Source.of("a.cu", "#include <fluxccl/epilogue.cuh>\n", List.of());
     assertThat(source.packed().keySet())
         .contains("collectives/fused_rows.cuh", "collectives/reduction.cuh", "fluxccl/ptx.cuh");
     assertThat(source.packed().get("fluxccl/epilogue.cuh"))
@@ -48,7 +49,7 @@ class KernelSourceTest {
   @Test
   void shouldLeaveTheCompilersHeadersToIt() {
     String text = "#include <cuda_fp16.h>\n#include \"none.cuh\"\n#include MACRO\n";
-    KernelSource source = KernelSource.of("a.cu", text, List.of());
+    KernelCompiler.Source source = KernelCompiler.Source.of("a.cu", text, List.of());
     assertThat(source.text()).isEqualTo(text);
     assertThat(source.packed()).isEmpty();
     assertThat(source.files()).isEmpty();
@@ -60,7 +61,8 @@ class KernelSourceTest {
     Files.writeString(folder.resolve("a.cuh"), "#include \"inner/b.cuh\"\n");
     Files.writeString(inner.resolve("b.cuh"), "#include \"c.cuh\"\n#include \"../a.cuh\"\n");
     Files.writeString(inner.resolve("c.cuh"), "#include <fluxccl/config.cuh>\n");
-    KernelSource source = KernelSource.of("k.cu", "#include \"a.cuh\"\n", List.of(folder));
+    KernelCompiler.Source source =
+        KernelCompiler.Source.of("k.cu", "#include \"a.cuh\"\n", List.of(folder));
     assertThat(source.files().keySet())
         .containsExactlyInAnyOrder(
             folder.resolve("a.cuh"), inner.resolve("b.cuh"), inner.resolve("c.cuh"));
@@ -70,13 +72,13 @@ class KernelSourceTest {
 
   @Test
   void shouldNotLeaveOurFolderOfTheJar() {
-    assertThat(KernelSource.readPacked("../NativeLibrary.class")).isNull();
-    assertThat(KernelSource.readPacked("/io/fluxccl/NativeLibrary.class")).isNull();
+    assertThat(KernelCompiler.Source.readPacked("../NativeLibrary.class")).isNull();
+    assertThat(KernelCompiler.Source.readPacked("/io/fluxccl/NativeLibrary.class")).isNull();
   }
 
   @Test
   void shouldPackEveryBuiltInKernel() throws Exception {
-    String unit = KernelSource.readPacked("builtin.cu");
+    String unit = KernelCompiler.Source.readPacked("builtin.cu");
     try (Stream<Path> kernels = Files.list(CUDA.resolve("collectives"))) {
       List<String> includes =
           kernels
@@ -86,7 +88,7 @@ class KernelSourceTest {
               .toList();
       assertThat(unit.lines()).containsAll(includes);
     }
-    KernelSource source = KernelSource.of("builtin.cu", unit, List.of());
+    KernelCompiler.Source source = KernelCompiler.Source.of("builtin.cu", unit, List.of());
     assertThat(source.packed()).containsKeys("collectives/empty.cu");
     assertThat(source.packed().values()).allSatisfy(text -> assertThat(text).isNotBlank());
   }
