@@ -58,15 +58,6 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
    * Creates an agent whose thread starts with the first waiter.
    *
    * @param name the name of the device; the thread is called {@code fluxccl-completion-<name>}
-   */
-  public CompletionAgent(String name) {
-    this(name, SystemNanoClock.INSTANCE, true);
-  }
-
-  /**
-   * Creates an agent whose thread runs an action first.
-   *
-   * @param name as {@link #CompletionAgent(String)}
    * @param begin run first on the thread
    */
   public CompletionAgent(String name, Runnable begin) {

@@ -3,6 +3,7 @@ package io.fluxccl.completion;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.NonblockingFuture;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import org.agrona.concurrent.AtomicBuffer;
@@ -105,7 +106,7 @@ public final class CompletionQueue {
    *     polled. After {@link #close} it fails on the closing thread, with the reason given there
    */
   public CompletableFuture<Void> register(long sequence) {
-    Waiter waiter = Waiter.future(sequence);
+    Waiter waiter = new Waiter(sequence, NonblockingFuture.create(), null);
     waiters.add(waiter);
     FluxCclException reason = closedBecause;
     if (reason != null) {
@@ -123,7 +124,7 @@ public final class CompletionQueue {
    * @param action the action, which must be short and must not block
    */
   public void afterwards(long sequence, Runnable action) {
-    waiters.add(Waiter.action(sequence, action));
+    waiters.add(new Waiter(sequence, null, action));
     agent.waiterAdded();
   }
 
@@ -246,5 +247,52 @@ public final class CompletionQueue {
   @Override
   public String toString() {
     return "CompletionQueue(" + name + ", issued=" + issued + ")";
+  }
+
+  /**
+   * A future or an action that waits until a queue's stream has reached a sequence number. An
+   * action always runs, after the stream has reached the number or has failed.
+   */
+  private static final class Waiter {
+    private final long sequence;
+
+    /** Null for an action. */
+    private final CompletableFuture<Void> future;
+
+    private final Runnable action;
+
+    Waiter(long sequence, CompletableFuture<Void> future, Runnable action) {
+      this.sequence = sequence;
+      this.future = future;
+      this.action = action;
+    }
+
+    /**
+     * Completes the future or runs the action. Called when the stream has reached the number or has
+     * failed.
+     *
+     * @param failure the stream's failure, or null
+     */
+    private void ended(FluxCclException failure) {
+      if (future == null) {
+        try {
+          action.run();
+        } catch (RuntimeException | Error e) {
+          // The thread serves all streams of the device; one failing action must not stop it.
+          LOG.error("callback after enqueued work failed; the completion thread continues", e);
+        }
+      } else if (failure == null) {
+        future.complete(null);
+      } else {
+        future.completeExceptionally(failure);
+      }
+    }
+
+    /** Fails the future; an action still waits. Called when the queue is closed. */
+    private void closed(FluxCclException reason) {
+      if (future != null) {
+        future.completeExceptionally(reason);
+      }
+    }
   }
 }

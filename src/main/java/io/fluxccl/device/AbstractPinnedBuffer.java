@@ -55,7 +55,7 @@ public abstract class AbstractPinnedBuffer implements PinnedBuffer {
   }
 
   /** Releases it at once; the caller must ensure that no work uses it. */
-  protected final void closeOnce() {
+  public final void closeNow() {
     if (closed.compareAndSet(false, true)) {
       release();
     }

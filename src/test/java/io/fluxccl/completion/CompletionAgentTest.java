@@ -23,7 +23,7 @@ import reactor.core.scheduler.NonBlocking;
 class CompletionAgentTest {
   private static final int RACES = 30_000;
 
-  private final CompletionAgent agent = new CompletionAgent("agent-test");
+  private final CompletionAgent agent = new CompletionAgent("agent-test", () -> {});
   private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
   private final CompletionQueue queue = agent.createQueue("s", line, () -> null);
 

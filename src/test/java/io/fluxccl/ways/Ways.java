@@ -17,8 +17,7 @@ import net.bytebuddy.matcher.ElementMatchers;
 /**
  * Records which classes of the library run code: {@link #install} adds a call of {@link #enter} to
  * the start of each method and constructor. A nested type counts as its top-level class. Enums,
- * exceptions, the test kit, and {@code SpinBackoff}, which runs only after a wait has timed out, do
- * not count.
+ * exceptions and the test kit do not count.
  */
 public final class Ways {
   private static final Path LIBRARY = Path.of("target/classes").toAbsolutePath();
@@ -112,9 +111,7 @@ public final class Ways {
 
   private static boolean isCounted(String type) {
     String top = type.replaceAll("\\$.*", "");
-    return !top.startsWith("io.fluxccl.testkit.")
-        && !top.equals("io.fluxccl.concurrent.SpinBackoff")
-        && !isEnumOrException(top);
+    return !top.startsWith("io.fluxccl.testkit.") && !isEnumOrException(top);
   }
 
   private static boolean isEnumOrException(String name) {

@@ -66,7 +66,7 @@ public final class CudaDevice implements Device {
     this.context = context;
     this.options = options;
     this.properties = GpuProperties.of(context);
-    this.agent = new CompletionAgent("gpu" + context.ordinal, CaptureMode::relax);
+    this.agent = new CompletionAgent("gpu" + context.ordinal, PrimaryContext::relaxCapture);
     this.lifecycle = new Lifecycle("GPU " + context.ordinal);
     // The lifecycle closes these after the streams and graphs that are opened later.
     for (AutoCloseable part :
@@ -181,7 +181,7 @@ public final class CudaDevice implements Device {
    */
   @Override
   public void bindThread() {
-    CaptureMode.relax();
+    PrimaryContext.relaxCapture();
     context.makeCurrent();
     ThreadPlacement.bindTo(ThreadPlacement.processors(ThreadPlacement.SYS, numaNode()))
         .ifPresent(why -> LOG.debug("{} stays where it is: {}", Thread.currentThread(), why));

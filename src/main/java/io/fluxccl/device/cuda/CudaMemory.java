@@ -217,7 +217,7 @@ public class CudaMemory extends UseCount {
     context.check(
         JCudaDriver.cuIpcGetMemHandle(handle, new CudaPointer(address)), "cuIpcGetMemHandle");
     byte[] bytes = (byte[]) HANDLE_BYTES.get(handle);
-    return CudaMemoryName.plain(id, size, context.pciBusId, bytes);
+    return name(CudaMemoryKind.PLAIN, "", bytes, 1);
   }
 
   /** Shares VMM memory: offers a descriptor of each piece. */
@@ -230,7 +230,7 @@ public class CudaMemory extends UseCount {
               + " descriptors as requestedHandleTypes,");
       offer(descriptor[0]);
     }
-    return name(CudaMemoryKind.VMM, offers.get(0).token());
+    return nameOfOffers(CudaMemoryKind.VMM, offers.get(0).token());
   }
 
   /** Offers a descriptor to peers, under a token that they derive from the token of the first. */
@@ -244,9 +244,12 @@ public class CudaMemory extends UseCount {
   }
 
   /** Returns the name of memory whose offers are made. */
-  final CudaMemoryName name(CudaMemoryKind kind, byte[] secret) {
-    String socket = offers.get(0).socketName();
-    return new CudaMemoryName(kind, id, size, context.pciBusId, socket, secret, offers.size());
+  final CudaMemoryName nameOfOffers(CudaMemoryKind kind, byte[] secret) {
+    return name(kind, offers.get(0).socketName(), secret, offers.size());
+  }
+
+  private CudaMemoryName name(CudaMemoryKind kind, String socket, byte[] secret, int pieces) {
+    return new CudaMemoryName(kind, id, size, context.pciBusId, socket, secret, pieces);
   }
 
   /** Throws unless a call that shares the memory succeeded. */

@@ -78,17 +78,6 @@ public record CudaMemoryName(
     secret = secret.clone();
   }
 
-  /** Returns the name of plain memory. */
-  static CudaMemoryName plain(CudaMemory.Id id, long size, String pciBusId, byte[] handle) {
-    return new CudaMemoryName(CudaMemoryKind.PLAIN, id, size, pciBusId, "", handle, 1);
-  }
-
-  /** Returns the name of VMM memory of one piece. */
-  static CudaMemoryName vmm(
-      CudaMemory.Id id, long size, String pciBusId, String socket, byte[] token) {
-    return new CudaMemoryName(CudaMemoryKind.VMM, id, size, pciBusId, socket, token, 1);
-  }
-
   private static int secretLength(CudaMemoryKind kind) {
     return switch (kind) {
       case PLAIN -> HANDLE_LENGTH;

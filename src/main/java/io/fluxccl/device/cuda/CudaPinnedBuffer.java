@@ -28,11 +28,6 @@ public final class CudaPinnedBuffer extends AbstractPinnedBuffer {
     block.release();
   }
 
-  /** Releases it at once; the caller must ensure that no work uses it. */
-  void closeNow() {
-    closeOnce();
-  }
-
   @Override
   public String toString() {
     return "CudaPinnedBuffer(size=" + size() + ", in " + block + ")";

@@ -152,39 +152,41 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
           kernel.name(), kernel.kind(), device.index());
     }
     device.properties.checkLaunch(kernel, gridDim, blockDim, sharedBytes);
-    synchronized (lock) {
-      boolean overlaps = launched.overlapsOn(device);
-      boolean both = overlaps && lastMayOverlap && knowsAllWork();
-      begin();
-      keep(kernel.name(), args);
-      CudaModule.Function function = launched.loadedOn(device);
-      if (sharedBytes > STATIC_SHARED_LIMIT) {
-        function.allowShared(sharedBytes);
-      }
-      CUfunction handle = function.handle;
-      CudaPointer packed = parameters.pack(kernel, function.signature, args);
-      int result;
-      try (EnqueueLock held = tryLock()) {
-        result =
-            both
-                ? FunctionCalls.launchOverlapping(
-                    CudaPointer.valueOf(handle),
-                    gridDim,
-                    blockDim,
-                    sharedBytes,
-                    CudaPointer.valueOf(stream),
-                    CudaPointer.valueOf(packed))
-                : JCudaDriver.cuLaunchKernel(
-                    handle, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
-      }
-      ended();
-      lastMayOverlap = overlaps;
-      if (result != CUresult.CUDA_SUCCESS) {
-        throw failed(
-            result,
-            Text.of(
-                "cuLaunchKernel(%s <<<%s, %s, %s>>>)",
-                kernel.name(), gridDim, blockDim, sharedBytes));
+    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
+      synchronized (lock) {
+        boolean overlaps = launched.overlapsOn(device);
+        boolean both = overlaps && lastMayOverlap && knowsAllWork();
+        begin();
+        keep(kernel.name(), args);
+        CudaModule.Function function = launched.loadedOn(device);
+        if (sharedBytes > STATIC_SHARED_LIMIT) {
+          function.allowShared(sharedBytes);
+        }
+        CUfunction handle = function.handle;
+        CudaPointer packed = parameters.pack(kernel, function.signature, args);
+        int result;
+        try (EnqueueLock held = tryLock()) {
+          result =
+              both
+                  ? FunctionCalls.launchOverlapping(
+                      CudaPointer.valueOf(handle),
+                      gridDim,
+                      blockDim,
+                      sharedBytes,
+                      CudaPointer.valueOf(stream),
+                      CudaPointer.valueOf(packed))
+                  : JCudaDriver.cuLaunchKernel(
+                      handle, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
+        }
+        ended();
+        lastMayOverlap = overlaps;
+        if (result != CUresult.CUDA_SUCCESS) {
+          throw failed(
+              result,
+              Text.of(
+                  "cuLaunchKernel(%s <<<%s, %s, %s>>>)",
+                  kernel.name(), gridDim, blockDim, sharedBytes));
+        }
       }
     }
     return this;
@@ -199,15 +201,17 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
    * @return the result of the call
    */
   public int enqueueKernels(KernelArgs args, LongToIntFunction call) {
-    synchronized (lock) {
-      begin();
-      keep("of another library", args);
-      int result;
-      try (EnqueueLock held = tryLock()) {
-        result = call.applyAsInt(CudaPointer.valueOf(stream));
+    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
+      synchronized (lock) {
+        begin();
+        keep("of another library", args);
+        int result;
+        try (EnqueueLock held = tryLock()) {
+          result = call.applyAsInt(CudaPointer.valueOf(stream));
+        }
+        ended();
+        return result;
       }
-      ended();
-      return result;
     }
   }
 

@@ -52,7 +52,7 @@ final class DeferredFree {
   }
 
   private static void run(Runnable loop) {
-    CaptureMode.relax();
+    PrimaryContext.relaxCapture();
     loop.run();
   }
 

@@ -187,7 +187,7 @@ final class ForeignMemory extends CudaMemory {
     byte[] secret = new byte[token.length + data.length];
     System.arraycopy(token, 0, secret, 0, token.length);
     System.arraycopy(data, 0, secret, token.length, data.length);
-    return name(CudaMemoryKind.POOL, secret);
+    return nameOfOffers(CudaMemoryKind.POOL, secret);
   }
 
   private void requireLibrary() {

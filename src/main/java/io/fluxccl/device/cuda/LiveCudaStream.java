@@ -5,13 +5,10 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.completion.CompletionQueue;
 import io.fluxccl.device.DeviceGraph;
-import io.fluxccl.device.Kernel;
-import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.StreamClock;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
-import java.util.function.LongToIntFunction;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
@@ -91,7 +88,7 @@ class LiveCudaStream extends CudaStream {
 
   @Override
   public CUstream handle() {
-    shared = true;
+    shared = knowsAllWork();
     return stream;
   }
 
@@ -118,15 +115,13 @@ class LiveCudaStream extends CudaStream {
    */
   @Override
   EnqueueLock tryLock() {
-    return enqueueLock != null && !hasMuchToDo() ? enqueueLock.tryLock() : null;
+    boolean hasMuchToDo = queue.issued() - queue.reached() >= MANY && mayBeBusy();
+    return enqueueLock != null && !hasMuchToDo ? enqueueLock.tryLock() : null;
   }
 
-  boolean hasMuchToDo() {
-    return hasManyOutstanding() && query() == CUresult.CUDA_ERROR_NOT_READY;
-  }
-
-  final boolean hasManyOutstanding() {
-    return queue.issued() - queue.reached() >= MANY;
+  /** Returns whether the stream may have work. */
+  boolean mayBeBusy() {
+    return query() == CUresult.CUDA_ERROR_NOT_READY;
   }
 
   /** Returns the driver's result for the stream: done, not ready, or a failure. */
@@ -154,21 +149,6 @@ class LiveCudaStream extends CudaStream {
         }
       }
       return this;
-    }
-  }
-
-  @Override
-  public CudaStream launch(
-      Kernel kernel, int gridDim, int blockDim, int sharedBytes, KernelArgs args) {
-    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
-      return super.launch(kernel, gridDim, blockDim, sharedBytes, args);
-    }
-  }
-
-  @Override
-  public int enqueueKernels(KernelArgs args, LongToIntFunction call) {
-    try (LaunchGate entered = LaunchGate.PROCESS.enter()) {
-      return super.enqueueKernels(args, call);
     }
   }
 

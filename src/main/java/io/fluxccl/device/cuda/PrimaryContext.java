@@ -15,6 +15,7 @@ import jcuda.driver.CUlimit;
 import jcuda.driver.CUmodule;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
+import jcuda.driver.CUstreamCaptureMode;
 import jcuda.driver.CUstream_flags;
 import jcuda.driver.JCudaDriver;
 
@@ -117,6 +118,21 @@ final class PrimaryContext extends UseCount {
       return JCudaDriver.cuCtxSetCurrent(handle);
     } catch (CudaException e) {
       return CudaError.statusOf(e);
+    }
+  }
+
+  /**
+   * Relaxes the driver's capture rules for the calling thread, until it ends. While a thread
+   * captures a stream in the global mode, certain calls of other threads, such as an event query or
+   * freeing memory, fail and invalidate the capture. The library's threads use no captured stream,
+   * so they opt out.
+   */
+  static void relaxCapture() {
+    int[] mode = {CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED};
+    try {
+      JCudaDriver.cuThreadExchangeStreamCaptureMode(mode);
+    } catch (CudaException e) { // the application lets JCuda throw
+      return; // as before
     }
   }
 

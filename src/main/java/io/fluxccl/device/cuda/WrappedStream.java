@@ -105,11 +105,6 @@ final class WrappedStream extends LiveCudaStream {
     return stream;
   }
 
-  @Override
-  public CUstream handle() {
-    return stream;
-  }
-
   /** Returns false: the owner may enqueue work between two launches. */
   @Override
   boolean knowsAllWork() {
@@ -157,8 +152,8 @@ final class WrappedStream extends LiveCudaStream {
    * the capture.
    */
   @Override
-  boolean hasMuchToDo() {
-    return hasManyOutstanding();
+  boolean mayBeBusy() {
+    return true;
   }
 
   /** Combines the marks and the GPU's health, because the stream itself must not be queried. */

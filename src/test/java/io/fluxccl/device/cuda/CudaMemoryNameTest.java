@@ -20,9 +20,18 @@ class CudaMemoryNameTest {
   private static final CudaMemory.Id ID = new CudaMemory.Id(0x1234567890L, 7);
   private static final String GPU = "0000:3b:00.0";
   private static final CudaMemoryName PLAIN =
-      CudaMemoryName.plain(ID, 4096, GPU, new byte[CudaMemoryName.HANDLE_LENGTH]);
+      plain(ID, 4096, GPU, new byte[CudaMemoryName.HANDLE_LENGTH]);
   private static final CudaMemoryName VMM =
-      CudaMemoryName.vmm(ID, 4096, GPU, "fluxccl-1-2", new byte[CudaMemoryName.TOKEN_LENGTH]);
+      vmm(ID, 4096, GPU, "fluxccl-1-2", new byte[CudaMemoryName.TOKEN_LENGTH]);
+
+  private static CudaMemoryName plain(CudaMemory.Id id, long size, String pciBusId, byte[] handle) {
+    return new CudaMemoryName(CudaMemoryKind.PLAIN, id, size, pciBusId, "", handle, 1);
+  }
+
+  private static CudaMemoryName vmm(
+      CudaMemory.Id id, long size, String pciBusId, String socket, byte[] token) {
+    return new CudaMemoryName(CudaMemoryKind.VMM, id, size, pciBusId, socket, token, 1);
+  }
 
   @Property
   void shouldReadBackEveryPlainName(
@@ -30,8 +39,7 @@ class CudaMemoryNameTest {
       @ForAll long number,
       @ForAll @LongRange(min = 1) long size,
       @ForAll @Size(CudaMemoryName.HANDLE_LENGTH) byte[] handle) {
-    CudaMemoryName name =
-        CudaMemoryName.plain(new CudaMemory.Id(process, number), size, GPU, handle);
+    CudaMemoryName name = plain(new CudaMemory.Id(process, number), size, GPU, handle);
     CudaMemoryName read = CudaMemoryName.decode(name.encode());
     assertThat(read).isEqualTo(name).hasSameHashCodeAs(name);
     assertThat(read.kind()).isEqualTo(CudaMemoryKind.PLAIN);
@@ -45,7 +53,7 @@ class CudaMemoryNameTest {
   void shouldReadBackEveryVmmName(
       @ForAll @StringLength(min = 1, max = 107) @CharRange(from = '!', to = '~') String socket,
       @ForAll @Size(CudaMemoryName.TOKEN_LENGTH) byte[] token) {
-    CudaMemoryName name = CudaMemoryName.vmm(ID, 1, "00010000:ff:1f.7", socket, token);
+    CudaMemoryName name = vmm(ID, 1, "00010000:ff:1f.7", socket, token);
     CudaMemoryName read = CudaMemoryName.decode(name.encode());
     assertThat(read).isEqualTo(name).isNotEqualTo(PLAIN);
     assertThat(read.kind()).isEqualTo(CudaMemoryKind.VMM);
@@ -90,12 +98,12 @@ class CudaMemoryNameTest {
   @Test
   void shouldRefuseInvalidNames() {
     for (String gpu : new String[] {"", "0", "0000:3B:00.0", "../../etc/passwd", "0000:3b:00.8"}) {
-      assertRefused(() -> CudaMemoryName.plain(ID, 1, gpu, PLAIN.secret()));
+      assertRefused(() -> plain(ID, 1, gpu, PLAIN.secret()));
     }
-    assertRefused(() -> CudaMemoryName.plain(ID, 0, GPU, PLAIN.secret()));
-    assertRefused(() -> CudaMemoryName.plain(ID, 1, GPU, new byte[63]));
+    assertRefused(() -> plain(ID, 0, GPU, PLAIN.secret()));
+    assertRefused(() -> plain(ID, 1, GPU, new byte[63]));
     for (String socket : new String[] {"", "a b", "\0a", "é", "x".repeat(108)}) {
-      assertRefused(() -> CudaMemoryName.vmm(ID, 1, GPU, socket, VMM.secret()));
+      assertRefused(() -> vmm(ID, 1, GPU, socket, VMM.secret()));
     }
   }
 
@@ -103,7 +111,7 @@ class CudaMemoryNameTest {
   void shouldNotPrintTheToken() {
     byte[] token = new byte[CudaMemoryName.TOKEN_LENGTH];
     Arrays.fill(token, (byte) 0xab);
-    assertThat(CudaMemoryName.vmm(ID, 1, GPU, "the-socket", token).toString())
+    assertThat(vmm(ID, 1, GPU, "the-socket", token).toString())
         .contains(GPU, "memory 7")
         .doesNotContain("abab")
         .doesNotContain("-85");
