@@ -7,7 +7,8 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.Timeout;
-import io.fluxccl.concurrent.NonblockingThread;
+import io.fluxccl.concurrent.AgentThread;
+import io.fluxccl.concurrent.IdleBackoff;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.IdentityHashMap;
@@ -17,9 +18,6 @@ import java.util.Queue;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
-import org.agrona.concurrent.Agent;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -27,18 +25,10 @@ import org.slf4j.LoggerFactory;
  * The thread that makes a plugin's calls for {@link ReactiveNet}. It polls the operations in
  * progress, and sleeps for longer intervals while no operation completes.
  */
-final class NetLoop implements Agent {
+final class NetLoop extends AgentThread {
   private static final Logger LOGGER = LoggerFactory.getLogger(NetLoop.class);
 
-  private static final long LONGEST_NAP_NS = TimeUnit.MILLISECONDS.toNanos(1);
-  private static final long SHORTEST_NAP_NS = TimeUnit.MICROSECONDS.toNanos(5);
-  private static final long PARK_NS = TimeUnit.MILLISECONDS.toNanos(50);
-  private static final int YIELDS = 50;
-
-  private final String name;
-  private final Thread thread;
   private final Queue<NetOperation<?>> arrivals = new ConcurrentLinkedQueue<>();
-  private volatile boolean closed;
 
   /**
    * Whether the loop has stopped polling {@link #arrivals}; {@link #submit} then refuses them
@@ -47,8 +37,8 @@ final class NetLoop implements Agent {
   private volatile boolean ended;
 
   /**
-   * The submitted operations that are not complete. {@link #end} fails them, also while the thread
-   * is blocked in a plugin call.
+   * The submitted operations that are not complete. {@link #failAll} fails them, also while the
+   * thread is blocked in a plugin call.
    */
   private final Set<NetOperation<?>> pending = ConcurrentHashMap.newKeySet();
 
@@ -57,48 +47,26 @@ final class NetLoop implements Agent {
 
   // Used only by the loop's thread.
   private final Map<Object, ArrayDeque<NetOperation<?>>> lanes = new IdentityHashMap<>();
-  private int idleTurns;
-  private long napNs = SHORTEST_NAP_NS;
 
   NetLoop(String name) {
-    this.name = name;
-    this.thread = new NonblockingThread(this::run, name);
-  }
-
-  void start() {
-    thread.start();
-  }
-
-  @Override
-  public String roleName() {
-    return name;
+    super(name, new IdleBackoff(0, 100, 5, 1_000));
   }
 
   /** Submits an operation to the loop's thread. Called by any thread. */
   void submit(NetOperation<?> operation) {
     pending.add(operation);
     arrivals.add(operation);
-    LockSupport.unpark(thread);
+    wake();
     if (ended) {
       refuseArrivals();
     }
   }
 
-  private void run() {
-    try {
-      while (!closed) {
-        if (doWork() > 0) {
-          idleTurns = 0;
-          napNs = SHORTEST_NAP_NS;
-        } else {
-          idle();
-        }
-      }
-    } finally {
-      lanes.values().forEach(lane -> lane.forEach(NetLoop::drop));
-      lanes.clear();
-      end();
-    }
+  /** The last task of the thread. */
+  private void dropAll() {
+    lanes.values().forEach(lane -> lane.forEach(NetLoop::drop));
+    lanes.clear();
+    failAll();
   }
 
   private static void drop(NetOperation<?> operation) {
@@ -110,17 +78,17 @@ final class NetLoop implements Agent {
   }
 
   /** Fails every operation that is pending or arrives later. Called by any thread. */
-  private void end() {
+  private void failAll() {
     ended = true;
     refuseArrivals();
-    Aborted reason = new Aborted(FluxCclException.NO_RANK, name + " was closed");
+    Aborted reason = new Aborted(FluxCclException.NO_RANK, roleName() + " was closed");
     pending.forEach(operation -> operation.fail(reason));
     pending.clear();
   }
 
   private void refuseArrivals() {
     for (NetOperation<?> late = arrivals.poll(); late != null; late = arrivals.poll()) {
-      late.fail(new InvalidUsage(name + " is closed"));
+      late.fail(new InvalidUsage(roleName() + " is closed"));
       pending.remove(late);
     }
   }
@@ -174,14 +142,18 @@ final class NetLoop implements Agent {
     return done;
   }
 
-  private void idle() {
+  @Override
+  protected boolean hasPosts() {
+    return !arrivals.isEmpty();
+  }
+
+  @Override
+  protected void idle() {
     if (lanes.isEmpty()) {
-      LockSupport.parkNanos(this, PARK_NS);
-    } else if (++idleTurns < YIELDS) {
-      Thread.yield();
+      park(UNTIL_WOKEN);
+      backoff().reset();
     } else {
-      LockSupport.parkNanos(this, napNs);
-      napNs = Math.min(2 * napNs, LONGEST_NAP_NS);
+      super.idle();
     }
   }
 
@@ -194,9 +166,8 @@ final class NetLoop implements Agent {
    *     ends when the call returns
    */
   void close(Duration timeout) {
-    closed = true;
-    LockSupport.unpark(thread);
-    if (Thread.currentThread() == thread || hasEnded(Deadline.after(timeout))) {
+    end(this::dropAll);
+    if (isCurrentThread() || awaitEnd(Deadline.after(timeout))) {
       return;
     }
     NetOperation<?> stuck = current;
@@ -206,27 +177,9 @@ final class NetLoop implements Agent {
             Text.of(
                 "%s: close: the network plugin has not returned within %s ms from %s; its"
                     + " thread and what the call uses are left",
-                name, timeout.toMillis(), stuck == null ? "a call" : stuck.description()));
+                roleName(), timeout.toMillis(), stuck == null ? "a call" : stuck.description()));
     LOGGER.warn(reason.getMessage());
-    end();
+    failAll();
     throw reason;
-  }
-
-  private boolean hasEnded(Deadline deadline) {
-    boolean interrupted = false;
-    boolean over = !thread.isAlive();
-    while (!over) {
-      try {
-        // At least 1 ms: join(0) would wait without a limit.
-        thread.join(Math.max(1, deadline.remainingMillis()));
-        over = !thread.isAlive() || deadline.expired();
-      } catch (InterruptedException e) {
-        interrupted = true;
-      }
-    }
-    if (interrupted) {
-      Thread.currentThread().interrupt();
-    }
-    return !thread.isAlive();
   }
 }

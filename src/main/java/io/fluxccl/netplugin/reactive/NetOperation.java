@@ -119,7 +119,7 @@ abstract class NetOperation<T> {
         deliver(result);
       }
       return result != null;
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) { // the loop serves all other operations, too
       fail(e);
       return true;
     }
@@ -134,7 +134,7 @@ abstract class NetOperation<T> {
   }
 
   /** Fails the operation for its subscriber, if one still waits. Called by any thread. */
-  final void fail(RuntimeException reason) {
+  final void fail(Throwable reason) {
     if (abandoned.compareAndSet(false, true)) {
       sink.error(FluxCclException.from(reason));
     }
