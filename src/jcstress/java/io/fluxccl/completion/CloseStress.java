@@ -20,7 +20,8 @@ import org.openjdk.jcstress.infra.results.ZZ_Result;
 public class CloseStress {
   private final CompletionAgent agent = new CompletionAgent("stress", () -> 0, false);
   private final CompletionQueue queue =
-      agent.createQueue("s", new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]), () -> null);
+      agent.createQueue(
+          "s", new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]), () -> 0, () -> null);
   private CompletableFuture<Void> future;
 
   @Actor

@@ -20,7 +20,7 @@ import org.openjdk.jcstress.infra.results.II_Result;
 public class ReachStress {
   private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
   private final CompletionAgent agent = new CompletionAgent("stress", () -> 0, false);
-  private final CompletionQueue queue = agent.createQueue("s", line, () -> null);
+  private final CompletionQueue queue = agent.createQueue("s", line, () -> 0, () -> null);
   private final CompletableFuture<Void> future = queue.register(queue.next());
   private int data;
 

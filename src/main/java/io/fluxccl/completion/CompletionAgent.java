@@ -107,11 +107,6 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
     return queue;
   }
 
-  /** Creates the queue of a stream that stores all its numbers into its line. */
-  CompletionQueue createQueue(String stream, AtomicBuffer line, StreamHealth health) {
-    return createQueue(stream, line, ProgressSource.NONE, health);
-  }
-
   synchronized void remove(CompletionQueue queue) {
     queues = ArrayUtil.remove(queues, queue);
     wake(); // it may be the last queue; the thread ends after its removal

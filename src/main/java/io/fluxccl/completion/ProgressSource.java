@@ -7,9 +7,6 @@ package io.fluxccl.completion;
  */
 @FunctionalInterface
 public interface ProgressSource {
-  /** The progress source of a stream that stores all its numbers into the line. */
-  ProgressSource NONE = () -> 0;
-
   /**
    * Returns the progress. Called by the agent's thread only, and only while a waiter waits for a
    * number that the line has not reached.

@@ -3,7 +3,6 @@ package io.fluxccl.device;
 
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
-import java.nio.ByteBuffer;
 import java.util.List;
 
 /**
@@ -75,9 +74,7 @@ public final class ByteView extends DeviceView {
    * @throws InvalidUsage if there is no such element
    */
   public void put(long index, byte value) {
-    ByteBuffer bytes = oneAt(index);
-    bytes.put(0, value);
-    write(index, bytes);
+    write(index, bytes -> bytes.put(0, value));
   }
 
   /** Sets an element of a row; throws {@link InvalidUsage} if there is none. */

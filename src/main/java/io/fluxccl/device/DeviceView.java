@@ -7,6 +7,7 @@ import io.fluxccl.Text;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.List;
+import java.util.function.Consumer;
 
 /**
  * A view of a {@link DeviceBuffer} as elements of one type, in one or several contiguous rows. A
@@ -171,17 +172,18 @@ public abstract sealed class DeviceView implements AutoCloseable
     return bytes.clear();
   }
 
-  /** Returns a new buffer for an element, to pass to {@link #write(long, ByteBuffer)}. */
-  final ByteBuffer oneAt(long index) {
+  /** Writes one element, which the consumer puts at 0. */
+  final void write(long index, Consumer<ByteBuffer> encode) {
+    ByteBuffer bytes = oneAt(index);
+    encode.accept(bytes);
+    buffer.upload(index * type.size(), bytes);
+  }
+
+  private ByteBuffer oneAt(long index) {
     if (index < 0 || index >= size) {
       throw InvalidUsage.of("index=%d is outside %s", index, this);
     }
     return piece(1);
-  }
-
-  /** Writes one element. */
-  final void write(long index, ByteBuffer bytes) {
-    buffer.upload(index * type.size(), bytes);
   }
 
   /** Copies elements between an array and a piece of bytes. */

@@ -77,9 +77,7 @@ public final class FloatView extends DeviceView {
    * @throws InvalidUsage if there is no such element
    */
   public void put(long index, float value) {
-    ByteBuffer bytes = oneAt(index);
-    encode(bytes, 0, value);
-    write(index, bytes);
+    write(index, bytes -> encode(bytes, 0, value));
   }
 
   /** Sets an element of a row; throws {@link InvalidUsage} if there is none. */

@@ -25,7 +25,7 @@ class CompletionAgentTest {
 
   private final CompletionAgent agent = new CompletionAgent("agent-test", () -> {});
   private final UnsafeBuffer line = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-  private final CompletionQueue queue = agent.createQueue("s", line, () -> null);
+  private final CompletionQueue queue = agent.createQueue("s", line, () -> 0, () -> null);
 
   private static List<Thread> threads() {
     return Thread.getAllStackTraces().keySet().stream()
@@ -87,7 +87,7 @@ class CompletionAgentTest {
   /** A stream that completes on a thread of its own what has been issued. */
   private final class Racer {
     final UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-    final CompletionQueue own = agent.createQueue("race", ownLine, () -> null);
+    final CompletionQueue own = agent.createQueue("race", ownLine, () -> 0, () -> null);
     final Thread thread = new Thread(this::completeAll);
     long completed; // only the agent's thread increments it
 
@@ -132,7 +132,7 @@ class CompletionAgentTest {
     AtomicLong now = new AtomicLong();
     CompletionAgent still = new CompletionAgent("still", now::get, false);
     UnsafeBuffer ownLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-    CompletionQueue own = still.createQueue("still", ownLine, () -> null);
+    CompletionQueue own = still.createQueue("still", ownLine, () -> 0, () -> null);
     own.register(own.next());
     now.set(4_000_000);
     ownLine.putLongRelease(0, 1);

@@ -33,6 +33,7 @@ class CompletionQueueTest {
       agent.createQueue(
           "s",
           line,
+          () -> 0,
           () -> {
             looks.incrementAndGet();
             return health;
@@ -118,7 +119,7 @@ class CompletionQueueTest {
   @Test
   void shouldServeEveryStreamOfTheDevice() {
     UnsafeBuffer otherLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-    CompletionQueue other = agent.createQueue("t", otherLine, () -> null);
+    CompletionQueue other = agent.createQueue("t", otherLine, () -> 0, () -> null);
     CompletableFuture<Void> here = queue.register(queue.next());
     CompletableFuture<Void> there = other.register(other.next());
     otherLine.putLongRelease(0, 1);
@@ -207,7 +208,7 @@ class CompletionQueueTest {
               return null;
             });
     UnsafeBuffer otherLine = new UnsafeBuffer(new byte[CompletionQueue.LINE_LENGTH]);
-    CompletionQueue other = agent.createQueue("behind it", otherLine, () -> null);
+    CompletionQueue other = agent.createQueue("behind it", otherLine, () -> 0, () -> null);
     CompletableFuture<Void> future = own.register(own.next());
     CompletableFuture<Void> there = other.register(other.next());
     otherLine.putLongRelease(0, 1);

@@ -34,7 +34,7 @@ final class CopyStream {
     while (bytes.hasRemaining()) {
       int length = Math.min(bytes.remaining(), STAGING_LENGTH);
       staging.putBytes(0, bytes, length);
-      copy(to, memory.deviceAddress(), length);
+      copy(to, memory.deviceAddress, length);
       to += length;
     }
   }
@@ -45,7 +45,7 @@ final class CopyStream {
     long from = address;
     while (bytes.hasRemaining()) {
       int length = Math.min(bytes.remaining(), STAGING_LENGTH);
-      copy(memory.deviceAddress(), from, length);
+      copy(memory.deviceAddress, from, length);
       staging.getBytes(0, bytes, length);
       from += length;
     }

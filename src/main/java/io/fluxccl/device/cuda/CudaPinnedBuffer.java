@@ -15,7 +15,7 @@ public final class CudaPinnedBuffer extends AbstractPinnedBuffer {
   CudaPinnedBuffer(CudaDevice device, PinnedBlock block, long offset, int size) {
     super(device, block.view(offset, size));
     this.block = block;
-    this.deviceAddress = block.deviceAddress() + offset;
+    this.deviceAddress = block.deviceAddress + offset;
   }
 
   @Override

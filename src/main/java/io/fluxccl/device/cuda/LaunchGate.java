@@ -24,7 +24,8 @@ final class LaunchGate implements AutoCloseable {
 
   private static final long LOOK_AGAIN_NANOS = 20_000;
 
-  private final Set<LiveCudaStream> streams = ConcurrentHashMap.newKeySet();
+  /** The streams that kernels run on. */
+  final Set<LiveCudaStream> streams = ConcurrentHashMap.newKeySet();
 
   /** Number of threads that are launching. */
   private final AtomicInteger launching = new AtomicInteger();
@@ -32,14 +33,6 @@ final class LaunchGate implements AutoCloseable {
   private volatile boolean closed;
 
   private LaunchGate() {}
-
-  void add(LiveCudaStream stream) {
-    streams.add(stream);
-  }
-
-  void remove(LiveCudaStream stream) {
-    streams.remove(stream);
-  }
 
   /**
    * Enters the gate. Call it before a launch, without holding a lock.

@@ -77,7 +77,7 @@ class LiveCudaStream extends CudaStream {
     context.retain();
     try {
       LiveCudaStream stream = made.apply(line);
-      LaunchGate.PROCESS.add(stream);
+      LaunchGate.PROCESS.streams.add(stream);
       return stream;
     } catch (RuntimeException | Error e) {
       line.closeNow();
@@ -307,7 +307,7 @@ class LiveCudaStream extends CudaStream {
       destroyed = true;
       queue.remove();
       device.remove(this);
-      LaunchGate.PROCESS.remove(this);
+      LaunchGate.PROCESS.streams.remove(this);
       // Fails after a kernel has failed; the stream is then lost with the context.
       if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
         destroyHandle();

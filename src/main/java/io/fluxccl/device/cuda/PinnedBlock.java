@@ -19,7 +19,7 @@ final class PinnedBlock extends UseCount {
 
   private final PrimaryContext context;
   private final Pointer pointer;
-  private final long deviceAddress;
+  final long deviceAddress;
   private final int size;
 
   private PinnedBlock(PrimaryContext context, Pointer pointer, long deviceAddress, int size) {
@@ -65,10 +65,6 @@ final class PinnedBlock extends UseCount {
   void free() {
     context.makeCurrent();
     context.check(JCudaDriver.cuMemFreeHost(pointer), "cuMemFreeHost");
-  }
-
-  long deviceAddress() {
-    return deviceAddress;
   }
 
   /**
