@@ -148,10 +148,10 @@ public abstract class AbstractStream<D extends Device, S extends AbstractStream<
             "argument %s of kernel %s is closed: %s; close a buffer after its last launch",
             i, kernel, value);
       }
-    }
-    if (recording != null) {
-      checkOpen();
-      recording.buffers().addAll(args);
+      if (recording != null && value instanceof DeviceBuffer buffer) {
+        checkOpen();
+        recording.buffers().add(buffer);
+      }
     }
   }
 

@@ -29,21 +29,6 @@ public final class RetainedBuffers {
     }
   }
 
-  /**
-   * Retains the buffers among a launch's arguments.
-   *
-   * @param args of the launch
-   * @throws io.fluxccl.InvalidUsage if one of them is closed
-   */
-  public void addAll(KernelArgs args) {
-    for (int i = 0; i < args.count(); i++) {
-      Object value = args.get(i, Object.class);
-      if (value instanceof DeviceBuffer) {
-        add((DeviceBuffer) value);
-      }
-    }
-  }
-
   /** Releases them all. Idempotent. */
   public void release() {
     List<DeviceBuffer> toRelease = new ArrayList<>(buffers);

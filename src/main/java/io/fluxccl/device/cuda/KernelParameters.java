@@ -3,11 +3,9 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.AbortFlag;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
-import io.fluxccl.device.PinnedBuffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import org.agrona.BufferUtil;
@@ -54,7 +52,7 @@ final class KernelParameters {
     int offset = 0;
     for (int i = 0; i < count; i++) {
       Object value = args.get(i, Object.class);
-      int length = lengthOf(kernel, i, value);
+      int length = lengthOf(value);
       signature.checkLength(kernel.name(), args, i, length);
       if (length > MAX_LENGTH - offset) {
         throw InvalidUsage.of(
@@ -73,23 +71,15 @@ final class KernelParameters {
     return pointer.set(addresses.addressOffset());
   }
 
-  private static int lengthOf(Kernel kernel, int index, Object value) {
+  private static int lengthOf(Object value) {
     if (value instanceof DeviceHandle handle) {
       return handle.handleLength();
     } else if (value instanceof byte[] bytes) {
       return bytes.length;
     } else if (value instanceof ByteBuffer bytes) {
       return bytes.remaining();
-    } else if (value instanceof Integer || value instanceof Float) {
-      return Integer.BYTES;
-    } else if (value instanceof Long
-        || value instanceof Double
-        || value instanceof DeviceBuffer
-        || value instanceof PinnedBuffer
-        || value instanceof AbortFlag) {
-      return Long.BYTES;
     }
-    throw refused(kernel, index, "is a " + value.getClass().getName());
+    return value instanceof Integer || value instanceof Float ? Integer.BYTES : Long.BYTES;
   }
 
   private void put(int offset, Kernel kernel, int index, Object value) {
@@ -120,7 +110,10 @@ final class KernelParameters {
       return buffer.deviceAddress();
     }
     if (!(value instanceof CudaBuffer buffer)) {
-      throw refused(kernel, index, "is memory that no GPU reaches: " + value);
+      throw refused(
+          kernel,
+          index,
+          "is a " + value.getClass().getSimpleName() + ", which no GPU reaches: " + value);
     }
     int owner = buffer.device().index();
     if (!device.reaches(owner)) {

@@ -4,11 +4,14 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.completion.CompletionQueue;
+import io.fluxccl.completion.ProgressSource;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.StreamClock;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
+import jcuda.driver.CUevent;
+import jcuda.driver.CUevent_flags;
 import jcuda.driver.CUresult;
 import jcuda.driver.CUstream;
 import jcuda.driver.JCudaDriver;
@@ -57,7 +60,7 @@ class LiveCudaStream extends CudaStream {
     this.enqueueLock = preferred ? null : context.enqueueLock;
     this.line = line;
     this.linePointer = new CudaPointer(line.deviceAddress());
-    this.milestones = new EventRing(context);
+    this.milestones = new EventRing();
     this.queue = agent.createQueue(name, line.buffer(), milestones, this::failure);
   }
 
@@ -192,7 +195,7 @@ class LiveCudaStream extends CudaStream {
 
   @Override
   public Optional<StreamClock> clock(int points) {
-    return Optional.of(new CudaStreamClock(this, points));
+    return Optional.of(new Clock(points));
   }
 
   @Override
@@ -316,6 +319,207 @@ class LiveCudaStream extends CudaStream {
       }
       line.closeNow();
       context.release();
+    }
+  }
+
+  /**
+   * Reports completions by driver events, for a stream that still has work. A stored number needs a
+   * barrier, which delays the stream's next work by some 3 us. An event does not delay the stream,
+   * but each poll of it is a driver call.
+   *
+   * <p>One thread at a time records, another one polls. Neither takes a lock of this library, and
+   * neither allocates after all events have been created.
+   */
+  final class EventRing implements ProgressSource {
+    private static final int CAPACITY = 256;
+
+    private final CUevent[] events = new CUevent[CAPACITY];
+    private final long[] sequences = new long[CAPACITY];
+
+    /**
+     * Number of recorded completions. The recording thread writes it after the event and its
+     * number.
+     */
+    private volatile long recorded;
+
+    /** Number of completions found reached. Written by the polling thread. */
+    private volatile long passed;
+
+    /** The last number found reached. Used by the polling thread. */
+    private long reached;
+
+    /** Returns whether another one can be recorded. */
+    boolean hasRoom() {
+      return recorded - passed < CAPACITY;
+    }
+
+    /**
+     * Records that a number is reached when the work enqueued so far is done. Requires a free slot
+     * and a current context.
+     *
+     * @return the driver's result
+     */
+    int record(CUstream stream, long sequence) {
+      int slot = (int) (recorded % CAPACITY);
+      if (events[slot] == null) {
+        CUevent made = new CUevent();
+        int result = JCudaDriver.cuEventCreate(made, CUevent_flags.CU_EVENT_DISABLE_TIMING);
+        if (result != CUresult.CUDA_SUCCESS) {
+          return result;
+        }
+        events[slot] = made;
+      }
+      sequences[slot] = sequence;
+      int result = JCudaDriver.cuEventRecord(events[slot], stream);
+      if (result == CUresult.CUDA_SUCCESS) {
+        recorded++;
+      }
+      return result;
+    }
+
+    /** Returns whether the last recorded completion has that number and is reached. Any thread. */
+    boolean hasReachedLast(long sequence) {
+      int last = (int) ((recorded + CAPACITY - 1) % CAPACITY);
+      return recorded > 0
+          && sequences[last] == sequence
+          && CudaError.query(events[last]) == CUresult.CUDA_SUCCESS;
+    }
+
+    @Override
+    public long reached() {
+      long next = passed;
+      long end = recorded;
+      if (next == end || context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
+        return reached;
+      }
+      while (next < end) {
+        int slot = (int) (next % CAPACITY);
+        if (CudaError.query(events[slot]) != CUresult.CUDA_SUCCESS) {
+          break; // not done, or failed, which the check of the stream's health detects
+        }
+        reached = sequences[slot];
+        next++;
+      }
+      passed = next;
+      return reached;
+    }
+
+    /** Destroys the events, once the stream's work is done. */
+    void destroy() {
+      for (CUevent event : events) {
+        if (event != null) {
+          JCudaDriver.cuEventDestroy(event);
+        }
+      }
+    }
+  }
+
+  /**
+   * A GPU's clock, based on driver events, which measure only the time between two events. The host
+   * time of the base event is therefore estimated as early as possible. If the clocks drift apart,
+   * each time is kept between the enqueue of its event and the moment at which the host saw the
+   * completion.
+   */
+  private final class Clock implements StreamClock {
+    /**
+     * The driver returns milliseconds as a float, which has a resolution of 60 ns after one second.
+     */
+    private static final double LONGEST_NS = 1e9;
+
+    private static final double NANOS_PER_MILLI = 1e6;
+
+    // All guarded by this.
+    private final CUevent[] events;
+    private final float[] millis = new float[1];
+    private boolean closed;
+
+    /** The host time of each event's enqueue. */
+    private final long[] enqueuedNs;
+
+    /** The base event, and its host time. */
+    private CUevent base;
+
+    private double baseNs;
+
+    Clock(int points) {
+      this.events = new CUevent[points];
+      this.enqueuedNs = new long[points];
+      context.retain();
+    }
+
+    @Override
+    public void mark(int point) {
+      CUevent event = eventFor(point);
+      // Without this object's lock, which the completion thread also takes: a full stream blocks
+      // this
+      // call.
+      if (event != null) {
+        recordTime(event);
+      }
+    }
+
+    private synchronized CUevent eventFor(int point) {
+      if (closed) {
+        return null;
+      }
+      if (events[point] == null) {
+        context.makeCurrent();
+        events[point] = context.createEvent(CUevent_flags.CU_EVENT_DEFAULT);
+      }
+      enqueuedNs[point] = System.nanoTime();
+      return events[point];
+    }
+
+    @Override
+    public synchronized boolean read(int from, int to, long seenNs, long[] times) {
+      if (closed || context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
+        return false;
+      }
+      boolean first = base == null;
+      double since = first ? 0 : elapsedNs(base, events[from]);
+      double took = elapsedNs(events[from], events[to]);
+      if (Double.isNaN(since + took)) {
+        return false;
+      }
+      double begun = first ? enqueuedNs[from] : Math.max(baseNs + since, enqueuedNs[from]);
+      begun = Math.min(begun, seenNs - took);
+      baseNs = begun - since;
+      if (first || since > LONGEST_NS) {
+        CUevent old = base;
+        base = events[from];
+        events[from] = old;
+        baseNs = begun;
+      }
+      times[0] = Math.round(begun);
+      times[1] = Math.round(begun + took);
+      return true;
+    }
+
+    private double elapsedNs(CUevent from, CUevent to) {
+      int result = JCudaDriver.cuEventElapsedTime(millis, from, to);
+      return result == CUresult.CUDA_SUCCESS ? millis[0] * NANOS_PER_MILLI : Double.NaN;
+    }
+
+    @Override
+    public synchronized void close() {
+      if (closed) {
+        return;
+      }
+      closed = true;
+      // Fails after a kernel has failed; the events are then lost with the context.
+      if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
+        for (CUevent each : events) {
+          destroy(each);
+        }
+        destroy(base);
+      }
+      context.release();
+    }
+
+    private static void destroy(CUevent event) {
+      if (event != null) {
+        JCudaDriver.cuEventDestroy(event);
+      }
     }
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.concurrent.UseCount;
+import java.nio.ByteBuffer;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -18,6 +19,7 @@ import jcuda.driver.CUstream;
 import jcuda.driver.CUstreamCaptureMode;
 import jcuda.driver.CUstream_flags;
 import jcuda.driver.JCudaDriver;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * A GPU's primary context, and the objects that all {@link CudaDevice}s of that GPU in this process
@@ -41,7 +43,7 @@ final class PrimaryContext extends UseCount {
   final String pciBusId;
 
   final DeferredFree deferredFree;
-  final CopyStream copyStream = new CopyStream(this);
+  final CopyStream copyStream = new CopyStream();
 
   /**
    * The mappings by allocation. The future of a mapping in progress completes soon, with null if it
@@ -220,5 +222,90 @@ final class PrimaryContext extends UseCount {
   @Override
   public String toString() {
     return "GPU " + ordinal + " (" + pciBusId + ")";
+  }
+
+  /**
+   * Runs synchronous copies on their own stream, so that they wait for no other work. Other streams
+   * may run kernels that wait for the caller. Copies through page-locked memory, one piece at a
+   * time; one caller at a time.
+   */
+  final class CopyStream {
+    private static final int STAGING_LENGTH = 1 << 20;
+
+    // All guarded by this; made before the first copy.
+    private final CudaPointer target = new CudaPointer();
+    private final CudaPointer source = new CudaPointer();
+    private CUstream stream;
+    private PinnedBlock memory;
+    private UnsafeBuffer staging;
+
+    /** Copies the remaining bytes to device memory; returns when the copy is done. */
+    synchronized void upload(long address, ByteBuffer bytes) {
+      open();
+      long to = address;
+      while (bytes.hasRemaining()) {
+        int length = Math.min(bytes.remaining(), STAGING_LENGTH);
+        staging.putBytes(0, bytes, length);
+        copy(to, memory.deviceAddress, length);
+        to += length;
+      }
+    }
+
+    /** Fills the buffer from device memory; returns when the copy is done. */
+    synchronized void download(long address, ByteBuffer bytes) {
+      open();
+      long from = address;
+      while (bytes.hasRemaining()) {
+        int length = Math.min(bytes.remaining(), STAGING_LENGTH);
+        copy(memory.deviceAddress, from, length);
+        staging.getBytes(0, bytes, length);
+        from += length;
+      }
+    }
+
+    /** Zeroes device memory; returns when it is done. */
+    synchronized void zero(long address, long size) {
+      open();
+      check(
+          JCudaDriver.cuMemsetD8Async(target.set(address), (byte) 0, size, stream),
+          "cuMemsetD8Async(" + size + ")");
+      await();
+    }
+
+    private void copy(long to, long from, int length) {
+      check(
+          JCudaDriver.cuMemcpyAsync(target.set(to), source.set(from), length, stream),
+          "cuMemcpyAsync(" + length + ")");
+      await();
+    }
+
+    private void await() {
+      check(JCudaDriver.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    }
+
+    /**
+     * Allocates the stream and the staging memory, so that nothing is allocated later, while
+     * kernels run.
+     */
+    synchronized void open() {
+      makeCurrent();
+      if (stream == null) {
+        stream = createStream(true);
+      }
+      if (memory == null) {
+        memory = PinnedBlock.allocateUncounted(PrimaryContext.this, STAGING_LENGTH);
+        staging = memory.view(0, STAGING_LENGTH);
+      }
+    }
+
+    /** Frees the stream and the memory. Called once, by the context's deferred-free thread. */
+    synchronized void close() {
+      if (stream != null) {
+        JCudaDriver.cuStreamDestroy(stream);
+      }
+      if (memory != null) {
+        memory.free();
+      }
+    }
   }
 }

@@ -39,8 +39,8 @@ abstract class CudaStreamContract extends StreamContract {
   }
 
   /** Records an event after the work of a stream. */
-  private EventRing record(DeviceStream on) {
-    EventRing ring = new EventRing(context);
+  private LiveCudaStream.EventRing record(DeviceStream on) {
+    LiveCudaStream.EventRing ring = ((LiveCudaStream) on).new EventRing();
     context.makeCurrent();
     assertThat(ring.record(((CudaStream) on).handle(), 7)).isEqualTo(CUresult.CUDA_SUCCESS);
     return ring;
@@ -49,7 +49,7 @@ abstract class CudaStreamContract extends StreamContract {
   @Test
   void shouldDetectPendingWorkIfTheApplicationEnablesJCudaExceptions() throws Exception {
     PinnedBuffer gate = hold(first);
-    EventRing ring = record(first);
+    LiveCudaStream.EventRing ring = record(first);
     JCudaDriver.setExceptionsEnabled(true);
     try {
       CompletableFuture<Void> byNumber = first.completion();
@@ -211,7 +211,7 @@ abstract class CudaStreamContract extends StreamContract {
   @Test
   void shouldAllocateNothingOnTheHotCalls() throws Exception {
     PinnedBuffer gate = hold(second);
-    EventRing ring = record(second);
+    LiveCudaStream.EventRing ring = record(second);
     try (DeviceBuffer a = device.allocate(64);
         DeviceBuffer b = device.allocate(64)) {
       long allocated =
