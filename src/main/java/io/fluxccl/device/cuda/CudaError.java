@@ -4,6 +4,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.Text;
 import java.util.Set;
+import java.util.function.IntSupplier;
 import jcuda.CudaException;
 import jcuda.driver.CUevent;
 import jcuda.driver.CUresult;
@@ -74,6 +75,15 @@ final class CudaError {
       }
     }
     return CUresult.CUDA_ERROR_UNKNOWN;
+  }
+
+  /** Returns the result of a rare call, also if the application lets JCuda throw. */
+  static int result(IntSupplier call) {
+    try {
+      return call.getAsInt();
+    } catch (CudaException e) {
+      return statusOf(e);
+    }
   }
 
   /**

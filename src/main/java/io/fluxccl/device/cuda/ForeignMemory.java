@@ -100,12 +100,9 @@ final class ForeignMemory extends CudaMemory {
 
   private static long rangeAt(long address, long[] size) {
     CudaPointer start = new CudaPointer();
-    try {
-      int result = JCudaDriver.cuMemGetAddressRange(start, size, new CudaPointer(address));
-      size[0] = result == CUresult.CUDA_SUCCESS ? size[0] : 0;
-    } catch (CudaException e) { // the application lets JCuda throw
-      size[0] = 0;
-    }
+    CudaPointer at = new CudaPointer(address);
+    int result = CudaError.result(() -> JCudaDriver.cuMemGetAddressRange(start, size, at));
+    size[0] = result == CUresult.CUDA_SUCCESS ? size[0] : 0;
     return CudaPointer.valueOf(start);
   }
 
@@ -280,13 +277,10 @@ final class ForeignMemory extends CudaMemory {
 
     private static long query(long address, int attribute) {
       long[] value = new long[1];
-      try {
-        CudaPointer pointer = new CudaPointer(address);
-        int result = JCudaDriver.cuPointerGetAttribute(Pointer.to(value), attribute, pointer);
-        return result == CUresult.CUDA_SUCCESS ? value[0] : 0;
-      } catch (CudaException e) { // the application lets JCuda throw
-        return 0;
-      }
+      Pointer target = Pointer.to(value);
+      CudaPointer at = new CudaPointer(address);
+      int result = CudaError.result(() -> JCudaDriver.cuPointerGetAttribute(target, attribute, at));
+      return result == CUresult.CUDA_SUCCESS ? value[0] : 0;
     }
 
     Kind kind() {

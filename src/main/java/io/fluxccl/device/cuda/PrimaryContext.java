@@ -131,11 +131,7 @@ final class PrimaryContext extends UseCount {
    */
   static void relaxCapture() {
     int[] mode = {CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED};
-    try {
-      JCudaDriver.cuThreadExchangeStreamCaptureMode(mode);
-    } catch (CudaException e) { // the application lets JCuda throw
-      return; // as before
-    }
+    CudaError.result(() -> JCudaDriver.cuThreadExchangeStreamCaptureMode(mode));
   }
 
   /**

@@ -8,7 +8,6 @@ import io.fluxccl.device.DeviceGraph;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import jcuda.CudaException;
 import jcuda.driver.CUcontext;
 import jcuda.driver.CUevent;
 import jcuda.driver.CUevent_flags;
@@ -84,12 +83,7 @@ final class WrappedStream extends LiveCudaStream {
     CudaPointer.set(stream, handle);
     CUcontext of = new CUcontext();
     context.makeCurrent();
-    int result;
-    try {
-      result = JCudaDriver.cuStreamGetCtx(stream, of);
-    } catch (CudaException e) { // the application lets JCuda throw
-      result = CudaError.statusOf(e);
-    }
+    int result = CudaError.result(() -> JCudaDriver.cuStreamGetCtx(stream, of));
     if (result != CUresult.CUDA_SUCCESS) {
       throw InvalidUsage.of(
           "wrapStream of 0x%x on GPU %d: the driver answers %s; give a stream that is not destroyed",

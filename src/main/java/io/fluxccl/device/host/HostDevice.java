@@ -120,8 +120,7 @@ public final class HostDevice implements Device {
    */
   public HostBuffer wrap(ByteBuffer bytes) {
     lifecycle.checkOpen();
-    HostRange range = HostRange.of(bytes);
-    return new HostBuffer(this, range, 0, bytes.remaining());
+    return new HostBuffer(this, HostRange.of(bytes), 0, bytes.remaining());
   }
 
   /**

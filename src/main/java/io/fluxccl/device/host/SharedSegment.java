@@ -135,7 +135,7 @@ public final class SharedSegment extends HostRange {
       done = true;
       return new SharedSegment(name, mapped, channel);
     } catch (IOException e) {
-      throw failure("creating", directory, size, e);
+      throw failure("creating", size, e);
     } finally {
       if (!done) {
         CloseHelper.quietClose(channel);
@@ -204,35 +204,32 @@ public final class SharedSegment extends HostRange {
         left -= written;
       }
     } catch (IOException e) {
-      throw failure("filling", SegmentDirectory.get(), size, e);
+      throw failure("filling", size, e);
     } finally {
       space.unclaim(left);
       BufferUtil.free(zeros);
     }
   }
 
-  private static FluxCclException failure(
-      String step, Path directory, long size, IOException cause) {
+  private static FluxCclException failure(String step, long size, IOException cause) {
     if (cause instanceof ClosedByInterruptException) {
       return new Aborted(
           FluxCclException.NO_RANK,
           "the thread was interrupted while " + step + " shared memory of " + size + " bytes",
           cause);
     }
-    return failure(step, size, OpenFiles.explain(cause, adviceOnSpace(directory, cause)), cause);
+    String advice =
+        Text.of(
+            "%s (%s bytes are free); free some, raise its size (docker --shm-size, mount -o"
+                + " remount,size=), or set %s to a larger directory",
+            cause, SegmentDirectory.get().toFile().getUsableSpace(), SegmentDirectory.VARIABLE);
+    return failure(step, size, OpenFiles.explain(cause, advice), cause);
   }
 
   private static DeviceFailure failure(String step, long size, String why, IOException cause) {
     String what = "%s shared memory of %d bytes in %s failed: %s";
     return new DeviceFailure(
         0, "SHARED_MEMORY", Text.of(what, step, size, SegmentDirectory.get(), why), cause);
-  }
-
-  private static String adviceOnSpace(Path directory, IOException cause) {
-    return Text.of(
-        "%s (%s bytes are free); free some, raise its size (docker --shm-size, mount -o"
-            + " remount,size=), or set %s to a larger directory",
-        cause, directory.toFile().getUsableSpace(), SegmentDirectory.VARIABLE);
   }
 
   /**
