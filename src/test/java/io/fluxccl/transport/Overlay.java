@@ -77,6 +77,7 @@ public final class Overlay implements InvocationHandler {
     if (override == null && method.isDefault()) {
       return InvocationHandler.invokeDefault(proxy, method, arguments);
     }
+    method.setAccessible(true); // of an interface that is not public
     try {
       return override == null
           ? method.invoke(inner, arguments)

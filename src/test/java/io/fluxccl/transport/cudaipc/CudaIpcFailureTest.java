@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
-import static io.fluxccl.testing.FailureAssertions.assertThrows;
-import static io.fluxccl.testing.FailureAssertions.failureOf;
+import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.transport.ConnectedRanks.LIMIT;
+import static io.fluxccl.transport.ConnectedRanks.failureOf;
+import static io.fluxccl.transport.ConnectedRanks.get;
+import static io.fluxccl.transport.ConnectedRanks.opened;
 import static io.fluxccl.transport.cudaipc.IpcRank.HOST;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
@@ -29,6 +33,7 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -52,23 +57,17 @@ class CudaIpcFailureTest {
   static final class Strangers {
     public static void main(String[] args) {
       IpcRank zero = new IpcRank(0, CudaDevice.open(0));
-      IpcRank one = new IpcRank(1, CudaDevice.open(1));
-      RegisteredMemory memory = one.register(one.allocate(64));
-      print(() -> zero.receive(memory));
-      print(() -> zero.connect(one));
-      IpcRank alsoZero = new IpcRank(1, CudaDevice.open(0));
-      zero.receive(alsoZero.register(alsoZero.allocate(64)));
-      zero.connect(alsoZero).beginFlush();
-      System.out.println("the same GPU works");
+      IpcRanks apart = new IpcRanks(zero, new IpcRank(1, CudaDevice.open(1)));
+      RegisteredMemory memory = apart.memory(1, 64);
+      print(() -> apart.seenByPeer(memory));
+      print(() -> apart.connect(0));
+      IpcRanks same = new IpcRanks(zero, new IpcRank(1, CudaDevice.open(0)));
+      print(() -> same.transfer(0, 64).link().beginFlush());
     }
 
-    private static void print(Runnable attempt) {
-      try {
-        attempt.run();
-        System.out.println("it succeeded");
-      } catch (RuntimeException e) {
-        System.out.println(text(FluxCclException.from(e)));
-      }
+    private static void print(ThrowingCallable attempt) {
+      Throwable failure = catchThrowable(attempt);
+      System.out.println(failure == null ? "done" : text(FluxCclException.from(failure)));
     }
   }
 
@@ -81,23 +80,23 @@ class CudaIpcFailureTest {
             .startsWith("TRANSPORT_FAILURE rank=1 ")
             .contains("0000:a0:00.0", "0000:a1:00.0", "ETHERNET");
       }
-      assertThat(child.readLine()).isEqualTo("the same GPU works");
+      assertThat(child.readLine()).as("on one GPU").isEqualTo("done");
     }
   }
 
   /** A rank whose GPU fails with a flush pending and another polled for. */
   static final class Broken {
     public static void main(String[] args) throws Exception {
-      IpcRank zero = new IpcRank(0, CudaDevice.open(0));
-      IpcRank one = new IpcRank(1, CudaDevice.open(1));
+      CudaDevice gpu = CudaDevice.open(0);
+      IpcRanks ranks = new IpcRanks(new IpcRank(0, gpu), new IpcRank(1, CudaDevice.open(1)));
       byte[] names = "fake_trap".getBytes(StandardCharsets.US_ASCII);
-      CudaKernel trap = CudaModule.fromPtx(names).kernel("fake_trap").prepare(zero.device);
-      CudaIpcConnection waits = zero.connect(one);
-      CudaIpcConnection polls = zero.connect(one);
-      StreamBlocker forEver = StreamBlocker.of(zero.device, polls.stream());
+      CudaKernel trap = CudaModule.fromPtx(names).kernel("fake_trap").prepare(gpu);
+      CudaIpcConnection waits = (CudaIpcConnection) ranks.connect(5).get(0);
+      CudaIpcConnection polls = (CudaIpcConnection) ranks.connect(5).get(0);
+      StreamBlocker forEver = StreamBlocker.of(gpu, polls.stream());
       long ticket = polls.beginFlush();
       CompletableFuture<Void> flush;
-      try (StreamBlocker stall = StreamBlocker.of(zero.device, waits.stream())) {
+      try (StreamBlocker stall = StreamBlocker.of(gpu, waits.stream())) {
         waits.stream().launch(trap, 1, 1, KernelArgs.NONE);
         flush = waits.flush(Duration.ofSeconds(20));
       }
@@ -112,8 +111,7 @@ class CudaIpcFailureTest {
       forEver.close();
       System.setErr(
           new PrintStream(OutputStream.nullOutputStream())); // discards logged errors of frees
-      zero.close();
-      one.close();
+      ranks.close();
       System.out.println("closed");
     }
 
@@ -149,7 +147,7 @@ class CudaIpcFailureTest {
       Awaitility.await()
           .untilAsserted(
               () ->
-                  assertThrows(
+                  assertFails(
                       TransportFailure.class,
                       () -> IpcReceiver.receive(rank, sent).close(),
                       "rank 1"));
@@ -159,7 +157,7 @@ class CudaIpcFailureTest {
   @Test
   void shouldReachAGpuThatThisProcessDoesNotSee() throws Exception {
     try (IpcRank rank = new IpcRank(0, CudaDevice.open(0));
-        CudaBuffer local = rank.allocate(64);
+        CudaBuffer local = rank.device.allocate(64);
         ProcessRank child =
             TestJvms.of(1, IpcReceiver.class, IpcPlacement.ONE_GPU.name())
                 .variables(Map.of("CUDA_VISIBLE_DEVICES", "2", "FAKE_CUDA_DEVICES", "3"))
@@ -168,7 +166,7 @@ class CudaIpcFailureTest {
       child.readLine();
       CudaIpcConnection connection = IpcReceiver.connect(rank, child);
       connection.write(there, 0, rank.register(local), 0, 64);
-      CudaIpcContract.flush(connection);
+      get(connection.flush(LIMIT));
     }
   }
 
@@ -180,7 +178,7 @@ class CudaIpcFailureTest {
       MemoryOrigin lie =
           new MemoryOrigin(1, HOST, rank.environment.processHash(), sent.origin().address(), 64);
       byte[] wire = sent.wires().get(Transport.CUDA_IPC);
-      assertThrows(TransportFailure.class, () -> rank.receive(wire, lie), "rank 1");
+      assertFails(TransportFailure.class, () -> opened(rank.context, wire, lie), "rank 1");
     }
   }
 
@@ -188,7 +186,7 @@ class CudaIpcFailureTest {
   void shouldRefuseAnInvalidBusId() {
     CudaIpcContext.checkBusId(1, "0000:3b:00.0");
     for (String wrong : new String[] {"", "../../etc/x", "0000:3b:00.8", "0000:3b:00.0 "}) {
-      assertThrows(
+      assertFails(
           TransportFailure.class, () -> CudaIpcContext.checkBusId(1, wrong), "rank 1", "bus id");
     }
   }

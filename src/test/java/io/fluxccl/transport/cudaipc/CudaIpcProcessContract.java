@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
-import static io.fluxccl.transport.cudaipc.IpcRank.putLong;
+import static io.fluxccl.transport.Contents.putLong;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.device.cuda.CudaBuffer;
@@ -29,7 +29,7 @@ abstract class CudaIpcProcessContract {
   @Test
   void shouldWriteAndSignalToAnotherProcessAndFlushAfterItIsKilled() throws Exception {
     try (IpcRank rank = new IpcRank(0, placement.open(0));
-        CudaBuffer local = rank.allocate(IpcReceiver.SIZE);
+        CudaBuffer local = rank.device.allocate(IpcReceiver.SIZE);
         ProcessRank child =
             TestJvms.of(1, IpcReceiver.class, placement.name())
                 .jvmOptions("-Xmx256m")
@@ -40,7 +40,7 @@ abstract class CudaIpcProcessContract {
       CudaIpcConnection connection = IpcReceiver.connect(rank, child);
       AtomicLong counter = new AtomicLong();
       for (long round = 1; round <= 10; round++) {
-        putLong(local, IpcReceiver.SIZE - 8, 4711 * round);
+        putLong(source, IpcReceiver.SIZE - 8, 4711 * round);
         connection
             .write(large, 0, source, 0, IpcReceiver.SIZE)
             .write(small, 16, source, IpcReceiver.SIZE - 8, 8)

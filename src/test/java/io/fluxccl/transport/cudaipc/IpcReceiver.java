@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
-import static io.fluxccl.transport.cudaipc.IpcRank.getLong;
+import static io.fluxccl.transport.Contents.getLong;
 
-import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.testkit.ProcessRank;
+import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.RegisteredMemoryCodec;
 import io.fluxccl.transport.Transport;
@@ -22,11 +22,11 @@ final class IpcReceiver {
   /** Argument: an {@link IpcPlacement}. */
   public static void main(String[] args) throws InterruptedException {
     IpcRank rank = new IpcRank(1, IpcPlacement.valueOf(args[0]).open(1));
-    CudaBuffer large = rank.device.allocate(SIZE);
-    CudaBuffer small = rank.device.allocate(4096).slice(1024, 512);
-    System.out.println(hex(rank.register(large).serialize()));
-    System.out.println(hex(rank.register(small).serialize()));
-    System.out.println(hex(rank.context.createEndpoint(0, 5, IpcRank.config()).wire()));
+    RegisteredMemory large = rank.register(rank.device.allocate(SIZE));
+    RegisteredMemory small = rank.register(rank.device.allocate(4096).slice(1024, 512));
+    System.out.println(hex(large.serialize()));
+    System.out.println(hex(small.serialize()));
+    System.out.println(hex(rank.endpoint().wire()));
     for (long signal = 1; ; signal++) {
       while (getLong(small, 8) < signal) {
         Thread.onSpinWait();
@@ -45,7 +45,8 @@ final class IpcReceiver {
   }
 
   static RegisteredMemory receive(IpcRank rank, RegisteredMemoryCodec.Decoded sent) {
-    return rank.receive(sent.wires().get(Transport.CUDA_IPC), sent.origin());
+    return ConnectedRanks.opened(
+        rank.context, sent.wires().get(Transport.CUDA_IPC), sent.origin());
   }
 
   static RegisteredMemory receive(IpcRank rank, ProcessRank process) throws Exception {
@@ -53,6 +54,6 @@ final class IpcReceiver {
   }
 
   static CudaIpcConnection connect(IpcRank rank, ProcessRank process) throws Exception {
-    return rank.connect(1, HexFormat.of().parseHex(process.readLine()));
+    return rank.connect(HexFormat.of().parseHex(process.readLine()));
   }
 }
