@@ -82,19 +82,6 @@ class CollectiveCommandTest {
   @EnumSource(
       value = Collective.class,
       mode = EnumSource.Mode.EXCLUDE,
-      names = {"FUSED_ALL_REDUCE", "DISPATCH", "COMBINE"})
-  void shouldFindEveryCollectiveRightWhenItIs(Collective collective) {
-    String options = "--ranks 3 -b 96 -e 384 -n 1 -w 0 -d half,int64,f8e5m2";
-    Cli run = perfOf(collective.label(), options + root(collective)).assertOk();
-    assertThat(run.rows())
-        .hasSize(collective == Collective.BARRIER ? 1 : 9)
-        .allSatisfy(row -> assertThat(row.get(OUT_OF_PLACE_WRONG)).isEqualTo("0"));
-  }
-
-  @ParameterizedTest
-  @EnumSource(
-      value = Collective.class,
-      mode = EnumSource.Mode.EXCLUDE,
       names = {"BARRIER", "FUSED_ALL_REDUCE", "DISPATCH", "COMBINE"})
   void shouldFindOneWrongElementOfAnyCollective(Collective collective) {
     backend.setFault(Fault.CORRUPTS, 2, 1);

@@ -1,34 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
-import io.fluxccl.Deadline;
-import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.collective.Collective;
-import io.fluxccl.collective.RankTopology;
-import io.fluxccl.device.DeviceKind;
+import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
+import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.transport.Overlay;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Phaser;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
+import java.util.function.Supplier;
 import reactor.core.publisher.Flux;
 
-/** Ranks in plain memory, with exact arithmetic, one of which may be faulty. */
+/** Ranks of the library on the host, one of which may be faulty. */
 class FakeBackend implements PerfBackend {
   enum Fault {
-    /** After every call, these elements of the result are wrong, one byte of each. */
+    /** After its calls, these elements of the result are wrong, one byte of each. */
     CORRUPTS,
-    /** After every call, this element of the output buffer has changed. */
+    /** After its calls, this element of the output buffer has changed. */
     SCRIBBLES,
     /** Each rank writes one byte past the end. */
     OVERRUNS,
@@ -37,9 +29,12 @@ class FakeBackend implements PerfBackend {
     /** The rank pauses once for 100 ms, after this number of calls. */
     PAUSES,
     /** No call of the rank completes. */
-    HANGS
+    HANGS,
+    /** The process of the rank exits with code 7. */
+    EXITS
   }
 
+  private final PerfBackend library = new GroupBackend();
   private final AtomicInteger open = new AtomicInteger();
   private Fault fault;
   private int faultyRank = -1;
@@ -67,9 +62,26 @@ class FakeBackend implements PerfBackend {
     return comparing;
   }
 
+  private static RankOptions onHost(RankOptions options) {
+    return new RankOptions(
+        DeviceChoice.HOST,
+        options.transport(),
+        options.timeout(),
+        options.register(),
+        options.memory(),
+        options.algorithms(),
+        options.tuning(),
+        options.kernels());
+  }
+
+  private PerfRank faulty(PerfRank rank) {
+    open.incrementAndGet();
+    return Overlay.of(PerfRank.class, new FaultyRank(rank), rank);
+  }
+
   @Override
   public PerfRank fromEnvironment(RankOptions options) {
-    throw new UnsupportedOperationException("these ranks share one JVM");
+    return faulty(library.fromEnvironment(onHost(options)));
   }
 
   @Override
@@ -79,8 +91,8 @@ class FakeBackend implements PerfBackend {
 
   @Override
   public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
-    Job job = new Job(new Phaser(nRanks), new ExactRank[nRanks], new byte[nRanks][]);
-    return rank -> new ExactRank(job, rank);
+    IntFunction<PerfRank> ranks = library.inProcess(nRanks, onHost(options));
+    return rank -> faulty(ranks.apply(rank));
   }
 
   @Override
@@ -93,190 +105,101 @@ class FakeBackend implements PerfBackend {
     return List.of("exact");
   }
 
-  private record Job(Phaser barrier, ExactRank[] ranks, byte[][] messages) {}
-
-  private final class ExactRank extends FakeRank {
+  /** Replaces methods of a rank. */
+  private final class FaultyRank {
     /** Longer than a busy machine keeps a thread waiting. */
     private static final long SLOWLY_NANOS = 100_000_000;
 
-    private final Job job;
+    private final PerfRank rank;
     private int operations;
     private boolean slowly;
     private boolean closed;
 
-    ExactRank(Job job, int rank) {
-      super(rank, job.ranks.length);
-      this.job = job;
-      job.ranks[rank] = this;
-      open.incrementAndGet();
+    FaultyRank(PerfRank rank) {
+      this.rank = rank;
     }
 
     private boolean has(Fault what) {
-      return fault == what && (rank() == faultyRank || what == Fault.OVERRUNS);
+      return fault == what && (rank.rank() == faultyRank || what == Fault.OVERRUNS);
     }
 
-    /** Returns an element of the input, wherever that lies. */
-    private long input(PerfCase shape, BufferAliasing placement, long index) {
-      boolean part =
-          shape.collective() == Collective.ALL_GATHER || shape.collective() == Collective.GATHER;
-      boolean inPlace = placement == BufferAliasing.IN_PLACE;
-      long at = inPlace && part ? rank() * shape.count() + index : index;
-      return ExactReduction.read(buffers[inPlace ? 1 : 0], (int) at, shape.type());
-    }
-
-    @Override
-    public Optional<MeasuredLibrary> peer() {
+    Optional<MeasuredLibrary> peer() {
       return comparing ? Optional.of(new Idle()) : Optional.empty();
     }
 
-    @Override
-    public List<String> algorithms(PerfCase shape, BufferAliasing placement) {
+    List<String> algorithms(PerfCase shape, BufferAliasing placement) {
       return List.of("slow", "exact");
     }
 
-    @Override
-    public void prefer(PerfCase shape, Optional<String> algorithm) {
+    void prefer(PerfCase shape, Optional<String> algorithm) {
       slowly = algorithm.equals(Optional.of("slow"));
     }
 
-    @Override
-    public RankTopology topology() {
-      List<Integer> hosts = Collections.nCopies(nRanks(), 0);
-      return new RankTopology(rank(), nRanks(), DeviceKind.HOST, hosts, true, 0, 0, 1, 1);
+    MeasuredLibrary library() {
+      return Overlay.of(MeasuredLibrary.class, this, rank.library());
     }
 
-    @Override
-    CompletableFuture<Void> run(PerfCase shape, BufferAliasing placement, int times) {
+    boolean supports(PerfCase shape, BufferAliasing placement) {
+      return true;
+    }
+
+    PreparedCalls prepare(PerfCase shape, BufferAliasing placement, int length, boolean graph) {
+      PreparedCalls calls = rank.library().prepare(shape, placement, length, graph);
+      return new PreparedCalls(
+          times ->
+              run(length * times, () -> calls.run(times))
+                  .thenRun(() -> spoil(new DataLayout(shape, rank.rank(), rank.nRanks()), placement)),
+          calls::close);
+    }
+
+    private CompletableFuture<Void> run(int count, Supplier<CompletableFuture<Void>> calls) {
+      operations += count;
+      boolean isTime =
+          faultAt.length > 0 && operations - count <= faultAt[0] && faultAt[0] < operations;
       if (has(Fault.HANGS)) {
         return new CompletableFuture<>();
       }
-      try {
-        for (int i = 0; i < times; i++) {
-          boolean isTime = faultAt.length > 0 && operations++ == faultAt[0];
-          if (has(Fault.FAILS) && isTime) {
-            // Fails ranks that wait at the barrier, and ranks that reach it later.
-            job.barrier.forceTermination();
-            throw new TransportFailure(rank(), "the fake cable was cut");
-          }
-          if (has(Fault.PAUSES) && isTime) {
-            LockSupport.parkNanos(SLOWLY_NANOS);
-          }
-          call(shape, placement);
-        }
-        return CompletableFuture.completedFuture(null);
-      } catch (RuntimeException e) {
-        return CompletableFuture.failedFuture(e);
+      if (has(Fault.EXITS)) {
+        Runtime.getRuntime().halt(7);
       }
-    }
-
-    private void call(PerfCase shape, BufferAliasing placement) {
-      meet();
-      for (long end = System.nanoTime() + SLOWLY_NANOS; slowly && System.nanoTime() < end; ) {
+      if (has(Fault.FAILS) && isTime) {
+        return CompletableFuture.failedFuture(
+            new TransportFailure(rank.rank(), "the fake cable was cut"));
+      }
+      boolean pauses = slowly || has(Fault.PAUSES) && isTime;
+      for (long end = System.nanoTime() + SLOWLY_NANOS; pauses && System.nanoTime() < end; ) {
         LockSupport.parkNanos(end - System.nanoTime());
       }
-      List<Long> result = result(shape, placement);
-      int size = shape.type().size();
-      int length = result.size() * size;
-      ByteBuffer bytes = ByteBuffer.allocate(length + 1).order(ByteOrder.LITTLE_ENDIAN);
-      for (int i = 0; i < result.size(); i++) {
-        ExactReduction.write(bytes, i, shape.type(), result.get(i));
-      }
-      spoil(bytes, size, Fault.CORRUPTS);
-      meet();
-      boolean part =
-          shape.collective() == Collective.REDUCE_SCATTER
-              || shape.collective() == Collective.SCATTER;
-      long offset = placement == BufferAliasing.IN_PLACE && part ? rank() * shape.count() : 0;
-      output().put((int) offset * size, bytes, 0, length + (has(Fault.OVERRUNS) ? 1 : 0));
-      spoil(output(), size, Fault.SCRIBBLES);
+      return calls.get();
     }
 
-    private void spoil(ByteBuffer bytes, int size, Fault what) {
-      for (int element : has(what) ? faultAt : new int[0]) {
-        bytes.put(element * size, (byte) (bytes.get(element * size) ^ 1));
-      }
-    }
-
-    /** This rank's output by the definition of each collective. */
-    private List<Long> result(PerfCase shape, BufferAliasing placement) {
-      List<Long> result = new ArrayList<>();
-      for (ExactRank peer : job.ranks) {
-        long first = first(shape, peer.rank());
-        for (long i = first; i < first + count(shape, peer.rank()); i++) {
-          boolean reduces = shape.collective().reduces();
-          result.add(reduces ? reduced(shape, placement, i) : peer.input(shape, placement, i));
+    private void spoil(DataLayout layout, BufferAliasing placement) {
+      int size = layout.shape().type().size();
+      long output = layout.outputOffset(placement) * size;
+      for (int element : faultAt) {
+        if (has(Fault.CORRUPTS)) {
+          spoil(output + element * size, 1);
+        }
+        if (has(Fault.SCRIBBLES)) {
+          spoil(element * size, 1);
         }
       }
-      return result;
-    }
-
-    private long reduced(PerfCase shape, BufferAliasing placement, long index) {
-      List<Long> inputs =
-          Arrays.stream(job.ranks).map(each -> each.input(shape, placement, index)).toList();
-      return ExactReduction.reduce(inputs, shape.type(), shape.op());
-    }
-
-    /** Returns how many elements this rank's output takes of a peer's input. */
-    private long count(PerfCase shape, int peer) {
-      boolean takes =
-          switch (shape.collective()) {
-            case ALL_REDUCE, REDUCE_SCATTER -> peer == 0;
-            case REDUCE -> peer == 0 && rank() == shape.root();
-            case BROADCAST, SCATTER -> peer == shape.root();
-            case GATHER -> rank() == shape.root();
-            case SEND_RECEIVE -> (peer + 1) % nRanks() == rank();
-            default -> true;
-          };
-      boolean varies = shape.collective() == Collective.ALL_TO_ALL_V;
-      return varies ? counts(shape, peer)[rank()] : takes ? shape.count() : 0;
-    }
-
-    /** Returns the first of these elements. */
-    private long first(PerfCase shape, int peer) {
-      return switch (shape.collective()) {
-        case REDUCE_SCATTER, SCATTER, ALL_TO_ALL -> rank() * shape.count();
-        case ALL_TO_ALL_V -> Arrays.stream(counts(shape, peer)).limit(rank()).sum();
-        default -> 0;
-      };
-    }
-
-    private long[] counts(PerfCase shape, int peer) {
-      return new DataLayout(shape, peer, nRanks()).counts();
-    }
-
-    @Override
-    public void barrier(Deadline deadline) {
-      meet();
-    }
-
-    @Override
-    public List<byte[]> allGather(byte[] mine, Deadline deadline) {
-      job.messages[rank()] = mine;
-      meet();
-      List<byte[]> all = List.of(job.messages.clone());
-      meet();
-      return all;
-    }
-
-    private void meet() {
-      try {
-        int phase =
-            job.barrier.awaitAdvanceInterruptibly(job.barrier.arrive(), 30, TimeUnit.SECONDS);
-        if (phase < 0) {
-          throw new RemoteFailure(faultyRank, "another rank is gone");
-        }
-      } catch (TimeoutException e) {
-        throw new RemoteFailure(faultyRank, "another rank is gone");
-      } catch (InterruptedException e) {
-        Thread.currentThread().interrupt();
-        throw new RemoteFailure(rank(), "interrupted");
+      if (has(Fault.OVERRUNS)) {
+        spoil(layout.hasOutput() ? output + layout.outputExtent() * size : 0, 0xff);
       }
     }
 
-    @Override
-    public void close() {
+    /** Changes these bits of a byte of the output buffer. */
+    private void spoil(long at, int bits) {
+      ByteBuffer one = ByteBuffer.allocateDirect(1);
+      rank.download(PerfRank.Buffer.OUTPUT, at, one);
+      rank.upload(PerfRank.Buffer.OUTPUT, at, one.put(0, (byte) (one.get(0) ^ bits)).flip());
+    }
+
+    void close() {
       if (!closed) {
         closed = true;
+        rank.close();
         open.decrementAndGet();
       }
     }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
-import java.nio.ByteBuffer;
-import java.util.concurrent.CompletableFuture;
+import io.fluxccl.cli.FakeBackend.Fault;
 
 /**
- * The command line with ranks that have a process each but never talk: they pretend that the others
- * answered. PRETEND={@code rank:what} makes one of them misbehave: {@code wrong}, {@code hang}, or
- * {@code exit} with code 7.
+ * The command line with ranks that have a process each. PRETEND={@code rank:fault} makes one of them
+ * faulty.
  */
 final class FakePerfMain {
   static final String VARIABLE = "PRETEND";
@@ -15,41 +13,18 @@ final class FakePerfMain {
   private FakePerfMain() {}
 
   public static void main(String[] args) {
-    RootCommand.start(new Backend(), FakePerfMain.class, args);
-  }
-
-  private static final class Backend extends FakeBackend {
-    @Override
-    public PerfRank fromEnvironment(RankOptions options) {
-      return new Rank(
-          Integer.parseInt(System.getenv(RankVariables.RANK)),
-          Integer.parseInt(System.getenv(RankVariables.RANKS)));
+    FakeBackend backend =
+        new FakeBackend() {
+          @Override
+          public PerfRank fromEnvironment(RankOptions options) {
+            System.err.println("pid " + ProcessHandle.current().pid());
+            return super.fromEnvironment(options);
+          }
+        };
+    String[] pretend = System.getenv().getOrDefault(VARIABLE, "").split(":");
+    if (pretend.length == 2) {
+      backend.setFault(Fault.valueOf(pretend[1]), Integer.parseInt(pretend[0]), 0);
     }
-  }
-
-  private static final class Rank extends FakeRank {
-    private final String behaviour;
-
-    Rank(int rank, int nRanks) {
-      super(rank, nRanks);
-      String[] pretend = System.getenv().getOrDefault(VARIABLE, "-1:").split(":", 2);
-      this.behaviour = Integer.parseInt(pretend[0]) == rank ? pretend[1] : "";
-      System.err.println("pid " + ProcessHandle.current().pid());
-    }
-
-    @Override
-    CompletableFuture<Void> run(PerfCase shape, BufferAliasing placement, int times) {
-      ByteBuffer expected = new ReductionPattern(shape.type(), shape.op(), nRanks()).expected();
-      output().put(0, expected, 0, (int) (shape.count() * shape.type().size()));
-      if (behaviour.equals("wrong")) {
-        output().put(0, (byte) ~output().get(0));
-      }
-      if (behaviour.equals("exit")) {
-        Runtime.getRuntime().halt(7);
-      }
-      return behaviour.equals("hang")
-          ? new CompletableFuture<>()
-          : CompletableFuture.completedFuture(null);
-    }
+    RootCommand.start(backend, FakePerfMain.class, args);
   }
 }

@@ -66,7 +66,7 @@ class MultiProcessTest {
   void shouldPrintOneTableAndWriteOneFileWhenEachRankIsAProcess() throws Exception {
     Path json = folder.resolve("rows.json");
 
-    Cli perf = perf("-1:", "--json", json.toString());
+    Cli perf = perf("", "--json", json.toString());
 
     assertThat(perf.code()).as(perf.err()).isZero();
     assertThat(perf.out()).containsOnlyOnce("Out of bounds values : 0 OK");
@@ -77,7 +77,7 @@ class MultiProcessTest {
   @Test
   @Tag("long")
   void shouldPassOnTheProgressOfRankZeroOnly() {
-    Cli perf = perf("-1:", "--progress");
+    Cli perf = perf("", "--progress");
 
     assertThat(perf.code()).as(perf.err()).isZero();
     assertThat(perf.err().lines().filter(line -> line.contains(Progress.MARK)))
@@ -91,7 +91,7 @@ class MultiProcessTest {
   @Test
   @Tag("long")
   void shouldFailWhenARankOfAnotherProcessHasWrongElements() {
-    Cli perf = perf("0:wrong");
+    Cli perf = perf("0:CORRUPTS");
 
     assertThat(perf.code()).isEqualTo(ExitCode.FAILURE);
     assertThat(perf.out()).contains("FAILED");
@@ -99,7 +99,7 @@ class MultiProcessTest {
 
   @Test
   void shouldExitWithTheCodeOfADeadRankAndEndTheOthers() {
-    Cli perf = perf("1:exit");
+    Cli perf = perf("1:EXITS");
 
     assertThat(perf.code()).isEqualTo(7);
     assertNoneRuns(rankPids(process.errors()));
@@ -109,7 +109,7 @@ class MultiProcessTest {
   @CsvSource({"TERM, 143", "KILL, 137"})
   @Tag("long")
   void shouldEndItsRanksWhenTheLauncherIsEndedByASignal(String signal, int code) {
-    process = builder("0:hang", TWO_RANKS).arguments("--timeout", "600").startRank(0);
+    process = builder("0:HANGS", TWO_RANKS).arguments("--timeout", "600").startRank(0);
     process.await(launcher -> rankPids(launcher.errors()).size() == 2, "both ranks");
     process.signal(signal);
 
@@ -124,7 +124,7 @@ class MultiProcessTest {
 
     Cli version =
         run(
-            builder("-1:", "--version")
+            builder("", "--version")
                 .variables(Map.of(RankVariables.PARENT, Long.toString(gone.pid()))));
 
     assertThat(version).isEqualTo(new Cli(143, "", ""));
@@ -132,7 +132,7 @@ class MultiProcessTest {
 
   @Test
   void shouldWatchNoParentIfTheParentVariableIsEmpty() {
-    Cli version = run(builder("-1:", "--version").variables(Map.of(RankVariables.PARENT, "")));
+    Cli version = run(builder("", "--version").variables(Map.of(RankVariables.PARENT, "")));
 
     assertThat(version.code()).as(version.err()).isZero();
   }
@@ -142,7 +142,7 @@ class MultiProcessTest {
     String[] args = {
       "launch", "-n", "2", "--tag-output", "--", "sh", "-c", "echo -n @$FLUXCCL_RANK"
     };
-    Cli launch = run(builder("-1:", args));
+    Cli launch = run(builder("", args));
 
     assertThat(launch.code()).isZero();
     assertThat(launch.out().lines()).containsExactlyInAnyOrder("[0] @0", "[1] @1");
@@ -153,7 +153,7 @@ class MultiProcessTest {
     String script = "[ $FLUXCCL_RANK = 0 ] && kill $FLUXCCL_PARENT_PID; exec sleep " + seconds;
 
     Cli launch =
-        run(builder("-1:", "launch", "-n", "" + Rounds.of(100, 400), "--", "sh", "-c", script));
+        run(builder("", "launch", "-n", "" + Rounds.of(100, 400), "--", "sh", "-c", script));
 
     assertThat(launch.code()).isEqualTo(143);
     await().untilAsserted(() -> assertThat(sleeping()).isEmpty());
@@ -163,7 +163,7 @@ class MultiProcessTest {
   @Test
   void shouldEndAllCommandsIfTheLauncherIsKilled() {
     String script = "(sleep " + seconds + " &); exec sleep " + seconds;
-    process = builder("-1:", "launch", "-n", "2", "--", "sh", "-c", script).startRank(0);
+    process = builder("", "launch", "-n", "2", "--", "sh", "-c", script).startRank(0);
     await().until(() -> sleeping().size() == 4);
     process.signal("KILL");
     await().untilAsserted(() -> assertThat(sleeping()).isEmpty());
@@ -173,7 +173,7 @@ class MultiProcessTest {
   @Tag("long")
   void shouldPassOnALongLineAsItIs() {
     String script = "head -c 200000 /dev/zero | tr '\\0' x";
-    Cli launch = run(builder("-1:", "launch", "-n", "1", "--", "sh", "-c", script));
+    Cli launch = run(builder("", "launch", "-n", "1", "--", "sh", "-c", script));
 
     assertThat(launch.code()).isZero();
     assertThat(launch.out()).isEqualTo("x".repeat(200_000));

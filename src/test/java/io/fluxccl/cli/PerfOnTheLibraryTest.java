@@ -47,7 +47,11 @@ class PerfOnTheLibraryTest {
   @EnumSource(Collective.class)
   void shouldFindNothingWrongInAnyCollective(Collective collective) {
     String root = collective.hasRoot() ? "1" : "0";
-    String options = " --in-process --ranks 3 --device host --root " + root;
+    boolean takesAnyType = Collective.plain().contains(collective);
+    String options =
+        " --in-process --ranks 3 --device host --root "
+            + root
+            + (takesAnyType ? " -d float,half,int64,f8e5m2" : "");
     String line = collective.label() + " " + SHORT.replace("5", "5,3000") + options;
     assertThat(perf(Map.of(), line).assertOk().out()).contains("# Out of bounds values : 0 OK");
   }
