@@ -3,7 +3,8 @@ package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.testing.SourceFiles;
+import com.tngtech.archunit.core.domain.JavaClass;
+import com.tngtech.archunit.core.importer.ClassFileImporter;
 import java.io.IOException;
 import java.lang.reflect.AnnotatedElement;
 import java.lang.reflect.Executable;
@@ -80,23 +81,11 @@ class ApiTest {
   }
 
   private static List<Class<?>> types() {
-    List<Class<?>> found = new ArrayList<>();
-    for (Path file : SourceFiles.under(CLASSES.resolve("io/fluxccl"), "class")) {
-      String path = CLASSES.relativize(file).toString();
-      String name = path.substring(0, path.length() - ".class".length()).replace('/', '.');
-      if (!name.endsWith("package-info")) {
-        found.add(load(name));
-      }
-    }
-    return found;
-  }
-
-  private static Class<?> load(String name) {
-    try {
-      return Class.forName(name, false, ApiTest.class.getClassLoader());
-    } catch (ClassNotFoundException e) {
-      throw new IllegalStateException(name, e);
-    }
+    return new ClassFileImporter()
+        .importPath(CLASSES.resolve("io/fluxccl")).stream()
+            .filter(type -> !type.getSimpleName().equals("package-info"))
+            .<Class<?>>map(JavaClass::reflect)
+            .toList();
   }
 
   private static boolean isStable(Class<?> type) {

@@ -13,13 +13,11 @@ import io.fluxccl.testing.TestJvms;
 import io.fluxccl.transport.Transport;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -70,27 +68,17 @@ class JarsTest {
 
   @TempDir private static Path staged;
 
+  /** The files of each folder under jars, and of core. */
+  private static final Map<String, List<String>> FILES = new TreeMap<>();
+
   @BeforeAll
-  static void stage() throws Exception {
-    outputOf(List.of("sh", "jars/stage", CLASSES.toString(), staged.toString(), "classes"));
-  }
-
-  /** Returns the output of a command that succeeds. */
-  private static String outputOf(List<String> command) throws Exception {
-    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
-    String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    assertThat(process.waitFor()).as(output).isZero();
-    return output;
-  }
-
-  /** Returns the names of the folders under jars, and core. */
-  private static Set<String> jars() {
-    return Stream.concat(
-            Stream.of("core"),
-            SourceFiles.under(Path.of("jars")).stream()
-                .filter(file -> file.endsWith("contents"))
-                .map(file -> file.getParent().getFileName().toString()))
-        .collect(Collectors.toCollection(TreeSet::new));
+  static void stage() {
+    TestJvms.run("sh", "jars/stage", CLASSES.toString(), staged.toString(), "classes");
+    FILES.put("core", files(classesOf("core")));
+    SourceFiles.under(Path.of("jars")).stream()
+        .filter(file -> file.endsWith("contents"))
+        .map(file -> file.getParent().getFileName().toString())
+        .forEach(jar -> FILES.put(jar, files(classesOf(jar))));
   }
 
   private static Path classesOf(String jar) {
@@ -105,41 +93,35 @@ class JarsTest {
 
   @Test
   void shouldPutEachFileIntoOneJar() {
-    List<String> all = new ArrayList<>();
-    for (String jar : jars()) {
-      List<String> own = files(classesOf(jar));
-      assertThat(own).contains("META-INF/LICENSE", "META-INF/NOTICE");
-      own.stream().filter(file -> !file.startsWith("META-INF/")).forEach(all::add);
-    }
-    assertThat(all)
-        .containsExactlyInAnyOrderElementsOf(
-            files(CLASSES).stream().filter(file -> !file.startsWith("META-INF/")).toList());
+    Predicate<String> isOwn = file -> !file.startsWith("META-INF/");
+    assertThat(FILES.values())
+        .allSatisfy(own -> assertThat(own).contains("META-INF/LICENSE", "META-INF/NOTICE"));
+    assertThat(FILES.values().stream().flatMap(List::stream).filter(isOwn))
+        .containsExactlyInAnyOrderElementsOf(files(CLASSES).stream().filter(isOwn).toList());
   }
 
   @Test
   void shouldPutEachPackageIntoOneJar() {
     Map<String, Set<String>> jarsOf = new TreeMap<>();
-    for (String jar : jars()) {
-      files(classesOf(jar)).stream()
-          .filter(file -> file.endsWith(".class"))
-          .map(file -> file.substring(0, file.lastIndexOf('/')))
-          .forEach(name -> jarsOf.computeIfAbsent(name, any -> new TreeSet<>()).add(jar));
-    }
+    FILES.forEach(
+        (jar, files) ->
+            files.stream()
+                .filter(file -> file.endsWith(".class"))
+                .map(file -> file.substring(0, file.lastIndexOf('/')))
+                .forEach(name -> jarsOf.computeIfAbsent(name, any -> new TreeSet<>()).add(jar)));
     assertThat(jarsOf).hasSizeGreaterThan(30).allSatisfy((name, in) -> assertThat(in).hasSize(1));
   }
 
   @Test
   void shouldDivideTheServicesAmongTheJarsOfTheirClasses() throws IOException {
     Predicate<String> isService = file -> file.startsWith("META-INF/services/");
-    Set<String> names = new HashSet<>();
-    for (String jar : jars()) {
-      files(classesOf(jar)).stream().filter(isService).forEach(names::add);
-    }
+    Set<String> names =
+        FILES.values().stream().flatMap(List::stream).filter(isService).collect(Collectors.toSet());
     assertThat(names)
         .containsExactlyInAnyOrderElementsOf(files(CLASSES).stream().filter(isService).toList());
     for (String name : names) {
       List<String> lines = new ArrayList<>();
-      for (String jar : jars()) {
+      for (String jar : FILES.keySet()) {
         Path file = classesOf(jar).resolve(name);
         List<String> own = Files.exists(file) ? Files.readAllLines(file) : List.of();
         assertThat(own)
@@ -159,7 +141,7 @@ class JarsTest {
     Path core = classesOf("core");
     ByteArrayOutputStream packed = new ByteArrayOutputStream();
     try (ZipOutputStream zip = new ZipOutputStream(packed)) {
-      for (String file : files(core)) {
+      for (String file : FILES.get("core")) {
         zip.putNextEntry(new ZipEntry(file));
         Files.copy(core.resolve(file), zip);
       }
@@ -222,7 +204,7 @@ class JarsTest {
   private static Set<String> missing(String jar, List<Path> classPath) throws Exception {
     // A process, because jdeps prints in the language of its JVM.
     String output =
-        outputOf(
+        TestJvms.run(
             List.of(
                 Path.of(System.getProperty("java.home"), "bin", "jdeps").toString(),
                 "-J-Duser.language=en",
@@ -246,8 +228,8 @@ class JarsTest {
     Path cuda = Path.of("io/fluxccl/cuda");
     Pattern include = Pattern.compile("#include [<\"]([\\w./]+\\.cuh)[>\"]");
     int found = 0;
-    for (String jar : jars()) {
-      for (String file : files(classesOf(jar))) {
+    for (String jar : FILES.keySet()) {
+      for (String file : FILES.get(jar)) {
         if (!file.startsWith(cuda + "/") || !file.matches(".*\\.cuh?")) {
           continue;
         }
@@ -281,7 +263,7 @@ class JarsTest {
             .toList();
     assertThat(repeated).hasSizeGreaterThan(5).allSatisfy(line -> assertThat(root).contains(line));
     String version = "<version>" + versionOf(root) + "</version>";
-    for (String jar : jars()) {
+    for (String jar : FILES.keySet()) {
       if (!jar.equals("core")) {
         String pom = Files.readString(Path.of("jars", jar, "pom.xml"));
         assertThat(pom)
@@ -305,7 +287,7 @@ class JarsTest {
     String libraries = thirdParty().map(Path::toString).collect(Collectors.joining(":"));
     command.addAll(List.of("-cp", classesOf("core") + ":target/test-classes:" + libraries));
     command.addAll(List.of("-D" + RailNetwork.PROPERTY + "=1", CoreAlone.class.getName()));
-    assertThat(outputOf(command))
+    assertThat(TestJvms.run(command))
         .contains(
             "IB0: fluxccl-rdma is not on the class path; add the Maven dependency"
                 + " io.fluxccl:fluxccl-rdma",

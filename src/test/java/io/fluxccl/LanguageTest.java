@@ -71,11 +71,19 @@ class LanguageTest {
   private static final Pattern TOKEN =
       Pattern.compile(
           "\"\"\"(?:\\\\.|[^\\\\])*?\"\"\"|\"(?:\\\\.|[^\"\\\\\\n])*\""
-              + "|'(?:\\\\.|[^'\\\\\\n])+'|//[^\\n]*|/\\*.*?\\*/",
+              + "|'(?:\\\\.|[^'\\\\\\n])+'|//[^\\n]*(?:\\n *//[^\\n]*)*|/\\*.*?\\*/",
           Pattern.DOTALL);
 
   private static final Pattern BLOCK =
       Pattern.compile("\\n\\s*(?=@\\w+)|<p>|<li>|</?[uo]l>|\\n\\s*\\n");
+
+  private static final Pattern ITEM = Pattern.compile("^\\s*([-*]|\\d+\\.|#+)\\s+");
+
+  /** Between paragraphs, items, rows of tables and headings. */
+  private static final Pattern PAGE_BLOCK =
+      Pattern.compile(
+          "\\n\\s*\\n|\\n(?=\\s*(?:[-*]|\\d+\\.|#+)\\s)|\\n(?=\\s*\\|)"
+              + "|(?<=\\n#{1,6} .{1,200})\\n");
 
   private static final Pattern SENTENCE_END = Pattern.compile("(?<=[.:;!?])\\s+(?=[A-Z@])");
 
@@ -178,30 +186,17 @@ class LanguageTest {
 
   /** Passes each sentence of the comments, and of the string literals with a space in them. */
   private static void inCode(String code, boolean withStrings, Consumer<String> to) {
-    StringBuilder lines = new StringBuilder(); // of comments on lines of their own, joined
-    int end = 0;
     Matcher token = TOKEN.matcher(code);
     while (token.find()) {
       String text = token.group();
-      boolean follows = code.substring(end, token.start()).isBlank() && lines.length() > 0;
-      end = token.end();
-      boolean isLine = text.startsWith("//");
-      if (!(isLine && follows)) {
-        split(lines.toString(), to);
-        lines.setLength(0);
-      }
-      if (text.contains("SPDX")) {
-        continue;
-      }
-      if (isLine) {
-        lines.append(text.substring(2).strip()).append(' ');
+      if (text.startsWith("//")) {
+        split(text.replaceFirst("// SPDX.*", "").replaceAll("(?m)^ *//", ""), to);
       } else if (text.startsWith("/*")) {
         inComment(text, to);
       } else if (withStrings && text.startsWith("\"") && text.strip().contains(" ")) {
         split(text.replaceAll("^\"+|\"+$", ""), to);
       }
     }
-    split(lines.toString(), to);
   }
 
   private static void inComment(String comment, Consumer<String> to) {
@@ -219,31 +214,14 @@ class LanguageTest {
 
   /** Passes each sentence of a Markdown page, without code. */
   private static void inPage(String page, Consumer<String> to) {
-    StringBuilder paragraph = new StringBuilder();
-    boolean isCode = false;
-    for (String line : (page + "\n").split("\n", -1)) {
-      boolean isFence = line.strip().startsWith("```");
-      boolean isRow = line.strip().startsWith("|");
-      boolean isItem = line.matches("\\s*([-*]|\\d+\\.|#+)\\s+.*");
-      boolean begins = paragraph.length() == 0;
-      if (isFence || line.isBlank() || isRow || isItem) {
-        split(paragraph.toString(), to);
-        paragraph.setLength(0);
-      }
-      isCode ^= isFence;
-      if (isCode || isFence || (begins && line.startsWith("    ") && !isItem)) {
-        continue;
-      }
-      if (isRow) {
-        Arrays.stream(plain(line).split("\\|"))
-            .filter(cell -> !cell.matches("[ :-]*"))
+    String text = page.replaceAll("(?ms)^\\s*```.*?^\\s*```[^\\n]*", "\n");
+    for (String block : PAGE_BLOCK.split(text)) {
+      if (block.strip().startsWith("|")) {
+        Arrays.stream(plain(block).split("\\|"))
+            .filter(cell -> !cell.matches("[\\s:-]*"))
             .forEach(cell -> split(cell, to));
-      } else {
-        paragraph.append(plain(line.replaceFirst("^\\s*([-*]|\\d+\\.|#+)\\s+", ""))).append(' ');
-      }
-      if (line.startsWith("#")) {
-        split(paragraph.toString(), to);
-        paragraph.setLength(0);
+      } else if (!block.startsWith("    ") || ITEM.matcher(block).find()) {
+        split(plain(ITEM.matcher(block).replaceFirst("")), to);
       }
     }
   }

@@ -3,13 +3,10 @@ package io.fluxccl;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import com.sun.source.tree.AnnotationTree;
 import com.sun.source.tree.ClassTree;
 import com.sun.source.tree.CompilationUnitTree;
 import com.sun.source.tree.MethodTree;
-import com.sun.source.tree.ModifiersTree;
 import com.sun.source.tree.Tree;
-import com.sun.source.util.TreePath;
 import com.sun.source.util.TreePathScanner;
 import io.fluxccl.testing.SourceFiles;
 import java.io.IOException;
@@ -65,6 +62,8 @@ class TimedTestsTest {
               + "(?:L)?(?:, *(?:java\\.util\\.concurrent\\.)?(?:TimeUnit\\.)?(\\w+))?\\)");
 
   private static final int LEAST_LIMIT_SECONDS = 10;
+
+  private static final Pattern TAG = Pattern.compile("@Tag\\((value ?= ?)?\"timed\"\\)");
 
   @Test
   void shouldCompareTimeWithABoundInTimedTestsOnly() throws IOException {
@@ -167,7 +166,7 @@ class TimedTestsTest {
     @Override
     public Void visitMethod(MethodTree method, Void unused) {
       String body = String.valueOf(method.getBody());
-      if (!isTimed(method) && (comparesTime(body) || hasShortLimit(body))) {
+      if (!isTimed() && (comparesTime(body) || hasShortLimit(body))) {
         found.add(typeName() + "#" + method.getName());
       }
       return super.visitMethod(method, unused);
@@ -203,22 +202,16 @@ class TimedTestsTest {
       return statement.contains("assertThatThrownBy(") && statement.contains("Timeout");
     }
 
-    private boolean isTimed(MethodTree method) {
-      if (hasTag(method.getModifiers())) {
-        return true;
-      }
-      for (TreePath path = getCurrentPath(); path != null; path = path.getParentPath()) {
-        Tree tree = path.getLeaf();
-        if (tree instanceof ClassTree && hasTag(((ClassTree) tree).getModifiers())) {
-          return true;
-        }
-      }
-      return false;
-    }
-
-    private static boolean hasTag(ModifiersTree modifiers) {
-      for (AnnotationTree each : modifiers.getAnnotations()) {
-        if (each.toString().replace(" ", "").matches("@Tag\\((value=)?\"timed\"\\)")) {
+    /** Returns whether the method, or a class around it, has the tag. */
+    private boolean isTimed() {
+      for (Tree tree : getCurrentPath()) {
+        String annotations =
+            tree instanceof MethodTree method
+                ? method.getModifiers().getAnnotations().toString()
+                : tree instanceof ClassTree type
+                    ? type.getModifiers().getAnnotations().toString()
+                    : "";
+        if (TAG.matcher(annotations).find()) {
           return true;
         }
       }

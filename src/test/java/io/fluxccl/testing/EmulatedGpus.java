@@ -8,9 +8,8 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Optional;
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.extension.ConditionEvaluationResult;
-import org.junit.jupiter.api.extension.ExecutionCondition;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.ExtensionContext;
 import org.junit.platform.commons.support.AnnotationSupport;
@@ -29,33 +28,25 @@ public @interface EmulatedGpus {
   boolean HERE = "1".equals(System.getenv("FAKE_CUDA_EMULATE"));
 
   /** Looks where it runs. */
-  final class Condition implements ExecutionCondition {
+  final class Condition extends Availability {
     @Override
-    public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
+    Optional<String> missing(ExtensionContext context) {
       if (!HERE) {
         // The condition is asked about a class and about each of its methods.
         boolean onRealOnesToo =
             AnnotationSupport.isAnnotated(context.getElement(), RequiresGpus.class)
                 || AnnotationSupport.isAnnotated(context.getTestClass(), RequiresGpus.class);
-        return onRealOnesToo
-            ? ConditionEvaluationResult.enabled("may run on real GPUs")
-            : ConditionEvaluationResult.disabled(
-                "runs in the build's execution emulated-gpus, whose driver runs kernels");
-      }
-      if (CudaDriver.count() == 0) {
-        return ConditionEvaluationResult.disabled(
-            "the fake driver was not built; is gcc there? "
-                + CudaDriver.unavailableBecause().orElse(""));
+        return Optional.of("runs in the build's execution emulated-gpus, whose driver runs kernels")
+            .filter(any -> !onRealOnesToo);
       }
       boolean races = "1".equals(System.getenv("FAKE_CUDA_RACES"));
       Path kernels =
           Path.of(
               System.getenv("LD_LIBRARY_PATH"),
               races ? "libfluxccl_emulation_races.so" : "libfluxccl_emulation.so");
-      return Files.exists(kernels)
-          ? ConditionEvaluationResult.enabled(CudaDriver.count() + " emulated GPUs")
-          : ConditionEvaluationResult.disabled(
-              "the kernels were not built for the CPU; is g++ there?");
+      String why = CudaDriver.unavailableBecause().orElse("is g++ there for its kernels?");
+      return Optional.of("the fake driver was not built; is gcc there? " + why)
+          .filter(any -> CudaDriver.count() == 0 || !Files.exists(kernels));
     }
   }
 }

@@ -6,9 +6,8 @@ import java.lang.annotation.ElementType;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
+import java.util.Optional;
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.extension.ConditionEvaluationResult;
-import org.junit.jupiter.api.extension.ExecutionCondition;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
@@ -22,18 +21,15 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 @ExtendWith(FakeCuda.Condition.class)
 public @interface FakeCuda {
   /** Looks where it runs. */
-  final class Condition implements ExecutionCondition {
+  final class Condition extends Availability {
     @Override
-    public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
+    Optional<String> missing(ExtensionContext context) {
       if (!"1".equals(System.getenv("FLUXCCL_FAKE_CUDA"))) {
-        return ConditionEvaluationResult.disabled(
-            "runs in the build's execution fake-cuda, whose JVM finds the fake driver");
+        return Optional.of("runs in the build's execution fake-cuda, whose JVM finds the driver");
       }
-      return CudaDriver.count() > 0
-          ? ConditionEvaluationResult.enabled(CudaDriver.count() + " fake GPUs")
-          : ConditionEvaluationResult.disabled(
-              "the fake driver was not built; is gcc there? "
-                  + CudaDriver.unavailableBecause().orElse(""));
+      String why = CudaDriver.unavailableBecause().orElse("");
+      return Optional.of("the fake driver was not built; is gcc there? " + why)
+          .filter(any -> CudaDriver.count() == 0);
     }
   }
 }

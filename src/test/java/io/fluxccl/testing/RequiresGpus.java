@@ -6,9 +6,8 @@ import java.lang.annotation.ElementType;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
+import java.util.Optional;
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.extension.ConditionEvaluationResult;
-import org.junit.jupiter.api.extension.ExecutionCondition;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.ExtensionContext;
 import org.junit.platform.commons.support.AnnotationSupport;
@@ -23,9 +22,9 @@ public @interface RequiresGpus {
   int value() default 1;
 
   /** Compares this number with the GPUs of the machine. */
-  final class Condition implements ExecutionCondition {
+  final class Condition extends Availability {
     @Override
-    public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
+    Optional<String> missing(ExtensionContext context) {
       int needed =
           context
               .getElement()
@@ -33,14 +32,9 @@ public @interface RequiresGpus {
               .map(RequiresGpus::value)
               .orElse(0);
       int found = CudaDriver.count();
-      return found >= needed
-          ? ConditionEvaluationResult.enabled(found + " GPUs")
-          : ConditionEvaluationResult.disabled(
-              "needs "
-                  + needed
-                  + " GPUs, there are "
-                  + found
-                  + CudaDriver.unavailableBecause().map(why -> ": " + why).orElse(""));
+      String why = CudaDriver.unavailableBecause().map(reason -> ": " + reason).orElse("");
+      return Optional.of("needs " + needed + " GPUs, there are " + found + why)
+          .filter(any -> found < needed);
     }
   }
 }

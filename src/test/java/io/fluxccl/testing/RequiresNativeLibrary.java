@@ -6,8 +6,7 @@ import java.lang.annotation.ElementType;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
-import org.junit.jupiter.api.extension.ConditionEvaluationResult;
-import org.junit.jupiter.api.extension.ExecutionCondition;
+import java.util.Optional;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
@@ -17,12 +16,10 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 @ExtendWith(RequiresNativeLibrary.Condition.class)
 public @interface RequiresNativeLibrary {
   /** Asks whether it is there. */
-  final class Condition implements ExecutionCondition {
+  final class Condition extends Availability {
     @Override
-    public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
-      return NativeLibrary.unavailableBecause()
-          .map(why -> ConditionEvaluationResult.disabled("no libfluxccl.so: " + why))
-          .orElseGet(() -> ConditionEvaluationResult.enabled("libfluxccl.so is loaded"));
+    Optional<String> missing(ExtensionContext context) {
+      return NativeLibrary.unavailableBecause().map(why -> "no libfluxccl.so: " + why);
     }
   }
 }

@@ -7,9 +7,8 @@ import java.lang.annotation.ElementType;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
+import java.util.Optional;
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.extension.ConditionEvaluationResult;
-import org.junit.jupiter.api.extension.ExecutionCondition;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
@@ -20,13 +19,10 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 @ExtendWith(RequiresRdma.Condition.class)
 public @interface RequiresRdma {
   /** Asks whether IB0 is there. */
-  final class Condition implements ExecutionCondition {
+  final class Condition extends Availability {
     @Override
-    public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {
-      return new IbTransport()
-          .unavailableBecause(Transport.IB0)
-          .map(why -> ConditionEvaluationResult.disabled("no IB0: " + why))
-          .orElseGet(() -> ConditionEvaluationResult.enabled("IB0 is there"));
+    Optional<String> missing(ExtensionContext context) {
+      return new IbTransport().unavailableBecause(Transport.IB0).map(why -> "no IB0: " + why);
     }
   }
 }

@@ -21,38 +21,24 @@ public final class TestConnection {
   public final RegisteredMemory local;
   public final RegisteredMemory remote;
 
-  private TestConnection(
-      LocalRank rank,
-      int peer,
-      Connection connection,
-      DeviceBuffer buffer,
-      RegisteredMemory local,
-      RegisteredMemory remote) {
-    this.rank = rank;
-    this.peer = peer;
-    this.connection = connection;
-    this.buffer = buffer;
-    this.local = local;
-    this.remote = remote;
-  }
-
   /** Both ends call it. */
   public static TestConnection to(
       LocalRank rank, int peer, int tag, Transport transport, long size) {
-    return to(rank, peer, tag, transport, rank.device().allocate(size));
+    return new TestConnection(rank, peer, tag, transport, size);
   }
 
-  /** Both ends call it, with buffers of their own. */
-  public static TestConnection to(
-      LocalRank rank, int peer, int tag, Transport transport, DeviceBuffer buffer) {
-    RegisteredMemory local =
-        rank.communicator().registerMemory(buffer, TransportFlags.of(transport));
-    NonblockingFuture<Connection> connection =
+  private TestConnection(LocalRank rank, int peer, int tag, Transport transport, long size) {
+    this.rank = rank;
+    this.peer = peer;
+    buffer = rank.device().allocate(size);
+    local = rank.communicator().registerMemory(buffer, TransportFlags.of(transport));
+    NonblockingFuture<Connection> connected =
         rank.communicator().connectOnSetup(peer, tag, EndpointConfig.of(transport));
     rank.communicator().sendMemoryOnSetup(local, peer, tag);
-    NonblockingFuture<RegisteredMemory> remote = rank.communicator().recvMemoryOnSetup(peer, tag);
+    NonblockingFuture<RegisteredMemory> received = rank.communicator().recvMemoryOnSetup(peer, tag);
     rank.communicator().setup().join();
-    return new TestConnection(rank, peer, connection.join(), buffer, local, remote.join());
+    connection = connected.join();
+    remote = received.join();
   }
 
   public int getInt(long index) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.tls;
 
-import static org.assertj.core.api.Assertions.assertThat;
-
+import io.fluxccl.testing.TestJvms;
 import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -68,8 +67,6 @@ public final class Certificates {
     words.addAll(List.of(command, "-alias", alias, "-storepass", PASSWORD));
     words.addAll(List.of("-keystore", folder.resolve("store.p12").toString()));
     words.addAll(List.of(more));
-    Process process = new ProcessBuilder(words).redirectErrorStream(true).start();
-    String said = new String(process.getInputStream().readAllBytes());
-    assertThat(process.waitFor()).as(said).isZero();
+    TestJvms.run(words);
   }
 }
