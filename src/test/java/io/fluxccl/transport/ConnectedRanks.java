@@ -14,7 +14,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 
 /** Two ranks of one JVM over one transport, and what a communicator would do for them. */
@@ -173,6 +175,19 @@ public abstract class ConnectedRanks implements AutoCloseable {
     Throwable failure = catchThrowable(() -> get(future));
     assertThat(failure).isInstanceOf(ExecutionException.class);
     return FluxCclException.from(failure);
+  }
+
+  /** Blocks a thread of a rank until the latch is counted down. */
+  protected static CountDownLatch block(Executor thread) throws Exception {
+    CountDownLatch release = new CountDownLatch(1);
+    CompletableFuture<Void> blocked = new CompletableFuture<>();
+    thread.execute(
+        () -> {
+          blocked.complete(null);
+          CancelledHandOut.await(release);
+        });
+    get(blocked);
+    return release;
   }
 
   @Override

@@ -14,18 +14,16 @@ import io.fluxccl.Aborted;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.testing.AllocatedBytes;
 import io.fluxccl.testing.HangLimit;
+import io.fluxccl.testing.Parallel;
 import io.fluxccl.testing.Rounds;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
-import java.util.concurrent.Callable;
 import java.util.concurrent.CyclicBarrier;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.LongStream;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -264,7 +262,7 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
         });
   }
 
-  /** What one of several threads does. */
+  /** The work of one of several threads. */
   protected interface ThreadTask {
     /** Runs in the thread of this number. */
     void run(int thread) throws Exception;
@@ -272,23 +270,13 @@ public abstract class ConnectionContract<R extends ConnectedRanks> {
 
   /** Runs a task in new threads at once, to its end. */
   protected static void inThreads(int count, ThreadTask task) throws Exception {
-    ExecutorService threads = Executors.newFixedThreadPool(count);
-    try {
-      List<Callable<Void>> tasks = new ArrayList<>();
-      for (int i = 0; i < count; i++) {
-        int thread = i;
-        tasks.add(
-            () -> {
-              task.run(thread);
-              return null;
-            });
-      }
-      for (Future<Void> done : threads.invokeAll(tasks, LIMIT.toSeconds(), TimeUnit.SECONDS)) {
-        done.get();
-      }
-    } finally {
-      threads.shutdownNow();
-    }
+    Parallel.forEach(
+        LongStream.range(0, count),
+        count,
+        thread -> {
+          task.run((int) thread);
+          return null;
+        });
   }
 
   @Test

@@ -161,8 +161,7 @@ public abstract class MappedConnectionContract<R extends ConnectedRanks>
                 });
         get(begun);
         (closesMemory ? (AutoCloseable) transfer.remote() : transfer.link()).close();
-        assertThat(failureOf(loop))
-            .isInstanceOf(closesMemory ? InvalidUsage.class : Aborted.class);
+        assertThat(failureOf(loop)).isInstanceOf(closesMemory ? InvalidUsage.class : Aborted.class);
         transfer.remote().close();
         assertUnmapped(mapping);
       }

@@ -140,8 +140,7 @@ abstract class CudaIpcContract extends MappedConnectionContract<IpcRanks> {
     try (StreamBlocker stall = block(connection)) {
       CompletableFuture<Void> patient = transfer.write().flushing();
       CompletableFuture<Void> late = connection.flush(Duration.ofMillis(50));
-      assertFailureOf(
-          1, io.fluxccl.Timeout.class, failureOf(late), "rank 1", "tag 5", "50 ms");
+      assertFailureOf(1, io.fluxccl.Timeout.class, failureOf(late), "rank 1", "tag 5", "50 ms");
       assertThat(connection.failure()).isNull();
       assertThat(patient).isNotDone();
       stall.letGo();
@@ -195,8 +194,7 @@ abstract class CudaIpcContract extends MappedConnectionContract<IpcRanks> {
     for (int offset : new int[] {process, number, highSize}) {
       byte[] wire = ranks.wire(memory).clone();
       wire[MappedMemoryDescriptor.NAME_INDEX + offset] ^= 0x55;
-      assertFails(
-          TransportFailure.class, () -> ranks.seenByPeer(memory, wire, 2 << 20), "rank 1");
+      assertFails(TransportFailure.class, () -> ranks.seenByPeer(memory, wire, 2 << 20), "rank 1");
     }
   }
 

@@ -53,8 +53,7 @@ final class IpcRank implements AutoCloseable {
 
   /** One end of a connection with the other rank. */
   Endpoint endpoint() {
-    return context.createEndpoint(
-        1 - environment.rank(), 5, EndpointConfig.of(Transport.CUDA_IPC));
+    return context.createEndpoint(1 - environment.rank(), 5, EndpointConfig.of(Transport.CUDA_IPC));
   }
 
   CudaIpcConnection connect(byte[] wire) {

@@ -45,8 +45,7 @@ final class IpcReceiver {
   }
 
   static RegisteredMemory receive(IpcRank rank, RegisteredMemoryCodec.Decoded sent) {
-    return ConnectedRanks.opened(
-        rank.context, sent.wires().get(Transport.CUDA_IPC), sent.origin());
+    return ConnectedRanks.opened(rank.context, sent.wires().get(Transport.CUDA_IPC), sent.origin());
   }
 
   static RegisteredMemory receive(IpcRank rank, ProcessRank process) throws Exception {

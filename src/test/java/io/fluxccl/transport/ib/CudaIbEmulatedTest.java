@@ -22,13 +22,6 @@ class CudaIbEmulatedTest {
     }
   }
 
-  @Nested
-  class Failures extends IbFailureContract {
-    Failures() {
-      super(IbRanks::fakeOnGpus);
-    }
-  }
-
   @ParameterizedTest
   @ValueSource(booleans = {true, false})
   void shouldRegisterByDmaBufIfTheDeviceSupportsItElseByAddress(boolean takes) throws Exception {

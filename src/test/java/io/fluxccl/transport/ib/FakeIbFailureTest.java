@@ -24,25 +24,18 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import org.awaitility.Awaitility;
-import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.AutoClose;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-class FakeIbFailureTest extends IbFailureContract {
+@Timeout(180)
+class FakeIbFailureTest {
   private static final RdmaOptions ONE_AT_A_TIME = RdmaOptions.DEFAULT.withPollBatch(1);
 
   private final FakeVerbs verbs = new FakeVerbs();
-  private final IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE);
-
-  FakeIbFailureTest() {
-    super(IbRanks::fake);
-  }
-
-  @AfterEach
-  void closeRanks() {
-    ranks.close();
-  }
+  @AutoClose private final IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE);
 
   /** The second end leaves while the agent of the first has not yet polled five completions. */
   @ParameterizedTest
@@ -50,7 +43,7 @@ class FakeIbFailureTest extends IbFailureContract {
   void shouldNotFailWhenThePeerLeavesAfterItAcknowledgedAll(boolean flushes) throws Exception {
     Transfer transfer = ranks.transfer(ranks.connect(0, ONE_AT_A_TIME), 0, 64);
     ConnectionEnd writer = (ConnectionEnd) transfer.link();
-    CountDownLatch release = blockAgent();
+    CountDownLatch release = ranks.block(0);
     for (int i = 1; i <= 5; i++) {
       transfer.signal(0, new AtomicLong(), i);
     }
@@ -68,28 +61,12 @@ class FakeIbFailureTest extends IbFailureContract {
     assertThat(writer.failure()).isNull();
   }
 
-  /** Blocks the agent of rank 0 until the latch is released. */
-  private CountDownLatch blockAgent() throws Exception {
-    CompletableFuture<Void> blocked = new CompletableFuture<>();
-    CountDownLatch release = new CountDownLatch(1);
-    ranks
-        .context(0)
-        .agent()
-        .execute(
-            () -> {
-              blocked.complete(null);
-              CancelledHandOut.await(release);
-            });
-    get(blocked);
-    return release;
-  }
-
   @Test
   void shouldEndAllThatWaitsWhenMemoryCannotBeDeregistered() throws Exception {
     Connection writer = ranks.connect(0).get(0);
     RegisteredMemory remote = ranks.seenByPeer(ranks.memory(1, 128));
     List<RegisteredMemory> sources = List.of(ranks.memory(0, 128), ranks.memory(0, 128));
-    CountDownLatch release = blockAgent();
+    CountDownLatch release = ranks.block(0);
     sources.forEach(source -> writer.write(remote, 0, source, 0, 128));
     CompletableFuture<Void> flushed = writer.flush(LIMIT);
     sources.forEach(RegisteredMemory::close);

@@ -115,7 +115,7 @@ class IbRankDeathTest {
               buffer,
               Map.of(Transport.IB0, context.register(buffer)));
       CompletableFuture<FluxCclException> writer =
-          IbFailureContract.writeUntilFailure(new Transfer(link, null, source, null, there));
+          IbConnectionContract.writeUntilFailure(new Transfer(link, null, source, null, there));
       child.kill();
       FluxCclException reason = get(writer);
       assertFailureOf(1, TransportFailure.class, reason, "rank 1");

@@ -15,6 +15,7 @@ import io.fluxccl.transport.Transfer;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.IntFunction;
 
@@ -99,6 +100,11 @@ public final class IbRanks extends ConnectedRanks {
   /** A connection of rank 0 to rank 1 with these options, and its other end. */
   List<Connection> connect(int tag, RdmaOptions options) throws Exception {
     return connect(0, 1, tag, config(options));
+  }
+
+  /** Blocks a rank's agent until the latch is counted down. */
+  CountDownLatch block(int rank) throws Exception {
+    return block(context(rank).agent()::execute);
   }
 
   /** Writes and signals in both directions, and connects a rank to itself. */

@@ -56,32 +56,18 @@ class CudaEthernetFakeTest {
     try (NetRanks ranks =
         new NetRanks(new NetChoice(null, library, null, false), gpus[0], gpus[1])) {
       Transfer transfer = ranks.transfer(0, 64);
-      gpus[bad].die(EthernetStagedTroubleContract.BROKEN);
+      gpus[bad].die(EthernetStagedContract.BROKEN);
       CompletableFuture<Void> flush = transfer.write().flushing();
-      EthernetStagedTroubleContract.assertFailed(transfer, bad);
+      EthernetStagedContract.assertFailed(transfer, bad);
       assertThat(failureOf(flush)).isInstanceOf(TransportFailure.class);
       gpus[bad].die(null);
     }
   }
 
   @Nested
-  class Failures extends NetFailureContract {
-    Failures() {
-      super(OnGpus.ETHERNET.opener);
-    }
-  }
-
-  @Nested
-  class Transfers extends EthernetStagedTransferContract {
-    Transfers() {
-      super(() -> CudaDevice.open(0), () -> CudaDevice.open(1));
-    }
-  }
-
-  @Nested
-  class Trouble extends EthernetStagedTroubleContract {
-    Trouble() {
-      super(() -> CudaDevice.open(0));
+  class Staged extends EthernetStagedContract {
+    Staged() {
+      super(CudaDevice::open);
     }
   }
 }

@@ -16,23 +16,9 @@ class CudaEthernetTest {
   }
 
   @Nested
-  class Failures extends NetFailureContract {
-    Failures() {
-      super(folder -> NetRanks.ethernetOnGpus(0, 0));
-    }
-  }
-
-  @Nested
-  class Transfers extends EthernetStagedTransferContract {
-    Transfers() {
-      super(() -> CudaDevice.open(0), () -> CudaDevice.open(0));
-    }
-  }
-
-  @Nested
-  class Trouble extends EthernetStagedTroubleContract {
-    Trouble() {
-      super(() -> CudaDevice.open(0));
+  class Staged extends EthernetStagedContract {
+    Staged() {
+      super(rank -> CudaDevice.open(0));
     }
   }
 }

@@ -16,16 +16,9 @@ class CudaEthernetTwoGpusTest {
   }
 
   @Nested
-  class Failures extends NetFailureContract {
-    Failures() {
-      super(folder -> NetRanks.ethernetOnGpus(0, 1));
-    }
-  }
-
-  @Nested
-  class Transfers extends EthernetStagedTransferContract {
-    Transfers() {
-      super(() -> CudaDevice.open(0), () -> CudaDevice.open(1));
+  class Staged extends EthernetStagedContract {
+    Staged() {
+      super(CudaDevice::open);
     }
   }
 }

@@ -29,7 +29,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.AutoClose;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -37,7 +37,7 @@ import org.opentest4j.TestAbortedException;
 
 @Timeout(60)
 class EthernetHandshakeTest {
-  private NetRanks ranks;
+  @AutoClose private NetRanks ranks;
   private Endpoint a;
   private Endpoint b;
 
@@ -46,11 +46,6 @@ class EthernetHandshakeTest {
     ranks = NetRanks.ethernet(false);
     a = ranks.endpoint(0, 1, 7);
     b = ranks.endpoint(1, 0, 7);
-  }
-
-  @AfterEach
-  void close() {
-    ranks.close();
   }
 
   private static Deadline soon() {
@@ -154,11 +149,7 @@ class EthernetHandshakeTest {
   /** The wire of rank 1's end, as if it listened at that port. */
   private byte[] wireAt(int port) {
     EndpointWire wire = EndpointWire.decode(b.wire(), 1);
-    littleEndian(wire.handles()[0]).putInt(8, port);
+    ByteBuffer.wrap(wire.handles()[0]).order(ByteOrder.LITTLE_ENDIAN).putInt(8, port);
     return wire.encode();
-  }
-
-  private static ByteBuffer littleEndian(byte[] handle) {
-    return ByteBuffer.wrap(handle).order(ByteOrder.LITTLE_ENDIAN);
   }
 }

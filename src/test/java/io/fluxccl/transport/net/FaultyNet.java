@@ -7,7 +7,6 @@ import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
@@ -20,13 +19,15 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.function.BooleanSupplier;
 import java.util.function.LongConsumer;
 import java.util.function.Supplier;
 
 /** The TCP network with configurable faults: its ends can refuse or delay operations. */
-final class FaultyNet implements NetPlugin {
-  private final NetPlugin plugin = new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo"));
+final class FaultyNet {
+  private final NetPlugin tcp = new TcpNetPlugin(TcpOptions.DEFAULT.withInterfaces("lo"));
+
+  /** The network. */
+  final NetPlugin plugin = Overlay.of(NetPlugin.class, this, tcp);
 
   /** Sending ends refuse to register memory of this size. */
   volatile long refusedSize;
@@ -85,16 +86,15 @@ final class FaultyNet implements NetPlugin {
     }
   }
 
-  private record Send(NetRequest request, BooleanSupplier held) implements NetRequest {
-    @Override
-    public boolean test() {
-      return !held.getAsBoolean() && request.test();
-    }
-
-    @Override
-    public long size(int index) {
-      return request.size(index);
-    }
+  /** Returns a request that is not done while sends of its size never complete. */
+  private NetRequest held(NetRequest request, long size) {
+    Object hold =
+        new Object() {
+          boolean test() {
+            return size != unfinishedSize && request.test();
+          }
+        };
+    return Overlay.of(NetRequest.class, hold, request);
   }
 
   private final class Memory implements NetMemory {
@@ -144,9 +144,8 @@ final class FaultyNet implements NetPlugin {
 
           NetRequest isend(long address, long size, int tag, NetMemory memory) {
             beforeSend.accept(size);
-            long sent = size == shortenedSize ? size - 1 : size;
-            NetRequest request = comm.isend(address, sent, tag, registered(memory));
-            return request == null ? null : new Send(request, () -> size == unfinishedSize);
+            NetRequest request = comm.isend(address, size, tag, registered(memory));
+            return request == null ? null : held(request, size);
           }
 
           void close() {
@@ -190,24 +189,8 @@ final class FaultyNet implements NetPlugin {
     return Overlay.of(NetRecvComm.class, faults, comm);
   }
 
-  @Override
-  public String name() {
-    return plugin.name();
-  }
-
-  @Override
-  public int devices() {
-    return plugin.devices();
-  }
-
-  @Override
-  public NetProperties properties(int device) {
-    return plugin.properties(device);
-  }
-
-  @Override
-  public NetListenComm listen(int device) {
-    NetListenComm listener = plugin.listen(device);
+  NetListenComm listen(int device) {
+    NetListenComm listener = tcp.listen(device);
     Object faults =
         new Object() {
           NetRecvComm accept() {
@@ -222,15 +205,13 @@ final class FaultyNet implements NetPlugin {
     return Overlay.of(NetListenComm.class, faults, listener);
   }
 
-  @Override
-  public NetSendComm connect(int device, NetHandle handle) {
-    NetSendComm comm = plugin.connect(device, handle);
+  NetSendComm connect(int device, NetHandle handle) {
+    NetSendComm comm = tcp.connect(device, handle);
     return comm == null ? null : faulty(comm);
   }
 
-  @Override
-  public void close() {
+  void close() {
     closed = true;
-    plugin.close();
+    tcp.close();
   }
 }

@@ -52,7 +52,7 @@ class NetContextTest {
   private static final int THREADS = 3;
 
   private final FaultyNet net = new FaultyNet();
-  private final NetRanks ranks = new NetRanks(net);
+  private final NetRanks ranks = new NetRanks(net.plugin);
 
   @AfterEach
   void close() {
@@ -75,7 +75,7 @@ class NetContextTest {
   void shouldServeOthersWhenRegisteringRunsOutOfMemory() throws Exception {
     Connection living = ranks.connect(0).get(0);
     net.error = new OutOfMemoryError("Cannot reserve 256 bytes of direct buffer memory");
-    net.refusedSize = (long) net.maxRequests() * Long.BYTES;
+    net.refusedSize = (long) net.plugin.maxRequests() * Long.BYTES;
     assertNotConnected(ranks, "Cannot reserve 256 bytes");
     get(living.flush(LIMIT));
     net.refusedSize = 0;
@@ -84,7 +84,7 @@ class NetContextTest {
 
   @Test
   void shouldReportTheCauseIfTheReceivingEndCannotRegister() {
-    net.refusedReceivingSize = (long) net.maxRequests() * ControlMessage.MAX_BYTES;
+    net.refusedReceivingSize = (long) net.plugin.maxRequests() * ControlMessage.MAX_BYTES;
     assertNotConnected(ranks, "the memory can't be registered");
   }
 
@@ -102,7 +102,7 @@ class NetContextTest {
   @Test
   void shouldFreePinnedMemoryIfAnEndCannotBeMade() throws Exception {
     WatchedDevice device = new WatchedDevice(HostDevice.create());
-    try (NetRanks staged = NetRanks.stagedOverTwoRails(net, device, HostDevice.create())) {
+    try (NetRanks staged = NetRanks.stagedOverTwoRails(net.plugin, device, HostDevice.create())) {
       staged.connect(0).forEach(Connection::close);
       int pinnedPerEnd = 8;
       Set<Long> sizes = net.registeredSizes();
@@ -144,7 +144,7 @@ class NetContextTest {
     CompletableFuture<Connection> connected = a.connect(ranks.endpoint(1, 0, 0).wire(), deadline);
     // A client connects, but sends no hello.
     NetHandle listener = new NetHandle(EndpointWire.decode(a.wire(), 0).handles()[0]);
-    NetSendComm silent = MessageLink.await(() -> net.connect(0, listener));
+    NetSendComm silent = MessageLink.await(() -> net.plugin.connect(0, listener));
     handedOut.await();
     assertThat(failureOf(connected)).isInstanceOf(io.fluxccl.Timeout.class);
     silent.close();
@@ -160,7 +160,7 @@ class NetContextTest {
     when(device.createPreferredStream(anyString())).thenReturn(streams[0], streams[1]);
     doThrow(new IllegalStateException("of a test")).when(streams[0]).close();
     FaultyNet other = new FaultyNet();
-    NetRanks.open(environment(0, device), other, 1, other::close).close();
+    NetRanks.open(environment(0, device), other.plugin, 1, other::close).close();
     await().until(() -> other.closed);
     verify(streams[1]).close();
   }
@@ -180,7 +180,7 @@ class NetContextTest {
   void shouldEndTheThreadWhenEndpointsAreMadeMeanwhile() throws Exception {
     try (Device device = HostDevice.create()) {
       for (int round = 0; round < ROUNDS; round++) {
-        NetContext context = NetRanks.open(environment(0, device), net, 1, () -> {});
+        NetContext context = NetRanks.open(environment(0, device), net.plugin, 1, () -> {});
         CountDownLatch begun = new CountDownLatch(THREADS);
         List<CompletableFuture<Void>> creators = new ArrayList<>();
         for (int i = 0; i < THREADS; i++) {

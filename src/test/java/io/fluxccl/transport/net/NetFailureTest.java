@@ -24,13 +24,22 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
+import org.junit.jupiter.api.AutoClose;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
-/** Failures of NET, some of which a vendor's plugin causes. */
+/** Failures that a vendor's plugin causes, or a peer of NET that is malformed. */
 @RequiresNativeLibrary
-class NetFailureTest extends NetFailureContract {
-  NetFailureTest() {
-    super(Network.PLUGIN_V11::open);
+@Timeout(120)
+class NetFailureTest {
+  @TempDir private static Path folder;
+  @AutoClose private NetRanks ranks;
+
+  @BeforeEach
+  void open() throws Exception {
+    ranks = Network.PLUGIN_V11.open(folder);
   }
 
   /** Replaces the ranks by those of a plugin with faults. */

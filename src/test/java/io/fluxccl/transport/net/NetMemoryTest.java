@@ -18,6 +18,7 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
+import io.fluxccl.transport.CancelledHandOut;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
@@ -45,7 +46,7 @@ class NetMemoryTest {
   private final FaultyNet net = new FaultyNet();
   private final AtomicInteger registrationsAtRelease = new AtomicInteger(-1);
   private final AtomicInteger endsAtRelease = new AtomicInteger(-1);
-  private final NetRanks ranks = new NetRanks(net, RAILS);
+  private final NetRanks ranks = new NetRanks(net.plugin, RAILS);
   private final WatchedBuffer buffer =
       new WatchedBuffer(ranks.allocate(0, SIZE), this::noteRelease);
   private final RegisteredMemory memory = ranks.register(0, buffer.buffer());
@@ -116,7 +117,7 @@ class NetMemoryTest {
     net.beforeSend =
         size -> {
           inCall.countDown();
-          NetRanks.awaitOrFail(release);
+          CancelledHandOut.await(release);
         };
     CompletableFuture<Void> flush = link.flush(LIMIT);
     inCall.await();
@@ -124,7 +125,7 @@ class NetMemoryTest {
         TransportFailure.class,
         memory::close,
         "closing a NET registration of " + SIZE + " bytes",
-        net.name(),
+        net.plugin.name(),
         "has not returned within 10 s");
     memory.close(); // is closed already, and waits for nothing
     assertThat(net.registrations(SIZE)).isEqualTo(1);

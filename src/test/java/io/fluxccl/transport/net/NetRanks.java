@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static org.assertj.core.api.Assertions.assertThat;
-
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
@@ -24,14 +22,13 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import java.util.function.Predicate;
+import java.util.function.Supplier;
 import org.awaitility.Awaitility;
 
 /** Two ranks of one JVM over a network plugin, and what a communicator would do. */
@@ -67,14 +64,18 @@ public final class NetRanks extends ConnectedRanks {
 
   /** As {@link #NetRanks(NetPlugin)}, with this number of rails over the device. */
   NetRanks(NetPlugin plugin, int rails) {
-    this(plugin, rails, new AtomicInteger(2));
+    this(HostDevice.create(), HostDevice.create(), sharing(plugin, rails));
   }
 
-  private NetRanks(NetPlugin plugin, int rails, AtomicInteger users) {
-    this(
-        HostDevice.create(),
-        HostDevice.create(),
-        environment -> open(environment, plugin, rails, () -> closeAfterLast(users, plugin)));
+  private static Function<TransportEnvironment, NetContext> sharing(NetPlugin plugin, int rails) {
+    AtomicInteger users = new AtomicInteger(2);
+    AutoCloseable lease =
+        () -> {
+          if (users.decrementAndGet() == 0) {
+            plugin.close();
+          }
+        };
+    return environment -> open(environment, plugin, rails, lease);
   }
 
   /** Over two rails of a plugin, which stays open; stages all memory. */
@@ -85,12 +86,6 @@ public final class NetRanks extends ConnectedRanks {
         environment ->
             new NetContext(
                 Transport.NET, environment, plugin, () -> {}, new int[2], buffer -> true));
-  }
-
-  private static void closeAfterLast(AtomicInteger users, NetPlugin plugin) {
-    if (users.decrementAndGet() == 0) {
-      plugin.close();
-    }
   }
 
   static NetContext open(
@@ -178,42 +173,13 @@ public final class NetRanks extends ConnectedRanks {
   }
 
   /** Blocks a rank's agent until the latch is counted down. */
-  CountDownLatch block(int rank) throws InterruptedException {
-    CountDownLatch blocked = new CountDownLatch(1);
-    CountDownLatch release = new CountDownLatch(1);
-    context(rank)
-        .agent()
-        .execute(
-            () -> {
-              blocked.countDown();
-              awaitOrFail(release);
-            });
-    awaitOrFail(blocked);
-    return release;
-  }
-
-  static void awaitOrFail(CountDownLatch latch) {
-    try {
-      assertThat(latch.await(LIMIT.toSeconds(), TimeUnit.SECONDS)).isTrue();
-    } catch (InterruptedException e) {
-      throw new IllegalStateException(e);
-    }
+  CountDownLatch block(int rank) throws Exception {
+    return block(context(rank).agent()::execute);
   }
 
   /** Returns the result of a task on a rank's agent, after all that it was asked to do before. */
-  <T> T onAgent(int rank, Callable<T> task) throws Exception {
-    CompletableFuture<T> result = new CompletableFuture<>();
-    context(rank)
-        .agent()
-        .execute(
-            () -> {
-              try {
-                result.complete(task.call());
-              } catch (Exception e) {
-                result.completeExceptionally(e);
-              }
-            });
-    return get(result);
+  <T> T onAgent(int rank, Supplier<T> task) throws Exception {
+    return get(CompletableFuture.supplyAsync(task, context(rank).agent()::execute));
   }
 
   @Override

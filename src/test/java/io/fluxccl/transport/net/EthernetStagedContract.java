@@ -16,26 +16,37 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.testing.HangLimit;
+import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transfer;
 import io.fluxccl.transport.WatchedBuffer;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.CompletableFuture;
-import java.util.function.Supplier;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.IntFunction;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Devices that are slow, refuse or die, and ends that close meanwhile. */
-@Timeout(60)
-abstract class EthernetStagedTroubleContract {
+/**
+ * ETHERNET between devices whose memory is staged. Signals are seen after the data that precede
+ * them, whatever else the connection and others move. Devices are slow, refuse or die, and ends
+ * close meanwhile.
+ */
+@Timeout(120)
+abstract class EthernetStagedContract {
   static final DeviceFailure BROKEN =
       new DeviceFailure(
           700, "CUDA_ERROR_ILLEGAL_ADDRESS", "cuMemcpyAsync on GPU 0: CUDA_ERROR_ILLEGAL_ADDRESS");
@@ -43,22 +54,22 @@ abstract class EthernetStagedTroubleContract {
   /** Slots and their words, in each direction. */
   private static final int PINNED_PER_END = 4;
 
-  private final Supplier<Device> opener;
+  private final IntFunction<Device> opener;
   private WatchedDevice[] devices;
   private NetRanks ranks;
 
-  EthernetStagedTroubleContract(Supplier<Device> opener) {
+  EthernetStagedContract(IntFunction<Device> opener) {
     this.opener = opener;
   }
 
   @BeforeEach
   void open() {
-    devices = new WatchedDevice[] {watched(), watched()};
+    devices = new WatchedDevice[] {watched(0), watched(1)};
     ranks = NetRanks.staged(devices[0], devices[1]);
   }
 
-  private WatchedDevice watched() {
-    return new WatchedDevice(opener.get());
+  private WatchedDevice watched(int rank) {
+    return new WatchedDevice(opener.apply(rank));
   }
 
   @AfterEach
@@ -202,27 +213,20 @@ abstract class EthernetStagedTroubleContract {
   }
 
   @ParameterizedTest
-  @ValueSource(ints = {0, 1})
-  void shouldFailBothEndsAndReleaseMemoryIfADeviceDies(int bad) throws Exception {
+  @CsvSource({"0, false", "1, false", "0, true", "1, true"})
+  void shouldFailBothEndsAndReleaseMemoryIfADeviceDiesOrRefusesACopy(int bad, boolean refuses)
+      throws Exception {
     WatchedBuffer[] buffers = new WatchedBuffer[2];
     Transfer transfer = transfer(64, buffers);
-    devices[bad].die(BROKEN);
+    devices[bad].die(refuses ? null : BROKEN);
+    devices[bad].refuse(refuses ? BROKEN : null);
     CompletableFuture<Void> flush = transfer.write().flushing();
     assertFailed(transfer, bad);
     assertThat(failureOf(flush)).isInstanceOf(TransportFailure.class);
     transfer.closeMemory();
+    devices[bad].refuse(null);
     awaitReleased(buffers);
     devices[bad].die(null);
-  }
-
-  @ParameterizedTest
-  @ValueSource(ints = {0, 1})
-  void shouldFailBothEndsWhenADeviceRefusesACopy(int bad) throws Exception {
-    Transfer transfer = ranks.transfer(0, 64);
-    devices[bad].refuse(BROKEN);
-    transfer.write();
-    assertFailed(transfer, bad);
-    devices[bad].refuse(null);
   }
 
   static void assertFailed(Transfer transfer, int bad) throws Exception {
@@ -305,12 +309,108 @@ abstract class EthernetStagedTroubleContract {
   @Test
   void shouldRefuseSourceOfAnotherCommunicator() throws Exception {
     Transfer transfer = ranks.transfer(0, 64);
-    try (NetRanks others = NetRanks.staged(watched(), watched())) {
+    try (NetRanks others = NetRanks.staged(watched(0), watched(1))) {
       RegisteredMemory foreign = others.memory(0, 64);
       assertRefused(
           () -> transfer.link().write(transfer.remote(), 0, foreign, 0, 64),
           "was not registered with, or received by, this communicator");
     }
     assertThat(transfer.link().failure()).isNull();
+  }
+
+  @Test
+  void shouldNeverShowSignalBeforeItsDataUnderLoad() throws Exception {
+    assertOrder(ranks.memory(1, 8), Rounds.of(1000, 3000));
+  }
+
+  @Test
+  void shouldNeverShowSignalInHostMemoryBeforeDataInTheDevices() throws Exception {
+    assertOrder(ranks.direct(1, 8), Rounds.of(400, 1000));
+  }
+
+  /** Posts as fast as it can; the data before a signal must be visible when the signal is. */
+  private void assertOrder(RegisteredMemory signal, int rounds) throws Exception {
+    int slot = 3000;
+    Transfer transfer = ranks.transfer(0, rounds * slot);
+    RegisteredMemory remoteSignal = ranks.seenByPeer(signal);
+    for (int i = 0; i < rounds; i++) {
+      Contents.putLong(transfer.source(), (long) i * slot, i + 1);
+      Contents.putLong(transfer.source(), (long) i * slot + 2000, i + 1);
+    }
+    AtomicBoolean done = new AtomicBoolean();
+    CompletableFuture<Void> load = CompletableFuture.runAsync(() -> load(done));
+    try {
+      AtomicLong counter = new AtomicLong();
+      CompletableFuture<Void> posting =
+          CompletableFuture.runAsync(
+              () -> {
+                for (int i = 0; i < rounds; i++) {
+                  transfer.write((long) i * slot, (long) i * slot, i % 3 == 0 ? slot : 2008);
+                  transfer.link().updateAndSync(remoteSignal, 0, counter, i + 1);
+                }
+              });
+      long began = HangLimit.start();
+      for (long value = 0, seen = 0; value < rounds; seen = value) {
+        value = Contents.getLong(signal, 0);
+        if (value > seen) {
+          long at = (value - 1) * slot;
+          assertThat(Contents.getLong(transfer.target(), at)).isEqualTo(value);
+          assertThat(Contents.getLong(transfer.target(), at + 2000)).isEqualTo(value);
+        }
+        HangLimit.check(began, "the last signal is seen");
+      }
+      get(posting);
+    } finally {
+      done.set(true);
+      get(load);
+    }
+  }
+
+  /** Keeps another connection between the same ranks busy. */
+  private void load(AtomicBoolean done) {
+    try {
+      Transfer other = ranks.transfer(77, 1 << 20);
+      while (!done.get()) {
+        other.write().flush();
+      }
+    } catch (Exception e) {
+      throw new AssertionError(e);
+    }
+  }
+
+  @Test
+  void shouldKeepOrderWhenHostAndDeviceMemoryTakeTurns() throws Exception {
+    int size = 1 << 20;
+    Connection link = ranks.connect(0).get(0);
+    RegisteredMemory[] sources = {ranks.memory(0, size), ranks.direct(0, size)};
+    RegisteredMemory[] targets = {ranks.memory(1, size), ranks.direct(1, size)};
+    RegisteredMemory[] signals = {ranks.memory(1, 8), ranks.direct(1, 8)};
+    byte[][] bytes = {Contents.fill(sources[0], 1), Contents.fill(sources[1], 2)};
+    byte[][] expected = {new byte[size], new byte[size]};
+    AtomicLong counter = new AtomicLong();
+    Random random = new Random(9);
+    for (int round = 1; round <= Rounds.of(15, 60); round++) {
+      for (int i = 0; i < 20; i++) {
+        int from = random.nextInt(2);
+        int to = random.nextInt(2);
+        int length = 1 + random.nextInt(1 << (1 + random.nextInt(17)));
+        int source = random.nextInt(size - length);
+        int target = random.nextInt(size - length);
+        link.write(ranks.seenByPeer(targets[to]), target, sources[from], source, length);
+        System.arraycopy(bytes[from], source, expected[to], target, length);
+      }
+      RegisteredMemory signal = signals[random.nextInt(2)];
+      link.updateAndSync(ranks.seenByPeer(signal), 0, counter, round);
+      long began = HangLimit.start();
+      while (Contents.getLong(signal, 0) < round) {
+        HangLimit.check(began, "the signal is seen");
+        Thread.onSpinWait();
+      }
+      for (int to = 0; to < 2; to++) {
+        assertThat(Arrays.equals(Contents.get(targets[to], 0, size), expected[to]))
+            .as("round " + round)
+            .isTrue();
+      }
+    }
   }
 }
