@@ -18,7 +18,6 @@ import java.util.stream.Stream;
 import javax.tools.JavaCompiler;
 import javax.tools.ToolProvider;
 import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -118,7 +117,22 @@ class NcclHostTest {
                 Map.of("FLUXCCL_NET_TIMEOUT", "0.5"),
                 "receive from 127.0.0.1:\\d+ .* took longer than 0.5 s"),
             new Scenario("misuse", none, "it sent 128 bytes", "it answered INVALID_USAGE"),
-            new Scenario("codes", none, "32 requests are in flight", "256 requests of 127.0.0.1:"));
+            new Scenario("codes", none, "32 requests are in flight", "256 requests of 127.0.0.1:"),
+            new Scenario(
+                "codes",
+                Map.of("FLUXCCL_NET_JAVA_OPTIONS", "-XX:+UseParallelGC"), // in place of its own
+                "32 requests are in flight"),
+            new Scenario("senders", Map.of("FLUXCCL_NET_STREAMS", "2")),
+            new Scenario(
+                "no-java",
+                Map.of("FLUXCCL_NET_JAVA_HOME", "/nothere"),
+                "/nothere/lib/server/libjvm.so",
+                "failed to start before"), // and is not tried again
+            new Scenario(
+                "no-java",
+                Map.of("FLUXCCL_NET_CLASSPATH", "/nothere"),
+                "does not find FluxCCL's class",
+                "FLUXCCL_NET_CLASSPATH"));
     return olderAndNewer()
         .boxed()
         .flatMap(version -> scenarios.stream().map(each -> Arguments.of(version, each)));
@@ -134,11 +148,6 @@ class NcclHostTest {
     if (scenario.printed.length == 0) {
       assertThat(output).doesNotContain("log 2");
     }
-  }
-
-  @Test
-  void shouldConnectEverySenderAtOneListener() throws Exception {
-    assertThat(succeed(11, "senders", Map.of("FLUXCCL_NET_STREAMS", "2"))).doesNotContain("log 2");
   }
 
   /** Options with which a JVM ends its process, and what its log line says. */
@@ -166,12 +175,6 @@ class NcclHostTest {
     assertThat(succeed(11, "refused", Map.of())).contains("did not start");
   }
 
-  @Test
-  @Tag("long")
-  void shouldTakeTheUsersCollectorInPlaceOfItsOwn() throws Exception {
-    succeed(11, "codes", Map.of("FLUXCCL_NET_JAVA_OPTIONS", "-XX:+UseParallelGC"));
-  }
-
   /** Its class has some of the methods only, as an older FluxCCL's. */
   @Test
   void shouldLetNcclFinalizeAfterAnInitThatFailed() throws Exception {
@@ -192,18 +195,6 @@ class NcclHostTest {
             Map.of("FLUXCCL_NET_JAVA_HOME", "/nothere"))) {
       assertThat(succeed(11, "finalize", environment)).doesNotContain("called", "exception");
     }
-  }
-
-  @Test
-  void shouldReportAMissingJavaAndNotRetry() throws Exception {
-    assertThat(succeed(11, "no-java", Map.of("FLUXCCL_NET_JAVA_HOME", "/nothere")))
-        .contains("/nothere/lib/server/libjvm.so", "failed to start before");
-  }
-
-  @Test
-  void shouldReportMissingClasses() throws Exception {
-    assertThat(succeed(11, "no-java", Map.of("FLUXCCL_NET_CLASSPATH", "/nothere")))
-        .contains("does not find FluxCCL's class", "FLUXCCL_NET_CLASSPATH");
   }
 
   @Test

@@ -42,10 +42,6 @@ class TcpGroupsTest extends TcpFixture {
   private final NetMemory[] memories = new NetMemory[GROUP];
   private MessageLink link;
 
-  private void connect(TcpOptions options, int bytes) {
-    link = link(options, bytes);
-  }
-
   private NetRequest send(int tag, int offset, int size) {
     return link.send.isend(MessageLink.address(link.source) + offset, size, tag, link.sourceMemory);
   }
@@ -64,7 +60,7 @@ class TcpGroupsTest extends TcpFixture {
   @ParameterizedTest
   @ValueSource(ints = {1, 3})
   void shouldReceiveEachMessageAtTheAddressOfItsTag(int streams) {
-    connect(OPTIONS.withStreams(streams, 1), GROUP * ROOM);
+    link = link(OPTIONS.withStreams(streams, 1), GROUP * ROOM);
     int[] order = {3, 7, 0, 5, 1, 6, 2, 4};
     int[] lengths = {0, 1, 500, 70_000, 65_536, ROOM, 17, 4096};
     for (int i = 0; i < GROUP; i++) {
@@ -85,7 +81,7 @@ class TcpGroupsTest extends TcpFixture {
   private void moveWithOneTagAhead(TcpOptions options) {
     int ahead = 20;
     int rounds = 40;
-    connect(options, 2 * ROOM);
+    link = link(options, 2 * ROOM);
     List<NetRequest> sends = new ArrayList<>();
     for (int i = 0; i < ahead; i++) {
       sends.add(send(1, 0, i % 2 == 0 ? 100 : ROOM));
@@ -127,7 +123,7 @@ class TcpGroupsTest extends TcpFixture {
 
   @Test
   void shouldMatchSingleReceivesByTheirTagsToo() {
-    connect(OPTIONS, 64);
+    link = link(OPTIONS, 64);
     NetRequest first = receive(0, 8, 1);
     NetRequest second = receive(8, 8, 2);
     link.source.put(0, (byte) 1).put(1, (byte) 2);
@@ -142,7 +138,7 @@ class TcpGroupsTest extends TcpFixture {
 
   @Test
   void shouldDeliverAnEarlyMessageAfterTheSenderLeft() {
-    connect(OPTIONS, 64);
+    link = link(OPTIONS, 64);
     NetRequest first = receive(0, 8, 1);
     link.source.put(0, (byte) 9);
     await(send(2, 0, 1));
@@ -180,7 +176,7 @@ class TcpGroupsTest extends TcpFixture {
 
   @Test
   void shouldRefuseAnEarlyMessageThatIsTooLongForItsReceive() {
-    connect(OPTIONS, 64);
+    link = link(OPTIONS, 64);
     NetRequest waiting = receive(0, 8, 1);
     await(send(2, 0, 64));
     await(send(1, 0, 1));
@@ -194,7 +190,7 @@ class TcpGroupsTest extends TcpFixture {
 
   @Test
   void shouldLimitGroupsAndTheirSends() {
-    connect(OPTIONS, 64);
+    link = link(OPTIONS, 64);
     assertThat(network(OPTIONS).properties(0).maxRecvs()).isEqualTo(GROUP);
     assertThrows(
         NetMisuse.class, () -> link.receive.irecv(GROUP + 1, null, null, null, null), "n=9");
@@ -215,7 +211,7 @@ class TcpGroupsTest extends TcpFixture {
 
   @Test
   void shouldAllocateNothingWhileGroupsMove() {
-    connect(OPTIONS, GROUP * 64);
+    link = link(OPTIONS, GROUP * 64);
     int[] all = {20, 21, 22, 23, 24, 25, 26, 27};
     long least =
         AllocatedBytes.least(

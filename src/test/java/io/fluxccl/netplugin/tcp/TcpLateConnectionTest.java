@@ -21,7 +21,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
-import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.AutoClose;
 import org.junit.jupiter.api.Test;
 
 /** A network that is closed while a connection is on its way, and does not know of it. */
@@ -30,14 +30,8 @@ class TcpLateConnectionTest {
   private static final int STREAMS = 2;
 
   private final TcpOptions options = OPTIONS.withStreams(STREAMS, 1);
-  private final TcpNetPlugin closing = new TcpNetPlugin(options);
-  private final TcpNetPlugin other = new TcpNetPlugin(options);
-
-  @AfterEach
-  void close() {
-    closing.close();
-    other.close();
-  }
+  @AutoClose private final TcpNetPlugin closing = new TcpNetPlugin(options);
+  @AutoClose private final TcpNetPlugin other = new TcpNetPlugin(options);
 
   private static Throwable failureOf(Supplier<?> call, Runnable meanwhile) {
     return catchThrowable(

@@ -22,7 +22,7 @@ import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.testing.HangLimit;
-import java.net.ServerSocket;
+import io.fluxccl.testing.Ports;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -185,22 +185,9 @@ class TcpNetPluginTest extends TcpNetworkContract {
 
   @Test
   void shouldListenInThePortRangeOnly() throws Exception {
-    int port = 0;
-    NetListenComm listener = null;
-    TcpNetPlugin network = null;
-    // Another process may take a port that was free a moment ago.
-    for (int tries = 0; listener == null && tries < 50; tries++) {
-      try (ServerSocket probe = new ServerSocket(0)) {
-        port = probe.getLocalPort();
-      }
-      network = network(OPTIONS.withPorts(port, port));
-      try {
-        listener = network.listen(0);
-      } catch (TransportFailure e) {
-        assertThat(e).hasMessageContaining("is free");
-      }
-    }
-    try (NetListenComm one = listener;
+    int port = Ports.reserved();
+    TcpNetPlugin network = network(OPTIONS.withPorts(port, port));
+    try (NetListenComm one = network.listen(0);
         NetListenComm other = network.listen(0)) {
       for (NetListenComm listening : List.of(one, other)) {
         ByteBuffer handle = ByteBuffer.wrap(listening.handle());
