@@ -4,9 +4,7 @@ package io.fluxccl.cli;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.tuple;
 
-import com.fasterxml.jackson.core.JsonFactory;
-import com.fasterxml.jackson.core.JsonParser;
-import com.fasterxml.jackson.core.JsonToken;
+import io.fluxccl.benchmarks.Row;
 import io.fluxccl.cli.FakeBackend.Fault;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.Tuning;
@@ -14,9 +12,9 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -158,9 +156,9 @@ class CollectiveCommandTest {
     Cli run = perf("--ranks 2 --counts 4 -n 1 --json " + json());
     assertThat(run.out()).contains("# peer: Idle 1.0");
     assertThat(run.rows().get(0)).hasSize(15);
-    Map<String, Object> row = parse(json()).get(0);
-    double ratio = (double) row.get("time_us") / (double) row.get("peer_time_us");
-    assertThat((double) row.get("ratio")).isEqualTo(ratio).isPositive();
+    Row row = parse(json()).get(0);
+    double ratio = number(row, "time_us") / number(row, "peer_time_us");
+    assertThat(number(row, "ratio")).isEqualTo(ratio).isPositive();
   }
 
   @Test
@@ -303,14 +301,12 @@ class CollectiveCommandTest {
       String collective, String sizes, long bytes, long count, double factor) throws IOException {
     perfOf(collective, "--ranks 4 -n 1 --json " + json() + " " + sizes).assertOk();
     assertThat(parse(json())).hasSize(1);
-    Map<String, Object> row = parse(json()).get(0);
-    assertThat(row)
-        .containsAllEntriesOf(Map.of("op", collective, "bytes", bytes, "count", count))
-        .containsAllEntriesOf(Map.of("dtype", "float", "wrong", 0L));
-    assertThat(row.get("redop")).isEqualTo(collective.equals("all-reduce") ? "sum" : "none");
-    double algorithm = (double) row.get("algbw_gbs");
-    assertThat((double) row.get("time_us")).isPositive();
-    assertThat((double) row.get("busbw_gbs")).isEqualTo(algorithm * factor);
+    Row row = parse(json()).get(0);
+    String op = collective.equals("all-reduce") ? "sum" : "none";
+    assertThat(Stream.of("op", "bytes", "count", "dtype", "redop", "wrong").map(row::text))
+        .containsExactly(collective, "" + bytes, "" + count, "float", op, "0");
+    assertThat(number(row, "time_us")).isPositive();
+    assertThat(number(row, "busbw_gbs")).isEqualTo(number(row, "algbw_gbs") * factor);
     assertThat(folder).isDirectoryNotContaining("glob:**/.rows*");
   }
 
@@ -320,35 +316,18 @@ class CollectiveCommandTest {
     Files.writeString(json(), "rows of another run");
     Cli run = perf("--ranks 2 --counts 1,2,3 -n 1 -w 0 --json " + json());
     assertThat(run.code()).isEqualTo(ExitCode.FAILURE);
-    assertThat(parse(json())).extracting(row -> row.get("count")).containsExactly(1L);
+    assertThat(parse(json())).extracting(row -> row.text("count")).containsExactly("1");
   }
 
-  static List<Map<String, Object>> parse(Path file) throws IOException {
-    List<Map<String, Object>> rows = new ArrayList<>();
-    try (JsonParser json = new JsonFactory().createParser(file.toFile())) {
-      assertThat(json.nextToken()).isEqualTo(JsonToken.START_ARRAY);
-      while (json.nextToken() == JsonToken.START_OBJECT) {
-        Map<String, Object> row = new LinkedHashMap<>();
-        while (json.nextToken() == JsonToken.FIELD_NAME) {
-          String name = json.currentName();
-          row.put(
-              name,
-              switch (json.nextToken()) {
-                case VALUE_NUMBER_INT -> json.getLongValue();
-                case VALUE_NUMBER_FLOAT -> json.getDoubleValue();
-                case VALUE_STRING -> json.getText();
-                case START_OBJECT -> {
-                  json.skipChildren();
-                  yield "object";
-                }
-                default -> "null";
-              });
-        }
-        rows.add(row);
-      }
-      assertThat(json.currentToken()).isEqualTo(JsonToken.END_ARRAY);
-      assertThat(json.nextToken()).isNull();
-    }
-    return rows;
+  /** Returns the rows of a JSON file. */
+  @SuppressWarnings("unchecked")
+  static List<Row> parse(Path file) throws IOException {
+    String text = Files.readString(file);
+    assertThat(text.strip()).endsWith("]");
+    return ((List<Map<String, Object>>) Row.read(text)).stream().map(Row::new).toList();
+  }
+
+  private static double number(Row row, String name) {
+    return row.number(name).orElseThrow().doubleValue();
   }
 }

@@ -5,8 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatCode;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import java.io.IOException;
-import java.nio.file.Files;
+import io.fluxccl.testing.SourceFiles;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -27,10 +26,10 @@ class CommandsOfPagesTest {
               + " )[^\\s`|'\";)]+)*)");
 
   @Test
-  void shouldTakeEveryCommandOfThePages() throws IOException {
+  void shouldTakeEveryCommandOfThePages() {
     List<String> commands = new ArrayList<>();
     for (Path page : pages()) {
-      Matcher command = COMMAND.matcher(Files.readString(page));
+      Matcher command = COMMAND.matcher(SourceFiles.text(page));
       while (command.find()) {
         boolean isLaunch = command.group(1).equals("launch");
         // In the text, its name only.
@@ -62,14 +61,10 @@ class CommandsOfPagesTest {
     RootCommand.commandLine(context).parseArgs(args);
   }
 
-  private static List<Path> pages() throws IOException {
-    List<Path> pages = new ArrayList<>(List.of(Path.of("README.md")));
-    for (String folder : List.of("docs", "samples")) {
-      try (Stream<Path> files =
-          Files.find(Path.of(folder), 2, (path, what) -> what.isRegularFile())) {
-        files.filter(path -> path.toString().endsWith(".md")).forEach(pages::add);
-      }
-    }
-    return pages;
+  private static List<Path> pages() {
+    return Stream.of("README.md", "docs", "samples")
+        .flatMap(folder -> SourceFiles.under(Path.of(folder), "md").stream())
+        .filter(page -> !page.toString().contains("/target/"))
+        .toList();
   }
 }

@@ -148,7 +148,8 @@ class FakeBackend implements PerfBackend {
       return new PreparedCalls(
           times ->
               run(length * times, () -> calls.run(times))
-                  .thenRun(() -> spoil(new DataLayout(shape, rank.rank(), rank.nRanks()), placement)),
+                  .thenRun(
+                      () -> spoil(new DataLayout(shape, rank.rank(), rank.nRanks()), placement)),
           calls::close);
     }
 

@@ -4,8 +4,8 @@ package io.fluxccl.cli;
 import io.fluxccl.cli.FakeBackend.Fault;
 
 /**
- * The command line with ranks that have a process each. PRETEND={@code rank:fault} makes one of them
- * faulty.
+ * The command line with ranks that have a process each. PRETEND={@code rank:fault} makes one of
+ * them faulty.
  */
 final class FakePerfMain {
   static final String VARIABLE = "PRETEND";

@@ -169,16 +169,6 @@ class MultiProcessTest {
     await().untilAsserted(() -> assertThat(sleeping()).isEmpty());
   }
 
-  @Test
-  @Tag("long")
-  void shouldPassOnALongLineAsItIs() {
-    String script = "head -c 200000 /dev/zero | tr '\\0' x";
-    Cli launch = run(builder("", "launch", "-n", "1", "--", "sh", "-c", script));
-
-    assertThat(launch.code()).isZero();
-    assertThat(launch.out()).isEqualTo("x".repeat(200_000));
-  }
-
   private List<ProcessHandle> sleeping() {
     return ProcessHandle.allProcesses()
         .filter(this::isSleep)

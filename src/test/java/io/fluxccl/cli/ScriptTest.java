@@ -15,7 +15,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
-import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.AutoClose;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -40,7 +40,7 @@ class ScriptTest {
 
   @TempDir private Path home;
   private Path begun;
-  private ProcessRank process;
+  @AutoClose private ProcessRank process;
 
   @BeforeEach
   void make() throws IOException {
@@ -55,13 +55,6 @@ class ScriptTest {
     file("target/lib/netty-common-4.2.18.Final.jar", "");
     file("pom.xml", "");
     file("target/fluxccl-built", "");
-  }
-
-  @AfterEach
-  void end() {
-    if (process != null) {
-      process.close();
-    }
   }
 
   private Path file(String name, String text) throws IOException {
