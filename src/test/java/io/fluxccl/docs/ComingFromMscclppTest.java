@@ -39,18 +39,20 @@ class ComingFromMscclppTest {
     void run(MscclppRank rank) throws Exception;
   }
 
-  /** Runs the body on ranks of {@code hosts} hosts, with memory of {@code ints} ints. */
-  private static void run(int hosts, int ints, Body body) {
-    try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(hosts, RANKS / hosts)) {
-      ranks.ranks().forEach(on -> TestKernels.prepare((CudaDevice) on.device(), "mscclpp"));
-      ranks.run(
-          on -> {
-            try (MscclppRank rank = new MscclppRank(on, (long) ints * Integer.BYTES)) {
-              body.run(rank);
-              // No rank closes memory or channels that another rank still uses.
-              rank.barrier();
-            }
-          });
+  /** Ranks of some hosts, with memory of {@code ints} ints each. */
+  private record Job(int hosts, int ints) {
+    void run(Body body) {
+      try (LocalRanks ranks = LocalRanks.ofHostsOnGpus(hosts, RANKS / hosts)) {
+        ranks.ranks().forEach(on -> TestKernels.prepare((CudaDevice) on.device(), "mscclpp"));
+        ranks.run(
+            on -> {
+              try (MscclppRank rank = new MscclppRank(on, (long) ints * Integer.BYTES)) {
+                body.run(rank);
+                // No rank closes memory or channels that another rank still uses.
+                rank.barrier();
+              }
+            });
+      }
     }
   }
 
@@ -105,95 +107,91 @@ class ComingFromMscclppTest {
     "mscclppGet, 256, false"
   })
   void shouldMoveBytesToThePartner(String kernel, int threads, boolean betweenHosts) {
-    run(
-        betweenHosts ? RANKS : 1,
-        2 * COUNT,
-        rank -> {
-          fill(rank, COUNT);
-          int peer = partner(rank);
-          DeviceBuffer channels = threads == 1 ? rank.proxyChannels : rank.smChannels;
-          launch(rank, kernel, 1, threads, channels, peer, BYTES);
-          check(rank, COUNT, COUNT, i -> value(peer, i));
-        });
+    new Job(betweenHosts ? RANKS : 1, 2 * COUNT)
+        .run(
+            rank -> {
+              fill(rank, COUNT);
+              int peer = partner(rank);
+              DeviceBuffer channels = threads == 1 ? rank.proxyChannels : rank.smChannels;
+              launch(rank, kernel, 1, threads, channels, peer, BYTES);
+              check(rank, COUNT, COUNT, i -> value(peer, i));
+            });
   }
 
   @Test
   void shouldExchangePacketsOfEitherTypeAndOfTheDefault() {
-    run(
-        1,
-        4 * COUNT,
-        rank -> {
-          int peer = partner(rank);
-          int flag = 0;
-          for (int type : new int[] {0, 8, 16}) {
-            fill(rank, COUNT);
-            rank.memory.upload(BYTES, new byte[BYTES]);
-            rank.barrier();
-            flag++;
-            launch(rank, "mscclppPackets", 1, THREADS, rank.smChannels, peer, BYTES, flag, type);
-            check(rank, COUNT, COUNT, i -> value(peer, i));
-          }
-        });
+    new Job(1, 4 * COUNT)
+        .run(
+            rank -> {
+              int peer = partner(rank);
+              int flag = 0;
+              for (int type : new int[] {0, 8, 16}) {
+                fill(rank, COUNT);
+                rank.memory.upload(BYTES, new byte[BYTES]);
+                rank.barrier();
+                flag++;
+                launch(
+                    rank, "mscclppPackets", 1, THREADS, rank.smChannels, peer, BYTES, flag, type);
+                check(rank, COUNT, COUNT, i -> value(peer, i));
+              }
+            });
   }
 
   @Test
   void shouldReadAndWriteValuesOfOneToSixteenBytes() {
-    run(
-        1,
-        COUNT,
-        rank -> {
-          try (DeviceBuffer wrong = rank.on.device().allocate(Integer.BYTES)) {
-            int peer = partner(rank);
-            launch(rank, "mscclppReadWrite", 1, 1, rank.smChannels, rank.rank, peer, wrong);
-            byte[] count = new byte[Integer.BYTES];
-            wrong.download(0, count);
-            assertThat(count).as("values that differ").containsOnly(0);
-          }
-        });
+    new Job(1, COUNT)
+        .run(
+            rank -> {
+              try (DeviceBuffer wrong = rank.on.device().allocate(Integer.BYTES)) {
+                int peer = partner(rank);
+                launch(rank, "mscclppReadWrite", 1, 1, rank.smChannels, rank.rank, peer, wrong);
+                byte[] count = new byte[Integer.BYTES];
+                wrong.download(0, count);
+                assertThat(count).as("values that differ").containsOnly(0);
+              }
+            });
   }
 
   @Test
   void shouldOverlapATransferWithComputing() {
-    run(
-        1,
-        3 * COUNT,
-        rank -> {
-          fill(rank, COUNT);
-          int peer = partner(rank);
-          launch(rank, "mscclppOverlap", 2, 64, rank.proxyChannels, peer, rank.memory, COUNT);
-          check(rank, COUNT, COUNT, i -> value(peer, i));
-          check(rank, 2 * COUNT, COUNT, i -> 3 * i);
-        });
+    new Job(1, 3 * COUNT)
+        .run(
+            rank -> {
+              fill(rank, COUNT);
+              int peer = partner(rank);
+              launch(rank, "mscclppOverlap", 2, 64, rank.proxyChannels, peer, rank.memory, COUNT);
+              check(rank, COUNT, COUNT, i -> value(peer, i));
+              check(rank, 2 * COUNT, COUNT, i -> 3 * i);
+            });
   }
 
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void shouldRunAnAllToAllByProxiesWithADeviceSyncer(boolean betweenHosts) {
-    run(
-        betweenHosts ? RANKS : 1,
-        2 * RANKS * COUNT,
-        rank -> {
-          fill(rank, RANKS * COUNT);
-          try (DeviceBuffer deviceSyncer = rank.on.device().allocate(128)) {
-            launch(
-                rank,
-                "mscclppAllToAll",
-                rank.nRanks - 1,
-                32,
-                rank.proxyChannels,
-                deviceSyncer,
-                rank.rank,
-                rank.nRanks,
-                (long) COUNT);
-          }
-          for (int from = 0; from < rank.nRanks; from++) {
-            if (from != rank.rank) {
-              int peer = from;
-              int chunk = (rank.nRanks + from) * COUNT;
-              check(rank, chunk, COUNT, i -> value(peer, rank.rank * COUNT + i));
-            }
-          }
-        });
+    new Job(betweenHosts ? RANKS : 1, 2 * RANKS * COUNT)
+        .run(
+            rank -> {
+              fill(rank, RANKS * COUNT);
+              try (DeviceBuffer deviceSyncer = rank.on.device().allocate(128)) {
+                launch(
+                    rank,
+                    "mscclppAllToAll",
+                    rank.nRanks - 1,
+                    32,
+                    rank.proxyChannels,
+                    deviceSyncer,
+                    rank.rank,
+                    rank.nRanks,
+                    (long) COUNT);
+              }
+              for (int from = 0; from < rank.nRanks; from++) {
+                if (from != rank.rank) {
+                  int peer = from;
+                  int chunk = (rank.nRanks + from) * COUNT;
+                  check(rank, chunk, COUNT, i -> value(peer, rank.rank * COUNT + i));
+                }
+              }
+            });
   }
 
   @ParameterizedTest
@@ -201,35 +199,34 @@ class ComingFromMscclppTest {
   void shouldAddUpByKernels(int upToHosts) {
     int hosts = Math.min(upToHosts, RANKS);
     int chunk = COUNT / RANKS;
-    run(
-        hosts,
-        2 * COUNT,
-        rank -> {
-          fill(rank, COUNT);
-          rank.barrier();
-          launch(
-              rank,
-              "mscclppAllPairs",
-              1,
-              THREADS,
-              rank.proxyChannels,
-              rank.smChannels,
-              rank.memory,
-              chunk,
-              rank.rank,
-              rank.nRanks,
-              RANKS / hosts);
-          check(
-              rank,
-              0,
-              COUNT,
-              i -> {
-                int sum = 0;
-                for (int from = 0; from < rank.nRanks; from++) {
-                  sum += value(from, i);
-                }
-                return sum;
-              });
-        });
+    new Job(hosts, 2 * COUNT)
+        .run(
+            rank -> {
+              fill(rank, COUNT);
+              rank.barrier();
+              launch(
+                  rank,
+                  "mscclppAllPairs",
+                  1,
+                  THREADS,
+                  rank.proxyChannels,
+                  rank.smChannels,
+                  rank.memory,
+                  chunk,
+                  rank.rank,
+                  rank.nRanks,
+                  RANKS / hosts);
+              check(
+                  rank,
+                  0,
+                  COUNT,
+                  i -> {
+                    int sum = 0;
+                    for (int from = 0; from < rank.nRanks; from++) {
+                      sum += value(from, i);
+                    }
+                    return sum;
+                  });
+            });
   }
 }

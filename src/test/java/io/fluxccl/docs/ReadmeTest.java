@@ -7,7 +7,6 @@ import io.fluxccl.DataType;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.collective.CapturedPipeline;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.Kernel;
@@ -16,10 +15,8 @@ import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.Ports;
-import java.io.ByteArrayOutputStream;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -41,19 +38,6 @@ class ReadmeTest {
   private static final Executor MAY_BLOCK = Schedulers.boundedElastic()::schedule;
 
   private final AtomicInteger runs = new AtomicInteger();
-
-  @Test
-  void shouldPrintHello() {
-    ByteArrayOutputStream printed = new ByteArrayOutputStream();
-    PrintStream out = System.out;
-    System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
-    try {
-      Hello.main(new String[0]);
-    } finally {
-      System.setOut(out);
-    }
-    assertThat(printed.toString(StandardCharsets.UTF_8)).contains("rank 0 of 1: done");
-  }
 
   @Test
   void shouldCaptureAStep() {
@@ -101,13 +85,12 @@ class ReadmeTest {
   }
 
   @Test
-  void shouldShrinkToLiveRanks() throws Exception {
-    String address = "127.0.0.1:" + Ports.free();
-    JobSecret secret = JobSecret.random();
+  void shouldShrinkToLiveRanks() {
+    ProcessRanks.Builder ranks = TestJvms.of(3, ReadmeTest.class);
     List<CompletableFuture<RankGroup>> joining =
         IntStream.range(0, 3)
-            .mapToObj(rank -> JoinOptions.of(rank, 3).withDevice(DeviceChoice.HOST))
-            .map(options -> RankGroup.join(options.withAddress(address).withSecret(secret)))
+            .mapToObj(rank -> ranks.joinOptions(rank).withDevice(DeviceChoice.HOST))
+            .map(RankGroup::join)
             .toList();
     List<RankGroup> job = joining.stream().map(CompletableFuture::join).toList();
     job.get(0).communicator().abort(new RemoteFailure(2, "rank 2 plays dead"));
