@@ -21,7 +21,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
-import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.AutoClose;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -38,12 +38,7 @@ class DumpTest {
 
   private final JobSecret secret = JobSecret.random();
   private String address;
-  private ProcessRanks ranks;
-
-  @AfterEach
-  void end() {
-    ranks.close();
-  }
+  @AutoClose private ProcessRanks ranks;
 
   private void start(Transport transport, Map<String, String> variables, boolean onHosts)
       throws Exception {

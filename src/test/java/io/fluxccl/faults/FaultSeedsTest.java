@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.faults;
 
-import static io.fluxccl.DataType.INT32;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.ReduceOp;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
-import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.RandomCollectiveCase;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.device.IntView;
 import io.fluxccl.group.Rank;
+import io.fluxccl.testing.Parallel;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.Fault;
 import io.fluxccl.testkit.FaultKind;
@@ -27,11 +25,6 @@ import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
-import java.util.function.IntUnaryOperator;
-import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -42,7 +35,7 @@ import org.junit.jupiter.api.parallel.Isolated;
 class FaultSeedsTest {
   private static final int RANKS = 3;
   private static final int STEPS = 12;
-  private static final int MOST = 6_000;
+  private static final int MOST_BYTES = 24_000;
 
   /** Jobs wait much of their time, for links that are replaced or for their limit. */
   private static final int AT_ONCE = 4;
@@ -92,7 +85,7 @@ class FaultSeedsTest {
     outcome(first); // loads classes and native libraries
     ResourceLeaks before = ResourceLeaks.snapshot();
     long began = System.nanoTime();
-    List<Outcome> outcomes = outcomes(LongStream.range(first, first + seeds).boxed().toList());
+    List<Outcome> outcomes = outcomes(LongStream.range(first, first + seeds));
     List<Long> failed = new ArrayList<>();
     Map<FaultKind, Integer> happened = new EnumMap<>(FaultKind.class);
     for (Outcome outcome : outcomes) {
@@ -104,7 +97,7 @@ class FaultSeedsTest {
     List<Long> different = failed;
     int tries = 0;
     for (; tries < TRIES && !different.isEmpty(); tries++) {
-      List<Outcome> again = outcomes(different);
+      List<Outcome> again = outcomes(different.stream().mapToLong(Long::longValue));
       for (Outcome each : again) {
         assertThat(each.plan()).isEqualTo(outcomes.get((int) (each.seed() - first)).plan());
       }
@@ -127,21 +120,8 @@ class FaultSeedsTest {
     before.assertNone(Duration.ofSeconds(30));
   }
 
-  private static List<Outcome> outcomes(List<Long> seeds) throws Exception {
-    ExecutorService jobs = Executors.newFixedThreadPool(AT_ONCE);
-    try {
-      List<Future<Outcome>> running = new ArrayList<>();
-      for (long seed : seeds) {
-        running.add(jobs.submit(() -> outcome(seed)));
-      }
-      List<Outcome> outcomes = new ArrayList<>();
-      for (Future<Outcome> each : running) {
-        outcomes.add(each.get());
-      }
-      return outcomes;
-    } finally {
-      jobs.shutdownNow();
-    }
+  private static List<Outcome> outcomes(LongStream seeds) throws Exception {
+    return Parallel.forEach(seeds, AT_ONCE, FaultSeedsTest::outcome);
   }
 
   private static Outcome outcome(long seed) {
@@ -171,62 +151,14 @@ class FaultSeedsTest {
 
   /** Ranks draw the same from their random numbers. */
   private static void steps(Rank rank, Random random) {
-    try (IntView x = rank.device().allocateInts(MOST);
-        IntView y = rank.device().allocateInts(MOST)) {
+    try (DeviceBuffer memory =
+        rank.device().allocate(RandomCollectiveCase.memory(RANKS, MOST_BYTES))) {
       for (int step = 0; step < STEPS; step++) {
-        int part = 1 + random.nextInt(random.nextBoolean() ? 20 : MOST / rank.nRanks());
-        for (int i = 0; i < MOST; i++) {
-          x.put(i, value(rank.rank(), i) + step);
-          y.put(i, 0);
-        }
-        step(rank, random.nextInt(6), random.nextInt(rank.nRanks()), part, step, x, y);
+        RandomCollectiveCase.Run run =
+            RandomCollectiveCase.draw(random, RANKS, MOST_BYTES).on(rank.rank(), memory);
+        rank.collectives().run(run.call).block(END);
+        run.verify();
       }
-    }
-  }
-
-  private static void step(
-      Rank rank, int kind, int root, int part, int step, IntView x, IntView y) {
-    Collectives all = rank.collectives();
-    DeviceBuffer in = x.buffer();
-    DeviceBuffer out = y.buffer();
-    int n = rank.nRanks();
-    int first = rank.rank() * part;
-    switch (kind) {
-      case 0 -> {
-        all.allReduce(in, out, part * n, INT32, ReduceOp.SUM).block(END);
-        check(y, part * n, i -> sum(n, step, i));
-      }
-      case 1 -> {
-        all.allGather(in, out, part, INT32).block(END);
-        check(y, part * n, i -> value(i / part, i % part) + step);
-      }
-      case 2 -> {
-        all.reduceScatter(in, out, part, INT32, ReduceOp.SUM).block(END);
-        check(y, part, i -> sum(n, step, first + i));
-      }
-      case 3 -> {
-        all.broadcast(in, part * n, INT32, root).block(END);
-        check(x, part * n, i -> value(root, i) + step);
-      }
-      case 4 -> {
-        all.allToAll(in, out, part, INT32).block(END);
-        check(y, part * n, i -> value(i / part, first + i % part) + step);
-      }
-      default -> all.barrier().block(END);
-    }
-  }
-
-  private static int value(int rank, int index) {
-    return rank * 100_000 + index;
-  }
-
-  private static int sum(int nRanks, int step, int index) {
-    return IntStream.range(0, nRanks).map(rank -> value(rank, index) + step).sum();
-  }
-
-  private static void check(IntView view, int count, IntUnaryOperator expected) {
-    for (int i = 0; i < count; i++) {
-      assertThat(view.get(i)).isEqualTo(expected.applyAsInt(i));
     }
   }
 }

@@ -7,6 +7,7 @@ import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
+import io.fluxccl.testing.Parallel;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
@@ -16,16 +17,12 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
-import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.stream.IntStream;
+import java.util.stream.LongStream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -76,16 +73,7 @@ class SetUpKillsTest {
   @Test
   void shouldNameTheDeadRankToTheSurvivors() throws Exception {
     kill(0);
-    ExecutorService jobs = Executors.newFixedThreadPool(AT_ONCE);
-    try {
-      List<Callable<Void>> rounds =
-          IntStream.range(1, KILLS).<Callable<Void>>mapToObj(round -> () -> kill(round)).toList();
-      for (Future<Void> each : jobs.invokeAll(rounds)) {
-        each.get();
-      }
-    } finally {
-      jobs.shutdownNow();
-    }
+    Parallel.forEach(LongStream.range(1, KILLS), AT_ONCE, round -> kill((int) round));
     assertThat(wrong).isEmpty();
     Collections.sort(millis);
     System.out.printf(
