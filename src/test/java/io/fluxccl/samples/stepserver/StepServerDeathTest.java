@@ -4,22 +4,18 @@ package io.fluxccl.samples.stepserver;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
-import java.io.IOException;
+import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -30,14 +26,8 @@ import org.junit.jupiter.api.Timeout;
 class StepServerDeathTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  private final JobSecret secret = JobSecret.random();
+  private final ProcessRanks.Builder job = TestJvms.of(2, StepServer.class, "0");
   private final List<ProcessRank> processes = new ArrayList<>();
-  private int port;
-
-  @BeforeEach
-  void choosePort() throws IOException {
-    port = Ports.free();
-  }
 
   @AfterEach
   void kill() {
@@ -45,19 +35,13 @@ class StepServerDeathTest {
   }
 
   private ProcessRank startFollower() {
-    Map<String, String> job =
-        Map.of("FLUXCCL_ADDR", "127.0.0.1:" + port, "FLUXCCL_SECRET", secret.text());
-    processes.add(TestJvms.of(2, StepServer.class, "0").variables(job).startRank(1));
+    processes.add(job.startRank(1));
     return processes.get(processes.size() - 1);
   }
 
   @Test
   void shouldServeAgainWhenAKilledRankIsReplaced() {
-    JoinOptions options =
-        JoinOptions.of(0, 2)
-            .withDevice(DeviceChoice.HOST)
-            .withAddress("127.0.0.1:" + port)
-            .withSecret(secret);
+    JoinOptions options = job.joinOptions(0).withDevice(DeviceChoice.HOST);
     ProcessRank follower = startFollower();
     StepServer server = new StepServer(0);
     CompletableFuture<Void> serving = server.serve(RankGroup.generations(options)).toFuture();

@@ -5,12 +5,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
-import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.testing.Ports;
-import java.io.IOException;
+import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRanks;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -39,15 +38,10 @@ class StepServerTest {
   private EventClient client;
 
   @BeforeEach
-  void start() throws IOException {
-    int port = Ports.free();
-    JobSecret secret = JobSecret.random();
+  void start() {
+    ProcessRanks.Builder job = TestJvms.of(RANKS, StepServer.class);
     for (int rank = 0; rank < RANKS; rank++) {
-      JoinOptions options =
-          JoinOptions.of(rank, RANKS)
-              .withDevice(DeviceChoice.HOST)
-              .withAddress("127.0.0.1:" + port)
-              .withSecret(secret);
+      JoinOptions options = job.joinOptions(rank).withDevice(DeviceChoice.HOST);
       StepServer server = new StepServer(0);
       servers.add(server);
       serving.add(server.serve(RankGroup.generations(options).doOnNext(groups::add)).toFuture());
