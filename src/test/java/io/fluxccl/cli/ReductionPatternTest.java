@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.agrona.BufferUtil.address;
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -78,7 +78,7 @@ class ReductionPatternTest {
   @ParameterizedTest
   @EnumSource
   void shouldRefuseMoreRanksThanItsDataIsExactFor(ReduceOp op) {
-    assertUsage(() -> new ReductionPattern(DataType.INT8, op, 128), "nRanks=128");
+    assertRefused(() -> new ReductionPattern(DataType.INT8, op, 128), "nRanks=128");
   }
 
   @Property(tries = 2000)

@@ -24,13 +24,20 @@ public final class TestConnection {
   /** Both ends call it. */
   public static TestConnection to(
       LocalRank rank, int peer, int tag, Transport transport, long size) {
-    return new TestConnection(rank, peer, tag, transport, size);
+    return to(rank, peer, tag, transport, rank.device().allocate(size));
   }
 
-  private TestConnection(LocalRank rank, int peer, int tag, Transport transport, long size) {
+  /** Both ends call it, with buffers of their own. */
+  public static TestConnection to(
+      LocalRank rank, int peer, int tag, Transport transport, DeviceBuffer buffer) {
+    return new TestConnection(rank, peer, tag, transport, buffer);
+  }
+
+  private TestConnection(
+      LocalRank rank, int peer, int tag, Transport transport, DeviceBuffer mine) {
     this.rank = rank;
     this.peer = peer;
-    buffer = rank.device().allocate(size);
+    buffer = mine;
     local = rank.communicator().registerMemory(buffer, TransportFlags.of(transport));
     NonblockingFuture<Connection> connected =
         rank.communicator().connectOnSetup(peer, tag, EndpointConfig.of(transport));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailure;
-import static io.fluxccl.testing.Failures.assertFailureOf;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
+import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -61,17 +61,17 @@ public abstract class MappedConnectionContract<R extends ConnectedRanks>
         .anyMatch(found -> found.type() == provider.getClass());
     assertThat(provider.unavailableBecause(transport)).isEmpty();
     TransportEnvironment environment = ConnectedRanks.environment(0, ranks.device(0));
-    assertUsage(() -> provider.open(Transport.NET, environment));
+    assertRefused(() -> provider.open(Transport.NET, environment));
   }
 
   @Test
   void shouldRefuseMemoryThatDoesNotFit() throws Exception {
     Connection link = ranks.connect(0).get(0);
     RegisteredMemory odd = ranks.seenByPeer(ranks.register(1, ranks.allocate(1, 64).slice(4, 32)));
-    assertUsage(() -> link.updateAndSync(odd, 0, new AtomicLong(), 2));
+    assertRefused(() -> link.updateAndSync(odd, 0, new AtomicLong(), 2));
     odd.close();
-    assertUsage(() -> link.write(odd, 0, ranks.memory(0, 8), 0, 8));
-    assertUsage(() -> ranks.context(0).register(ranks.allocate(1, 8)));
+    assertRefused(() -> link.write(odd, 0, ranks.memory(0, 8), 0, 8));
+    assertRefused(() -> ranks.context(0).register(ranks.allocate(1, 8)));
     assertThat(link.failure()).isNull();
   }
 
@@ -83,7 +83,7 @@ public abstract class MappedConnectionContract<R extends ConnectedRanks>
   void shouldNameTheRankAndEthernetWhenThePeerIsOnAnotherHost() {
     try (R apart = openOnTwoHosts()) {
       RegisteredMemory memory = apart.memory(1, 64);
-      assertFails(TransportFailure.class, () -> apart.seenByPeer(memory), "rank 1", "ETHERNET");
+      assertThrows(TransportFailure.class, () -> apart.seenByPeer(memory), "rank 1", "ETHERNET");
       FluxCclException failure =
           failureOf(connecting(apart.endpoint(0, 1, 0), apart.endpoint(1, 0, 0)));
       assertFailureOf(1, TransportFailure.class, failure, "ETHERNET");
@@ -104,8 +104,8 @@ public abstract class MappedConnectionContract<R extends ConnectedRanks>
     Endpoint twice = ranks.endpoint(0, 1, 1);
     get(connecting(twice, other));
     assertThat(failureOf(connecting(twice, other))).isInstanceOf(InvalidUsage.class);
-    assertUsage(() -> ranks.endpoint(0, 2, 0));
-    assertUsage(() -> ranks.context(0).createEndpoint(1, 0, EndpointConfig.of(Transport.NET)));
+    assertRefused(() -> ranks.endpoint(0, 2, 0));
+    assertRefused(() -> ranks.context(0).createEndpoint(1, 0, EndpointConfig.of(Transport.NET)));
   }
 
   @Test
@@ -127,7 +127,7 @@ public abstract class MappedConnectionContract<R extends ConnectedRanks>
     Awaitility.await()
         .untilAsserted(
             () ->
-                assertFails(
+                assertThrows(
                     TransportFailure.class,
                     () -> of.seenByPeer(memory, wire, 2 << 20).close(),
                     "rank 1"));
@@ -140,7 +140,7 @@ public abstract class MappedConnectionContract<R extends ConnectedRanks>
     ranks.context(0).close();
     ranks.context(0).close();
     assertThat(link.failure()).isInstanceOf(Aborted.class);
-    assertUsage(() -> ranks.memory(0, 8));
+    assertRefused(() -> ranks.memory(0, 8));
   }
 
   @Test

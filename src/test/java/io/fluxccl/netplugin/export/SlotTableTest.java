@@ -35,7 +35,7 @@ class SlotTableTest {
   @Test
   void shouldRefuseNumbersOfNoSlot() {
     for (long number : new long[] {0, 1, -1, 77, Long.MAX_VALUE, Long.MIN_VALUE}) {
-      assertUsage(() -> table.get(number));
+      assertRefused(() -> table.get(number));
     }
   }
 

@@ -192,7 +192,7 @@ class StrayConnectionsTest {
     byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
     InetSocketAddress multicast = new InetSocketAddress(InetAddress.getByName("224.0.0.1"), 1);
     NetHandle to = new NetHandle(WireDescriptor.handle(multicast, token, null));
-    assertFails(
+    assertThrows(
         TransportFailure.class,
         () -> MessageLink.await(() -> network.connect(0, to)),
         "connect to 224.0.0.1:1",

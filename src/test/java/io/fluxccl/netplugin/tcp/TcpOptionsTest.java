@@ -67,7 +67,7 @@ class TcpOptionsTest {
     assertRefused(
         () -> read(Map.of("FLUXCCL_NET_STREAMS", streams)),
         "FLUXCCL_NET_STREAMS=" + streams + ": give 1 to 32");
-    assertUsage(
+    assertRefused(
         () -> TcpOptions.DEFAULT.withStreams(Integer.parseInt(streams), 1),
         "streams=" + streams + "; give 1 to 32");
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
-import static io.fluxccl.testing.Failures.assertFails;
-import static io.fluxccl.testing.Failures.assertFailureOf;
-import static io.fluxccl.testing.Failures.assertUsage;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -13,7 +13,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.device.cuda.CudaAllocation;
+import io.fluxccl.device.cuda.CudaMemory;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaMapping;
@@ -149,7 +149,7 @@ abstract class CudaIpcContract extends MappedConnectionContract<IpcRanks> {
     transfer.assertWritten();
   }
 
-  private static CudaAllocation allocation(RegisteredMemory memory) {
+  private static CudaMemory allocation(RegisteredMemory memory) {
     return ((CudaBuffer) memory.buffer()).allocation();
   }
 
@@ -157,7 +157,7 @@ abstract class CudaIpcContract extends MappedConnectionContract<IpcRanks> {
   void shouldKeepMemoryUntilTheWorkIsDoneWhenClosedInFlight() throws Exception {
     Transfer transfer = ranks.transfer(5, 2 << 20);
     CudaIpcConnection connection = link(transfer);
-    CudaAllocation source = allocation(transfer.source());
+    CudaMemory source = allocation(transfer.source());
     CudaDevice device = (CudaDevice) ranks.device(0);
     CudaMapping mapping = device.map(allocation(transfer.target()).name()); // one more user
     try (StreamBlocker stall = block(connection)) {
@@ -179,9 +179,9 @@ abstract class CudaIpcContract extends MappedConnectionContract<IpcRanks> {
   @Test
   void shouldRefuseMemoryOfTheHostWithAHint() {
     try (HostDevice host = HostDevice.create()) {
-      assertUsage(() -> ranks.context(0).register(host.allocate(64)), "SHM");
+      assertRefused(() -> ranks.context(0).register(host.allocate(64)), "SHM");
       TransportEnvironment onTheHost = ConnectedRanks.environment(0, host);
-      assertUsage(() -> new CudaIpcTransport().open(Transport.CUDA_IPC, onTheHost), "SHM");
+      assertRefused(() -> new CudaIpcTransport().open(Transport.CUDA_IPC, onTheHost), "SHM");
     }
   }
 
@@ -194,7 +194,7 @@ abstract class CudaIpcContract extends MappedConnectionContract<IpcRanks> {
     for (int offset : new int[] {process, number, highSize}) {
       byte[] wire = ranks.wire(memory).clone();
       wire[MappedMemoryDescriptor.NAME_INDEX + offset] ^= 0x55;
-      assertFails(TransportFailure.class, () -> ranks.seenByPeer(memory, wire, 2 << 20), "rank 1");
+      assertThrows(TransportFailure.class, () -> ranks.seenByPeer(memory, wire, 2 << 20), "rank 1");
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
-import static io.fluxccl.testing.Failures.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -147,7 +147,7 @@ class CudaIpcFailureTest {
       Awaitility.await()
           .untilAsserted(
               () ->
-                  assertFails(
+                  assertThrows(
                       TransportFailure.class,
                       () -> IpcReceiver.receive(rank, sent).close(),
                       "rank 1"));
@@ -178,7 +178,7 @@ class CudaIpcFailureTest {
       MemoryOrigin lie =
           new MemoryOrigin(1, HOST, rank.environment.processHash(), sent.origin().address(), 64);
       byte[] wire = sent.wires().get(Transport.CUDA_IPC);
-      assertFails(TransportFailure.class, () -> opened(rank.context, wire, lie), "rank 1");
+      assertThrows(TransportFailure.class, () -> opened(rank.context, wire, lie), "rank 1");
     }
   }
 
@@ -186,7 +186,7 @@ class CudaIpcFailureTest {
   void shouldRefuseAnInvalidBusId() {
     CudaIpcContext.checkBusId(1, "0000:3b:00.0");
     for (String wrong : new String[] {"", "../../etc/x", "0000:3b:00.8", "0000:3b:00.0 "}) {
-      assertFails(
+      assertThrows(
           TransportFailure.class, () -> CudaIpcContext.checkBusId(1, wrong), "rank 1", "bus id");
     }
   }

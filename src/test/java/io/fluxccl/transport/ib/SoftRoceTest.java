@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
-import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
 import static io.fluxccl.testing.TestJvms.run;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;

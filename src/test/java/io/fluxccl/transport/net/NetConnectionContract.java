@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import static io.fluxccl.testing.Failures.assertFailureOf;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
