@@ -14,8 +14,8 @@ import io.fluxccl.bootstrap.Mailboxes.Receiver;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.RankLog;
-import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
+import io.fluxccl.trace.Snapshot;
 import io.netty.channel.EventLoop;
 import java.net.InetAddress;
 import java.time.Duration;
@@ -359,7 +359,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   @Override
-  public Runnable report(Supplier<GroupReport> part) {
+  public Runnable report(Supplier<Snapshot> part) {
     return reports.add(part);
   }
 

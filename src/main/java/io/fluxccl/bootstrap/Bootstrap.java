@@ -4,8 +4,8 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
+import io.fluxccl.trace.Snapshot;
 import java.net.InetAddress;
 import java.time.Duration;
 import java.util.List;
@@ -191,24 +191,26 @@ public interface Bootstrap extends AutoCloseable {
   }
 
   /**
-   * Adds a part to this rank's report, which answers dump requests.
+   * Adds a group to this rank's snapshot, which answers dump requests.
    *
-   * @param part creates it; called on this bootstrap's thread, so it must not block
+   * @param part returns the group's snapshot; called on this bootstrap's thread, so it must not
+   *     block
    * @return removes the part
    */
-  default Runnable report(Supplier<GroupReport> part) {
+  default Runnable report(Supplier<Snapshot> part) {
     return () -> {};
   }
 
   /**
-   * Requests a report from every rank of the job, each over a separate connection. Ranks answer on
-   * their bootstrap's thread, even if their other threads are blocked. Works while this bootstrap
-   * is open, also after the job has failed or the root has closed. Does not affect the job.
+   * Requests a snapshot from every rank of the job, each over a separate connection. Ranks answer
+   * on their bootstrap's thread, even if their other threads are blocked. Works while this
+   * bootstrap is open, also after the job has failed or the root has closed. Does not affect the
+   * job.
    *
    * @param all whether with all calls that are kept; otherwise with those in flight and the last
    *     few
    * @param limit how long to wait for ranks that don't answer
-   * @return the reports of all ranks
+   * @return the snapshots of all ranks
    */
   default CompletableFuture<JobDump> dump(boolean all, Duration limit) {
     return CompletableFuture.failedFuture(

@@ -122,7 +122,7 @@ sealed interface BootstrapFrame {
    */
   record DumpRequest(boolean all) implements BootstrapFrame {}
 
-  /** The report of a rank; see {@link io.fluxccl.trace.RankReport}. */
+  /** The encoded {@link io.fluxccl.trace.Snapshot} of a rank. */
   record DumpReply(byte[] content) implements BootstrapFrame {}
 
   // ---- between any two ----

@@ -11,9 +11,9 @@ import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.trace.JobDump;
-import io.fluxccl.trace.RankAnswer;
-import io.fluxccl.trace.RankReport;
+import io.fluxccl.trace.Snapshot;
 import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandler;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.EventLoop;
 import io.netty.channel.SimpleChannelInboundHandler;
@@ -22,13 +22,14 @@ import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import java.util.stream.IntStream;
 
 /**
- * Requests reports from ranks: one connection, one request and one answer for each. These
+ * Requests snapshots from ranks: one connection, one request and one answer for each. These
  * connections are independent of the job's: losing one has no effect, and none needs the root or
  * another rank. Only on the event loop.
  *
@@ -44,67 +45,48 @@ record DumpClient(
   private static final long TICK_NANOS = 25_000_000;
 
   /**
-   * Requests a report from every rank.
+   * Requests a snapshot from every rank.
    *
    * @param key for dump requests, derived from that of the connections between ranks
    * @param members where each listens, by rank
-   * @return completes with an answer for each, at the limit at the latest
+   * @return completes with an answer of each, at the limit at the latest
    */
   CompletableFuture<JobDump> askAll(SessionKey key, List<Member> members) {
-    List<DumpQuery> queries = new ArrayList<>();
-    List<CompletableFuture<RankAnswer>> answers = new ArrayList<>();
-    for (int rank = 0; rank < members.size(); rank++) {
-      DumpQuery query = ask(key, members.get(rank).address(), members.size(), rank);
-      queries.add(query);
-      answers.add(answer(rank, query));
-    }
-    ScheduledFuture<?> looks =
+    int n = members.size();
+    List<DumpQuery> queries =
+        IntStream.range(0, n)
+            .mapToObj(rank -> ask(key, members.get(rank).address(), n, rank))
+            .toList();
+    ScheduledFuture<?> settling =
         loop.scheduleWithFixedDelay(
-            () -> settle(queries, answers), SETTLE_NANOS, TICK_NANOS, TimeUnit.NANOSECONDS);
-    return CompletableFuture.allOf(answers.toArray(CompletableFuture<?>[]::new))
-        .thenApply(
-            done ->
-                JobDump.of(members.size(), answers.stream().map(CompletableFuture::join).toList()))
-        .whenComplete((dump, failure) -> looks.cancel(false));
+            () -> settle(queries), SETTLE_NANOS, TICK_NANOS, TimeUnit.NANOSECONDS);
+    return CompletableFuture.allOf(
+            queries.stream().map(each -> each.snapshot).toArray(CompletableFuture<?>[]::new))
+        .thenApply(done -> dump(queries))
+        .whenComplete((dump, failure) -> settling.cancel(false));
+  }
+
+  private static JobDump dump(List<DumpQuery> queries) {
+    return new JobDump(
+        queries.stream()
+            .map(each -> each.snapshot.getNow(JobDump.noAnswer(each.target, "")))
+            .toList());
   }
 
   /**
    * Gives up on the missing answers before the limit, if the other answers show that these ranks
    * are stopped, and arrived in less than half of the time so far.
    */
-  private static void settle(List<DumpQuery> queries, List<CompletableFuture<RankAnswer>> answers) {
-    List<RankAnswer> known = new ArrayList<>();
+  private static void settle(List<DumpQuery> queries) {
     long waited = 0;
     long slowest = 0;
-    for (int rank = 0; rank < answers.size(); rank++) {
-      long ns = queries.get(rank).waitedNs;
-      if (answers.get(rank).isDone()) {
-        slowest = Math.max(slowest, ns);
-      } else {
-        waited = Math.max(waited, ns);
-      }
-      known.add(answers.get(rank).getNow(RankAnswer.none(rank, "")));
+    for (DumpQuery each : queries) {
+      waited = each.answer.isDone() ? waited : Math.max(waited, each.waitedNs);
+      slowest = each.answer.isDone() ? Math.max(slowest, each.waitedNs) : slowest;
     }
-    if (waited >= Math.max(SETTLE_NANOS, 2 * slowest)
-        && JobDump.of(answers.size(), known).isSettled()) {
+    if (waited >= Math.max(SETTLE_NANOS, 2 * slowest) && dump(queries).isSettled()) {
       queries.forEach(DumpQuery::giveUp);
     }
-  }
-
-  private CompletableFuture<RankAnswer> answer(int rank, DumpQuery query) {
-    return query.answer.handle(
-        (frame, failure) -> {
-          try {
-            if (failure != null) {
-              throw FluxCclException.from(failure);
-            }
-            RankReport report = RankReport.decode(((DumpReply) frame).content());
-            long asked = query.askedNs == 0 ? query.beganNs : query.askedNs;
-            return RankAnswer.of(rank, report, asked, query.answeredNs);
-          } catch (FluxCclException | ClassCastException e) {
-            return RankAnswer.none(rank, e.getMessage());
-          }
-        });
   }
 
   /**
@@ -114,41 +96,32 @@ record DumpClient(
    * @param target the rank, or -1 for a root or a rendezvous
    */
   DumpQuery ask(SessionKey key, InetSocketAddress at, int nRanks, int target) {
-    DumpQuery query = new DumpQuery(at);
-    Handshake.Connector connector =
-        new Handshake.Connector(key, LinkKind.INQUIRY, target, nRanks, target, query);
-    query.connector = connector;
-    query.begin();
-    connector.connect(loop, from, at, channels);
+    DumpQuery query = new DumpQuery(at, target);
+    query.connector = new Handshake.Connector(key, LinkKind.INQUIRY, target, nRanks, target, query);
+    query.connector.connect(loop, from, at, channels);
     return query;
   }
 
   /** A request in flight. */
   final class DumpQuery implements Handshake.Outcome {
     final CompletableFuture<BootstrapFrame> answer = new CompletableFuture<>();
+
+    /** The answer of a rank, or why there is none. */
+    private final CompletableFuture<Snapshot> snapshot = answer.handle(this::snapshot);
+
     private final InetSocketAddress at;
-    private final long beganNs = System.nanoTime();
-    private long tickNs = beganNs;
+    private final int target;
+    private final ScheduledFuture<?> ticks =
+        loop.scheduleWithFixedDelay(this::tick, TICK_NANOS, TICK_NANOS, TimeUnit.NANOSECONDS);
+    private long askedNs = System.nanoTime();
+    private long tickNs = askedNs;
     private long waitedNs;
     private Handshake.Connector connector;
     private Channel channel;
-    long askedNs;
-    long answeredNs;
 
-    DumpQuery(InetSocketAddress at) {
+    DumpQuery(InetSocketAddress at, int target) {
       this.at = at;
-    }
-
-    private void begin() {
-      ScheduledFuture<?> ticks =
-          loop.scheduleWithFixedDelay(this::tick, TICK_NANOS, TICK_NANOS, TimeUnit.NANOSECONDS);
-      answer.whenComplete(
-          (frame, failure) -> {
-            ticks.cancel(false);
-            if (channel != null) {
-              channel.close();
-            }
-          });
+      this.target = target;
     }
 
     /**
@@ -175,7 +148,32 @@ record DumpClient(
     }
 
     private void fail(String why) {
-      answer.completeExceptionally(new TransportFailure(FluxCclException.NO_RANK, why));
+      end(null, new TransportFailure(FluxCclException.NO_RANK, why));
+    }
+
+    private void end(BootstrapFrame frame, FluxCclException failure) {
+      ticks.cancel(false);
+      if (channel != null) {
+        channel.close();
+      }
+      if (failure == null) {
+        answer.complete(frame);
+      } else {
+        answer.completeExceptionally(failure);
+      }
+    }
+
+    private Snapshot snapshot(BootstrapFrame frame, Throwable failure) {
+      long answeredNs = System.nanoTime();
+      try {
+        if (failure != null) {
+          throw FluxCclException.from(failure);
+        }
+        Snapshot rank = Snapshot.decode(((DumpReply) frame).content());
+        return JobDump.answer(target, rank, askedNs, answeredNs);
+      } catch (FluxCclException | ClassCastException e) {
+        return JobDump.noAnswer(target, e.getMessage());
+      }
     }
 
     @Override
@@ -186,7 +184,7 @@ record DumpClient(
       }
       channel = connected;
       Frames.raiseLimit(channel, BootstrapFrameCodec.CONTROL_LIMIT);
-      channel.pipeline().replace(connector, "answer", new Answer());
+      receive(channel, connector, frame -> end(frame, null), why -> fail(at + ": " + why));
       askedNs = System.nanoTime();
       channel.writeAndFlush(new DumpRequest(all));
     }
@@ -203,34 +201,12 @@ record DumpClient(
 
     @Override
     public void secretMismatch() {
-      answer.completeExceptionally(InvalidUsage.of("%s: %s", at, Handshake.SECRETS_DIFFER));
+      end(null, InvalidUsage.of("%s: %s", at, Handshake.SECRETS_DIFFER));
     }
 
     @Override
     public void absent(String why) {
       fail("nothing listens at " + at + ": it has left or died");
-    }
-
-    private final class Answer extends SimpleChannelInboundHandler<BootstrapFrame> {
-      Answer() {
-        super(BootstrapFrame.class);
-      }
-
-      @Override
-      protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
-        answeredNs = System.nanoTime();
-        answer.complete(frame);
-      }
-
-      @Override
-      public void channelInactive(ChannelHandlerContext ctx) {
-        fail(at + ": it closed the connection");
-      }
-
-      @Override
-      public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-        fail(at + ": " + Frames.describe(cause));
-      }
     }
   }
 
@@ -239,25 +215,42 @@ record DumpClient(
     channel
         .eventLoop()
         .schedule(() -> channel.close(), Handshake.LIMIT_MILLIS, TimeUnit.MILLISECONDS);
-    channel
-        .pipeline()
-        .replace(
-            acceptor,
-            "inquiry",
-            new SimpleChannelInboundHandler<BootstrapFrame>(BootstrapFrame.class) {
-              @Override
-              protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
-                if (frame instanceof DumpRequest request) {
-                  ctx.channel().writeAndFlush(gate.answer(request.all()));
-                } else {
-                  ctx.close();
-                }
-              }
+    receive(
+        channel,
+        acceptor,
+        frame -> {
+          if (frame instanceof DumpRequest request) {
+            channel.writeAndFlush(gate.answer(request.all()));
+          } else {
+            channel.close();
+          }
+        },
+        why -> channel.close());
+  }
 
-              @Override
-              public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-                ctx.close();
-              }
-            });
+  /** Passes the frames of a connection on, and why no more arrive. */
+  private static void receive(
+      Channel channel,
+      ChannelHandler handshake,
+      Consumer<BootstrapFrame> frames,
+      Consumer<String> end) {
+    ChannelHandler receiver =
+        new SimpleChannelInboundHandler<>(BootstrapFrame.class) {
+          @Override
+          protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+            frames.accept(frame);
+          }
+
+          @Override
+          public void channelInactive(ChannelHandlerContext ctx) {
+            end.accept("it closed the connection");
+          }
+
+          @Override
+          public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+            end.accept(Frames.describe(cause));
+          }
+        };
+    channel.pipeline().replace(handshake, "dump", receiver);
   }
 }

@@ -6,9 +6,9 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
 import io.fluxccl.concurrent.RankLog;
-import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.CallRecord;
 import io.fluxccl.trace.JobDump;
-import io.fluxccl.trace.RankReport;
+import io.fluxccl.trace.Snapshot;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -18,10 +18,11 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The report with which one rank answers dump requests: a part for each of its communicators. */
+/** Answers dump requests with the snapshot of one rank: a part for each of its communicators. */
 final class DumpResponder {
   private static final Logger LOG = LoggerFactory.getLogger(DumpResponder.class);
   private static final String HOST = HostIdentity.hostName();
@@ -30,14 +31,14 @@ final class DumpResponder {
   private static final int MOST_BYTES = BootstrapFrameCodec.CONTROL_LIMIT - 64;
 
   private final AbstractBootstrap bootstrap;
-  private final List<Supplier<GroupReport>> parts = new CopyOnWriteArrayList<>();
+  private final List<Supplier<Snapshot>> parts = new CopyOnWriteArrayList<>();
 
   DumpResponder(AbstractBootstrap bootstrap) {
     this.bootstrap = bootstrap;
   }
 
   /** {@link Bootstrap#report}. */
-  Runnable add(Supplier<GroupReport> part) {
+  Runnable add(Supplier<Snapshot> part) {
     parts.add(part);
     return () -> parts.remove(part);
   }
@@ -49,39 +50,46 @@ final class DumpResponder {
       return CompletableFuture.failedFuture(
           InvalidUsage.of("dump: %s has not joined its job", bootstrap.describe()));
     }
-    CompletableFuture<JobDump> asked =
-        CompletableFuture.supplyAsync(
-                () -> links.requestDump(all, limit), bootstrap.operations::onLoop)
-            .thenCompose(Function.identity());
-    // The bootstrap's thread keeps the limit itself, unless it has ended or is stuck.
-    return asked
+    String late =
+        "%s: dump: the bootstrap's thread has not answered %s ms after the limit of %s ms";
+    return CompletableFuture.supplyAsync(
+            () -> links.requestDump(all, limit), bootstrap.operations::onLoop)
+        .thenCompose(Function.identity())
+        // The bootstrap's thread keeps the limit itself, unless it has ended or is stuck.
         .orTimeout(limit.toMillis() + GRACE_MILLIS, TimeUnit.MILLISECONDS)
-        .exceptionallyCompose(failure -> CompletableFuture.failedFuture(typed(failure, limit)));
+        .exceptionallyCompose(
+            failure ->
+                CompletableFuture.failedFuture(
+                    failure instanceof TimeoutException
+                        ? Timeout.of(
+                            bootstrap.rank(),
+                            late,
+                            bootstrap.describe(),
+                            GRACE_MILLIS,
+                            limit.toMillis())
+                        : FluxCclException.from(failure)));
   }
 
-  private FluxCclException typed(Throwable failure, Duration limit) {
-    return failure instanceof TimeoutException
-        ? Timeout.of(
-            bootstrap.rank(),
-            "%s: dump: the bootstrap's thread has not answered %s ms after the limit of %s ms",
-            bootstrap.describe(),
-            GRACE_MILLIS,
-            limit.toMillis())
-        : FluxCclException.from(failure);
-  }
-
-  /** Returns the report of this rank as it is now. On the event loop. */
-  RankReport make() {
-    List<GroupReport> groups = parts.stream().map(Supplier::get).toList();
-    return new RankReport(
-        bootstrap.name(),
-        bootstrap.rank(),
-        bootstrap.nRanks(),
-        ProcessHandle.current().pid(),
-        HOST,
-        System.nanoTime(),
-        bootstrap.silentNanos(),
-        groups);
+  /**
+   * Returns the snapshot of this rank. On the event loop.
+   *
+   * @param all whether with all calls that are kept
+   */
+  Snapshot make(boolean all) {
+    List<Snapshot> silent =
+        bootstrap.silentNanos().entrySet().stream()
+            .map(
+                each ->
+                    Snapshot.EMPTY.with("rank", each.getKey()).with("silent_ns", each.getValue()))
+            .toList();
+    Stream<Snapshot> groups = parts.stream().map(Supplier::get);
+    return Snapshot.EMPTY
+        .with("job", bootstrap.name())
+        .with("process", ProcessHandle.current().pid())
+        .with("host", HOST)
+        .with("silent", silent)
+        .with("groups", groups.map(group -> all ? group : CallRecord.withFewCalls(group)).toList())
+        .with("now_ns", System.nanoTime());
   }
 
   /**
@@ -91,7 +99,7 @@ final class DumpResponder {
   void logFailure(FluxCclException reason) {
     String calls =
         parts.stream()
-            .map(part -> part.get().callsInFlight())
+            .map(part -> CallRecord.callsInFlight(part.get()))
             .filter(text -> !text.isEmpty())
             .collect(Collectors.joining(", "));
     String place = calls.isEmpty() ? "" : "; " + bootstrap.describe() + " was in " + calls;
@@ -105,9 +113,7 @@ final class DumpResponder {
 
   /** Returns the answer to a dump request; without all calls if it would be too long. */
   DumpReply answer(boolean all) {
-    RankReport report = make();
-    byte[] content = report.encode(all);
-    boolean fits = content.length < MOST_BYTES;
-    return new DumpReply(fits ? content : report.encode(false));
+    byte[] content = make(all).encode();
+    return new DumpReply(content.length < MOST_BYTES ? content : make(false).encode());
   }
 }

@@ -14,12 +14,15 @@ import io.netty.channel.group.DefaultChannelGroup;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * Requests a dump of a job, from a process that is none of its ranks. It finds the ranks by their
@@ -50,11 +53,9 @@ public final class JobDumpClient {
    */
   public List<CompletableFuture<JobDump>> ofProcess(long process) {
     try {
-      Set<Long> family =
-          ProcessHandle.of(process).stream()
-              .flatMap(ProcessHandle::descendants)
-              .map(ProcessHandle::pid)
-              .collect(Collectors.toSet());
+      Stream<ProcessHandle> started =
+          ProcessHandle.of(process).stream().flatMap(ProcessHandle::descendants);
+      Set<Long> family = started.map(ProcessHandle::pid).collect(Collectors.toSet());
       family.add(process);
       String id = Long.toString(process);
       List<JobFile> entries = JobFile.all(id, family::contains);
@@ -64,12 +65,9 @@ public final class JobDumpClient {
                 + " job on this machine, or the job's address",
             process, JobFile.folder(id));
       }
-      return entries.stream()
-          .collect(Collectors.toMap(JobFile::root, each -> each, (one, other) -> one))
-          .values()
-          .stream()
-          .map(this::ask)
-          .toList();
+      Map<InetSocketAddress, JobFile> jobs = new HashMap<>();
+      entries.forEach(each -> jobs.putIfAbsent(each.root(), each));
+      return jobs.values().stream().map(this::ask).toList();
     } catch (IOException e) {
       throw new InvalidUsage("process " + process + " can't be looked up: " + e, e);
     }
@@ -121,19 +119,16 @@ public final class JobDumpClient {
     if (reason instanceof InvalidUsage) {
       return CompletableFuture.failedFuture(reason);
     }
+    Timeout noRoot =
+        Timeout.of(
+            FluxCclException.NO_RANK,
+            "the root gives no answer: %s; are %s and %s the job's? On the host of a rank, give"
+                + " that rank's process id instead",
+            reason.getMessage(),
+            JobSecret.VARIABLE,
+            Tls.VARIABLE);
     // The root's process may be stopped; a file of a rank on this machine has the addresses of all.
-    return entryOf(root)
-        .map(this::ask)
-        .orElseGet(
-            () ->
-                CompletableFuture.failedFuture(
-                    Timeout.of(
-                        FluxCclException.NO_RANK,
-                        "the root gives no answer: %s; are %s and %s the job's? On the host of a"
-                            + " rank, give that rank's process id instead",
-                        reason.getMessage(),
-                        JobSecret.VARIABLE,
-                        Tls.VARIABLE)));
+    return entryOf(root).map(this::ask).orElseGet(() -> CompletableFuture.failedFuture(noRoot));
   }
 
   private static Optional<JobFile> entryOf(InetSocketAddress root) {

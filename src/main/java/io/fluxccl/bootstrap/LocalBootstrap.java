@@ -7,7 +7,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.trace.JobDump;
-import io.fluxccl.trace.RankAnswer;
+import io.fluxccl.trace.Snapshot;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.time.Duration;
@@ -192,14 +192,14 @@ public final class LocalBootstrap extends CollectiveBootstrap {
     return CompletableFuture.supplyAsync(
         () -> {
           long now = System.nanoTime();
-          List<RankAnswer> answers = new ArrayList<>();
+          List<Snapshot> answers = new ArrayList<>();
           for (LocalBootstrap each : group) {
             answers.add(
                 each.gone
-                    ? RankAnswer.none(each.rank(), "it has left")
-                    : RankAnswer.of(each.rank(), each.reports.make(), now, now));
+                    ? JobDump.noAnswer(each.rank(), "it has left")
+                    : JobDump.answer(each.rank(), each.reports.make(all), now, now));
           }
-          return JobDump.of(nRanks(), answers);
+          return new JobDump(answers);
         },
         operations::onLoop);
   }

@@ -5,8 +5,8 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.StreamKey.Space;
-import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
+import io.fluxccl.trace.Snapshot;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -136,7 +136,7 @@ final class SubBootstrap extends CollectiveBootstrap {
   }
 
   @Override
-  public Runnable report(Supplier<GroupReport> part) {
+  public Runnable report(Supplier<Snapshot> part) {
     return job.report(part);
   }
 

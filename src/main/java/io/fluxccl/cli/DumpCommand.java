@@ -2,6 +2,7 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Text;
 import io.fluxccl.bootstrap.JobDumpClient;
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.tls.Tls;
@@ -11,7 +12,6 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
-import java.util.Locale;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import picocli.CommandLine.Command;
@@ -76,14 +76,10 @@ final class DumpCommand implements Callable<Integer> {
       new ResultFile("trace", trace).write(TraceFile.of(dumps));
     }
     for (JobDump dump : dumps) {
-      context.out().println(json ? DumpJson.of(dump) : dump);
+      context.out().println(json ? dump.json() : dump);
       if (dump.silent().size() == dump.nRanks()) {
-        context
-            .err()
-            .printf(
-                Locale.ROOT,
-                "fluxccl dump: no rank answers; are %s and its files those of the job?%n",
-                Tls.VARIABLE);
+        String files = "fluxccl dump: no rank answers; are %s and its files those of the job?";
+        context.err().println(Text.of(files, Tls.VARIABLE));
       }
     }
     boolean healthy =

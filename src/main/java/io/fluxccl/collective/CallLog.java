@@ -4,9 +4,10 @@ package io.fluxccl.collective;
 import io.fluxccl.DataType;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.trace.FlightRecorder;
-import io.fluxccl.trace.LaneLog;
 import io.fluxccl.trace.Outcome;
+import io.fluxccl.trace.Snapshot;
 import java.util.List;
+import java.util.function.Supplier;
 
 /**
  * Records the start and the end of each run of a lane in the flight recorder. Allocates nothing and
@@ -18,7 +19,8 @@ final class CallLog implements AutoCloseable {
   private final FlightRecorder recorder;
   private final DeviceStream stream;
   private final AlgorithmSelector algorithms;
-  private final LaneLog lane;
+  private final int tag;
+  private final Supplier<Snapshot> progress;
 
   /** Null unless the recorder wants the device's times, and the stream has a clock. */
   private final CallTimes times;
@@ -47,15 +49,20 @@ final class CallLog implements AutoCloseable {
     }
     this.pipeline = recorder.number("pipeline");
     this.captured = recorder.number("captured pipeline");
-    this.lane =
-        new LaneLog(
-            lane.options.tag(), () -> lane.rounds, lane.roundsDone::get, lane.inFlight.runs::size);
+    this.tag = lane.options.tag();
+    this.progress =
+        () ->
+            Snapshot.EMPTY
+                .with("tag", tag)
+                .with("enqueued", lane.rounds)
+                .with("done", lane.roundsDone.get())
+                .with("in_flight", lane.inFlight.runs.size());
     this.times =
         recorder.wantsDeviceTimes()
             ? stream.clock(2 * CallTimes.MOST).map(CallTimes::new).orElse(null)
             : null;
     algorithms.number(recorder);
-    recorder.add(this.lane);
+    recorder.add(progress);
   }
 
   /** Called before the steps of a run are enqueued; under the lane's lock. */
@@ -93,7 +100,7 @@ final class CallLog implements AutoCloseable {
     if (times != null) {
       times.enqueued(run);
     }
-    run.recorded = recorder.enqueued(lane.tag(), kind, type, algorithm, bytes, first, last);
+    run.recorded = recorder.enqueued(tag, kind, type, algorithm, bytes, first, last);
   }
 
   /** Records the end of a run. Any thread. */
@@ -107,7 +114,7 @@ final class CallLog implements AutoCloseable {
   /** Removes the lane from the recorder. */
   @Override
   public void close() {
-    recorder.remove(lane);
+    recorder.remove(progress);
     if (times != null) {
       times.close();
     }

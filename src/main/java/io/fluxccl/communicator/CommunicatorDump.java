@@ -8,7 +8,7 @@ import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.trace.DumpFile;
 import io.fluxccl.trace.FlightEvents;
 import io.fluxccl.trace.FlightRecorder;
-import io.fluxccl.trace.GroupReport;
+import io.fluxccl.trace.Snapshot;
 import io.fluxccl.transport.Connection;
 import java.util.ArrayList;
 import java.util.List;
@@ -19,7 +19,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Describes a communicator: the text of {@link Communicator#dump()}, its part of this rank's
- * report, and the output of its failure. Thread-safe; takes no lock that is held while user code
+ * snapshot, and the output of its failure. Thread-safe; takes no lock that is held while user code
  * runs.
  */
 final class CommunicatorDump implements AutoCloseable {
@@ -47,7 +47,7 @@ final class CommunicatorDump implements AutoCloseable {
             () -> communicator.abortFlag().waitingFor(),
             options.recordedCalls(),
             options.deviceTimes());
-    this.endOfReports = bootstrap.report(this::report);
+    this.endOfReports = bootstrap.report(this::snapshot);
   }
 
   FlightRecorder recorder() {
@@ -67,44 +67,46 @@ final class CommunicatorDump implements AutoCloseable {
     bootstrap
         .unresponsiveRank()
         .ifPresent(rank -> out.append(Text.of("  rank %d answers no heartbeat%n", rank)));
-    setups.dump(out);
-    for (Connection each : connections.get()) {
-      FluxCclException trouble = troubleOf(each);
-      out.append(Text.of("  %s: %s%n", describe(each), trouble == null ? "works" : trouble));
-    }
+    lines(true).forEach(each -> out.append(Text.of("  %s%n", each)));
     return out.toString();
   }
 
-  private static FluxCclException troubleOf(Connection connection) {
-    return connection.failure() == null ? connection.interruption() : connection.failure();
-  }
-
-  private static String describe(Connection connection) {
-    return Text.of(
-        "connection to rank %d tag %d over %s",
-        connection.remoteRank(), connection.tag(), connection.transport());
-  }
-
-  private GroupReport report() {
+  /**
+   * Returns the set-ups in flight and the connections, a line each.
+   *
+   * @param all whether with the connections that work, and the kinds of errors
+   */
+  private List<String> lines(boolean all) {
     StringBuilder waits = new StringBuilder();
     setups.dump(waits);
     List<String> lines = new ArrayList<>(waits.toString().lines().map(String::strip).toList());
     for (Connection each : connections.get()) {
-      FluxCclException trouble = troubleOf(each);
-      if (trouble != null) {
-        lines.add(describe(each) + ": " + trouble.getMessage());
+      FluxCclException trouble = each.failure() == null ? each.interruption() : each.failure();
+      if (all || trouble != null) {
+        Object state = trouble == null ? "works" : trouble;
+        lines.add(
+            Text.of(
+                "connection to rank %d tag %d over %s: %s",
+                each.remoteRank(),
+                each.tag(),
+                each.transport(),
+                all ? state : trouble.getMessage()));
       }
     }
+    return lines;
+  }
+
+  private Snapshot snapshot() {
     FluxCclException failure = communicator.failure();
-    return new GroupReport(
-        bootstrap.groupId(),
-        bootstrap.name(),
-        bootstrap.jobRanks(),
-        failure == null ? "" : String.valueOf(failure.getMessage()),
-        communicator.abortFlag().waitingFor(),
-        lines,
-        recorder.lanes(),
-        recorder.calls());
+    Snapshot group =
+        Snapshot.EMPTY
+            .with("id", bootstrap.groupId())
+            .with("group", bootstrap.name())
+            .with("members", bootstrap.jobRanks())
+            .with("failure", failure == null ? "" : String.valueOf(failure.getMessage()))
+            .with("kernels_waited_for", communicator.abortFlag().waitingFor())
+            .with("setups", lines(false));
+    return recorder.addTo(group);
   }
 
   /** Writes the calls of this rank. Called once, on a thread that may block. */
@@ -117,12 +119,13 @@ final class CommunicatorDump implements AutoCloseable {
 
   private void write(FluxCclException reason) {
     FlightEvents.failure(bootstrap.rank(), reason);
-    DumpFile dump = new DumpFile(bootstrap.rank(), bootstrap.nRanks(), report(), reason);
+    DumpFile dump = new DumpFile(bootstrap.rank(), bootstrap.nRanks(), snapshot(), reason);
     LOG.debug("{}", dump.summary());
-    dump.write().ifPresent(path -> LOG.info("the calls of this rank are in {}", path));
+    dump.write(System.getenv(DumpFile.VARIABLE))
+        .ifPresent(path -> LOG.info("the calls of this rank are in {}", path));
   }
 
-  /** Removes this communicator from the rank's reports. */
+  /** Removes this communicator from the rank's snapshots. */
   @Override
   public void close() {
     endOfReports.run();

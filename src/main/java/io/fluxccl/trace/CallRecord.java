@@ -2,12 +2,10 @@
 package io.fluxccl.trace;
 
 import io.fluxccl.Text;
-import io.fluxccl.wire.WireReader;
-import io.fluxccl.wire.WireWriter;
-import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.stream.Collectors;
 
 /**
  * One call of a rank, as its flight recorder knows it. Times are those of {@link System#nanoTime}
@@ -45,13 +43,15 @@ public record CallRecord(
     long deviceBegunNs,
     long deviceEndedNs,
     Outcome outcome) {
-  private static final int MOST_NAME_BYTES = 1 << 10;
-
-  /** The least bytes of a record on the wire. */
-  static final int WIRE_BYTES = 4 + 8 * 9 + 3 * 4 + 1;
+  private static final int FEW_CALLS = 10;
+  private static final int FEW_SHOWN = 4;
 
   /** Returns the call and its number, for example {@code all-reduce 1043}. */
   public String label() {
+    return label(kind, first, last);
+  }
+
+  private static String label(String kind, long first, long last) {
     if (first == 0) {
       return kind;
     }
@@ -63,78 +63,81 @@ public record CallRecord(
     return outcome == Outcome.IN_FLIGHT;
   }
 
-  CallRecord begun(long atNs) {
-    return new CallRecord(
-        lane,
-        sequence,
-        first,
-        last,
-        kind,
-        type,
-        algorithm,
-        bytes,
-        enqueuedNs,
-        atNs,
-        endedNs,
-        deviceBegunNs,
-        deviceEndedNs,
-        outcome);
+  /**
+   * Returns the call as a part of a snapshot: with its times until now, and without those that are
+   * not known.
+   *
+   * @param nowNs the time of the snapshot
+   */
+  public Snapshot tree(long nowNs) {
+    return Snapshot.EMPTY
+        .with("lane", lane)
+        .with("sequence", sequence)
+        .with("first", first)
+        .with("last", last)
+        .with("kind", kind)
+        .with("type", type)
+        .with("algorithm", algorithm)
+        .with("bytes", bytes)
+        .with("outcome", outcome.name().toLowerCase(Locale.ROOT))
+        .with("enqueued_ns_ago", nowNs - enqueuedNs)
+        .with("waited_ns", begunNs == 0 ? null : Math.max(0, begunNs - enqueuedNs))
+        .with("time_ns", endedNs == 0 ? null : endedNs - enqueuedNs)
+        .with("device_begun_ns_ago", deviceEndedNs == 0 ? null : nowNs - deviceBegunNs)
+        .with("device_time_ns", deviceEndedNs == 0 ? null : deviceEndedNs - deviceBegunNs);
   }
 
-  /** Returns calls with the times at which each could begin: those of a lane run in order. */
-  static List<CallRecord> withBegins(List<CallRecord> calls, boolean complete) {
-    Map<Integer, CallRecord> before = new HashMap<>();
-    List<CallRecord> all = new ArrayList<>(calls.size());
-    for (CallRecord call : calls) {
-      CallRecord previous = before.put(call.lane(), call);
-      long begun = 0;
-      if (previous == null) {
-        begun = complete ? call.enqueuedNs() : 0;
-      } else if (!previous.isInFlight()) {
-        begun = Math.max(call.enqueuedNs(), previous.endedNs());
-      }
-      all.add(call.begun(begun));
-    }
-    return List.copyOf(all);
+  // ---- calls of snapshots ----
+
+  static String label(Snapshot call) {
+    return label(call.text("kind"), call.number("first"), call.number("last"));
   }
 
-  void write(WireWriter out) {
-    out.int32(lane).int64(sequence).int64(first).int64(last);
-    out.string(kind).string(type).string(algorithm);
-    out.int64(bytes).int64(enqueuedNs).int64(begunNs).int64(endedNs);
-    out.int64(deviceBegunNs).int64(deviceEndedNs).uint8(outcome.ordinal());
+  /** Returns a call with its size, type and algorithm. */
+  static String describe(Snapshot call) {
+    String bytes = call.number("bytes") > 0 ? " of " + call.number("bytes") + " bytes" : "";
+    String type = call.text("type").isEmpty() ? "" : " " + call.text("type");
+    String algorithm = call.text("algorithm").isEmpty() ? "" : " by " + call.text("algorithm");
+    return label(call) + bytes + type + algorithm;
   }
 
-  static CallRecord read(WireReader in) {
-    int lane = in.int32("lane");
-    long sequence = in.int64("sequence");
-    long first = in.int64("first");
-    long last = in.int64("last");
-    String kind = in.string("kind", MOST_NAME_BYTES);
-    String type = in.string("type", MOST_NAME_BYTES);
-    String algorithm = in.string("algorithm", MOST_NAME_BYTES);
-    long bytes = in.int64("bytes");
-    long enqueuedNs = in.int64("enqueuedNs");
-    long begunNs = in.int64("begunNs");
-    long endedNs = in.int64("endedNs");
-    long deviceBegunNs = in.int64("deviceBegunNs");
-    long deviceEndedNs = in.int64("deviceEndedNs");
-    int outcome = in.uint8("outcome");
-    in.check(outcome < Outcome.values().length, "outcome", Integer.toString(outcome));
-    return new CallRecord(
-        lane,
-        sequence,
-        first,
-        last,
-        kind,
-        type,
-        algorithm,
-        bytes,
-        enqueuedNs,
-        begunNs,
-        endedNs,
-        deviceBegunNs,
-        deviceEndedNs,
-        Outcome.values()[outcome]);
+  static boolean isInFlight(Snapshot call) {
+    return call.text("outcome").equals("in_flight");
+  }
+
+  /** Returns for how long a call was or is at work: since the call before it on its lane ended. */
+  static long workedNs(Snapshot call) {
+    String until = isInFlight(call) ? "enqueued_ns_ago" : "time_ns";
+    return call.number(until) - call.number("waited_ns");
+  }
+
+  /** Returns the oldest call of a lane that is in flight. */
+  static Optional<Snapshot> oldestInFlight(Snapshot group, long lane) {
+    return group.trees("calls").stream()
+        .filter(call -> call.number("lane") == lane && isInFlight(call))
+        .findFirst();
+  }
+
+  /** Returns the calls of a group that are in flight in words, the oldest first. */
+  public static String callsInFlight(Snapshot group) {
+    return describe(group.trees("calls").stream().filter(CallRecord::isInFlight).toList());
+  }
+
+  static String describe(List<Snapshot> calls) {
+    String shown =
+        calls.stream().limit(FEW_SHOWN).map(CallRecord::describe).collect(Collectors.joining(", "));
+    int more = calls.size() - FEW_SHOWN;
+    return more > 0 ? shown + " and " + more + " more" : shown;
+  }
+
+  /** Returns a group with only its last few calls, and those in flight. */
+  public static Snapshot withFewCalls(Snapshot group) {
+    List<Snapshot> calls = group.trees("calls");
+    long newest = calls.isEmpty() ? 0 : calls.get(calls.size() - 1).number("sequence");
+    return group.with(
+        "calls",
+        calls.stream()
+            .filter(call -> isInFlight(call) || call.number("sequence") > newest - FEW_CALLS)
+            .toList());
   }
 }

@@ -13,7 +13,6 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -23,56 +22,46 @@ import org.slf4j.LoggerFactory;
  *
  * @param rank this rank
  * @param nRanks how many there are
- * @param report of the communicator that has failed
+ * @param group the snapshot of the communicator that has failed
  * @param reason why
  */
-public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclException reason) {
+public record DumpFile(int rank, int nRanks, Snapshot group, FluxCclException reason) {
   /** The environment variable that names the folder of the files. */
   public static final String VARIABLE = "FLUXCCL_DUMP_DIR";
 
   private static final Logger LOG = LoggerFactory.getLogger(DumpFile.class);
   private static final AtomicInteger FILES = new AtomicInteger();
-  private static final int SHOWN = 4;
 
   /** Returns what this rank was doing, in one line. */
   public String summary() {
+    List<Snapshot> calls = group.trees("calls");
     // Calls in flight have failed with the communicator, or are about to.
-    List<CallRecord> open =
-        report.calls().stream()
-            .filter(call -> call.isInFlight() || call.outcome() == Outcome.FAILED)
+    List<Snapshot> open =
+        calls.stream()
+            .filter(call -> CallRecord.isInFlight(call) || call.text("outcome").equals("failed"))
             .toList();
-    List<CallRecord> last = open.isEmpty() ? newest() : open;
-    String calls =
-        last.stream().limit(SHOWN).map(DumpText::describe).collect(Collectors.joining(", "));
-    String more = last.size() > SHOWN ? Text.of(" and %d more", last.size() - SHOWN) : "";
-    return Text.of(
-        "rank %d of %d failed (%s) %s",
-        rank,
-        nRanks,
-        reason.code().name().toLowerCase(Locale.ROOT),
-        last.isEmpty()
-            ? "before its first call"
-            : open.isEmpty() ? "after " + calls : "in " + calls + more);
+    String place = "before its first call";
+    if (!open.isEmpty()) {
+      place = "in " + CallRecord.describe(open);
+    } else if (!calls.isEmpty()) {
+      place = "after " + CallRecord.describe(calls.get(calls.size() - 1));
+    }
+    String code = reason.code().name().toLowerCase(Locale.ROOT);
+    return Text.of("rank %d of %d failed (%s) %s", rank, nRanks, code, place);
   }
 
-  private List<CallRecord> newest() {
-    List<CallRecord> calls = report.calls();
-    return calls.subList(Math.max(0, calls.size() - 1), calls.size());
-  }
-
-  /** Writes the file, if a folder is named; returns its path if it could be written. */
-  public Optional<Path> write() {
-    return write(System.getenv(VARIABLE));
-  }
-
-  Optional<Path> write(String folder) {
+  /**
+   * Writes the file.
+   *
+   * @param folder the value of {@value #VARIABLE}, or null
+   * @return its path if a folder is named and it could be written
+   */
+  public Optional<Path> write(String folder) {
     if (folder == null || folder.isBlank()) {
       return Optional.empty();
     }
-    String name =
-        Text.of(
-            "fluxccl-rank%d-%d-%d.txt",
-            rank, ProcessHandle.current().pid(), FILES.incrementAndGet());
+    long process = ProcessHandle.current().pid();
+    String name = Text.of("fluxccl-rank%d-%d-%d.txt", rank, process, FILES.incrementAndGet());
     try {
       Path path = LocalFiles.requireOwnLinks(LocalFiles.path(VARIABLE, folder.strip()));
       if (!Files.isDirectory(path)) {
@@ -82,38 +71,34 @@ public record DumpFile(int rank, int nRanks, GroupReport report, FluxCclExceptio
       LocalFiles.replace(file, text().getBytes(StandardCharsets.UTF_8));
       return Optional.of(file);
     } catch (IOException | InvalidUsage e) {
-      LOG.warn(
-          "the calls of rank {} can't be written to {}={}: {}",
-          rank,
-          VARIABLE,
-          folder,
-          e.toString());
+      String warning = "the calls of rank {} can't be written to {}={}: {}";
+      LOG.warn(warning, rank, VARIABLE, folder, e.toString());
       return Optional.empty();
     }
   }
 
   private String text() {
-    long now = System.nanoTime();
     StringBuilder out = new StringBuilder(4096);
     out.append(summary()).append('\n').append(reason.getMessage()).append('\n');
-    report.setups().forEach(each -> out.append(each).append('\n'));
+    group.texts("setups").forEach(each -> out.append(each).append('\n'));
     out.append("lane sequence call outcome enqueued_ms_ago begun_ms_ago ended_ms_ago\n");
-    for (CallRecord call : report.calls()) {
+    for (Snapshot call : group.trees("calls")) {
+      long enqueued = call.number("enqueued_ns_ago");
       out.append(
           Text.of(
               "%d %d %s %s %s %s %s%n",
-              call.lane(),
-              call.sequence(),
-              DumpText.describe(call).replace(' ', '_'),
-              call.outcome(),
-              ago(now, call.enqueuedNs()),
-              ago(now, call.begunNs()),
-              ago(now, call.endedNs())));
+              call.number("lane"),
+              call.number("sequence"),
+              CallRecord.describe(call).replace(' ', '_'),
+              call.text("outcome").toUpperCase(Locale.ROOT),
+              ms(enqueued),
+              call.has("waited_ns") ? ms(enqueued - call.number("waited_ns")) : "-",
+              call.has("time_ns") ? ms(enqueued - call.number("time_ns")) : "-"));
     }
     return out.toString();
   }
 
-  private static String ago(long now, long atNs) {
-    return atNs == 0 ? "-" : Text.of("%.3f", (now - atNs) / 1e6);
+  private static String ms(long nanos) {
+    return Text.of("%.3f", nanos / 1e6);
   }
 }

@@ -3,7 +3,6 @@ package io.fluxccl.trace;
 
 import io.fluxccl.Text;
 import java.util.List;
-import java.util.Locale;
 import java.util.TreeMap;
 
 /** Formats a {@link JobDump} as text. */
@@ -19,7 +18,10 @@ final class DumpText {
 
   static String of(JobDump dump) {
     DumpText text = new DumpText(dump);
-    text.writeHead();
+    String name = dump.job().isEmpty() ? "" : " " + dump.job();
+    int answers = dump.nRanks() - dump.silent().size();
+    text.line("job%s of %d ranks, of which %d answer", name, dump.nRanks(), answers);
+    text.line("%s", dump.verdict());
     dump.ranks().forEach(text::write);
     return text.out.toString().stripTrailing();
   }
@@ -28,106 +30,74 @@ final class DumpText {
     out.append(Text.of(format, values).stripTrailing()).append('\n');
   }
 
-  private void writeHead() {
-    long answers = dump.nRanks() - dump.silent().size();
-    line(
-        "job%s of %d ranks, of which %d answer",
-        dump.job().isEmpty() ? "" : " " + dump.job(), dump.nRanks(), answers);
-    line("%s", dump.verdict());
-  }
-
-  private void write(RankAnswer answer) {
+  private void write(Snapshot answer) {
+    int rank = JobDump.rankOf(answer);
     out.append('\n');
-    if (answer.report().isEmpty()) {
-      Long silentNs = dump.silentNs().get(answer.rank());
-      String since =
-          silentNs == null ? "" : "; no heartbeat for " + LaneWait.seconds(silentNs) + " or more";
-      line("rank %d does not answer: %s%s", answer.rank(), answer.problem(), since);
+    if (JobDump.answers(answer)) {
+      line(
+          "rank %d answers: process %d on %s", rank, answer.number("process"), answer.text("host"));
+      answer.trees("groups").forEach(this::writeGroup);
       return;
     }
-    RankReport report = answer.report().get();
-    line("rank %d answers: process %d on %s", answer.rank(), report.process(), report.host());
-    report.groups().forEach(group -> write(report, group));
+    Long silentNs = dump.silentNs().get(rank);
+    String since =
+        silentNs == null ? "" : "; no heartbeat for " + Waits.seconds(silentNs) + " or more";
+    line("rank %d does not answer: %s%s", rank, answer.text("problem"), since);
   }
 
-  private void write(RankReport report, GroupReport group) {
-    String indent = "  ";
-    if (group.group() != 0) {
-      line("  sub-group %s", group.name());
-      indent = "    ";
+  private void writeGroup(Snapshot group) {
+    String indent = group.number("id") == 0 ? "  " : "    ";
+    if (group.number("id") != 0) {
+      line("  sub-group %s", group.text("group"));
     }
-    if (!group.failure().isEmpty()) {
-      line("%sfailed: %s", indent, group.failure());
+    if (!group.text("failure").isEmpty()) {
+      line("%sfailed: %s", indent, group.text("failure"));
     }
-    for (String setup : group.setups()) {
-      line("%s%s", indent, setup);
-    }
-    for (LaneReport lane : group.lanes()) {
-      write(report, group, lane, indent);
+    group.texts("setups").forEach(setup -> line("%s%s", indent, setup));
+    TreeMap<Long, Long> most = mostEnqueued(group.number("id"));
+    for (Snapshot lane : group.trees("lanes")) {
+      long tag = lane.number("tag");
+      long behind = most.get(tag) - lane.number("enqueued");
+      line(
+          "%slane %d: %d collectives enqueued, %d done; calls in flight: %d%s",
+          indent,
+          tag - most.firstKey(),
+          lane.number("enqueued"),
+          lane.number("done"),
+          lane.number("in_flight"),
+          behind == 0 ? "" : "; the leading rank has enqueued " + behind + " more");
+      CallRecord.oldestInFlight(group, tag)
+          .ifPresentOrElse(
+              call ->
+                  line(
+                      "%s  in %s for %s",
+                      indent, CallRecord.describe(call), Waits.seconds(CallRecord.workedNs(call))),
+              () -> writeLastCalls(group, tag, indent));
     }
   }
 
-  private void write(RankReport report, GroupReport group, LaneReport lane, String indent) {
-    long behind = most(group.group(), lane.tag()) - lane.enqueued();
-    line(
-        "%slane %d: %d collectives enqueued, %d done; calls in flight: %d%s",
-        indent,
-        lane.tag() - leastTag(group.group()),
-        lane.enqueued(),
-        lane.done(),
-        lane.inFlight(),
-        behind == 0 ? "" : "; the leading rank has enqueued " + behind + " more");
-    CallRecord oldest = group.oldestInFlight(lane.tag());
-    if (oldest != null) {
-      long since = report.nowNs() - Math.max(oldest.enqueuedNs(), oldest.begunNs());
-      line("%s  in %s for %s", indent, describe(oldest), LaneWait.seconds(since));
-      return;
-    }
-    List<CallRecord> calls =
-        group.calls().stream().filter(call -> call.lane() == lane.tag()).toList();
-    for (CallRecord call : calls.subList(Math.max(0, calls.size() - LAST_CALLS), calls.size())) {
+  private void writeLastCalls(Snapshot group, long tag, String indent) {
+    List<Snapshot> calls =
+        group.trees("calls").stream().filter(call -> call.number("lane") == tag).toList();
+    for (Snapshot call : calls.subList(Math.max(0, calls.size() - LAST_CALLS), calls.size())) {
       line(
           "%s  %s: %s in %d us, %s ago",
           indent,
-          describe(call),
-          call.outcome().name().toLowerCase(Locale.ROOT),
-          (call.endedNs() - call.enqueuedNs()) / 1000,
-          LaneWait.seconds(report.nowNs() - call.endedNs()));
+          CallRecord.describe(call),
+          call.text("outcome"),
+          call.number("time_ns") / 1000,
+          Waits.seconds(call.number("enqueued_ns_ago") - call.number("time_ns")));
     }
-  }
-
-  /** Returns a call with its size, type and algorithm. */
-  static String describe(CallRecord call) {
-    StringBuilder text = new StringBuilder(call.label());
-    if (call.bytes() > 0) {
-      text.append(" of ").append(call.bytes()).append(" bytes");
-    }
-    if (!call.type().isEmpty()) {
-      text.append(' ').append(call.type());
-    }
-    if (!call.algorithm().isEmpty()) {
-      text.append(" by ").append(call.algorithm());
-    }
-    return text.toString();
-  }
-
-  private long most(long group, int tag) {
-    return lanes(group).getOrDefault(tag, 0L);
-  }
-
-  private int leastTag(long group) {
-    return lanes(group).firstKey();
   }
 
   /** Returns the most collectives that a rank has enqueued, by lane. */
-  private TreeMap<Integer, Long> lanes(long group) {
-    TreeMap<Integer, Long> most = new TreeMap<>();
-    for (RankAnswer answer : dump.ranks()) {
-      GroupReport report = answer.of(group);
-      if (report != null) {
-        report.lanes().forEach(lane -> most.merge(lane.tag(), lane.enqueued(), Math::max));
-      }
-    }
+  private TreeMap<Long, Long> mostEnqueued(long id) {
+    TreeMap<Long, Long> most = new TreeMap<>();
+    dump.ranks().stream()
+        .flatMap(rank -> rank.trees("groups").stream())
+        .filter(group -> group.number("id") == id)
+        .flatMap(group -> group.trees("lanes").stream())
+        .forEach(lane -> most.merge(lane.number("tag"), lane.number("enqueued"), Math::max));
     return most;
   }
 }

@@ -4,11 +4,15 @@ package io.fluxccl.trace;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.DoubleSupplier;
 import java.util.function.IntSupplier;
+import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -56,16 +60,27 @@ public final class FlightRecorder {
   /** In place of the outcome: the entry is being written. */
   private static final int BEGINNING = 7;
 
+  /** A word holds the tag of a lane and three numbers of names, of ten bits each. */
+  static final int KIND = 2;
+
+  static final int TYPE = 1;
+  static final int ALGORITHM = 0;
+  private static final int NAME_BITS = 10;
+  private static final int NAME_MASK = (1 << NAME_BITS) - 1;
+
   private static final Outcome[] OUTCOMES = Outcome.values();
 
-  private final int rank;
-  private final IntSupplier waitedFor;
+  final int rank;
+  final IntSupplier waitedFor;
   private final int mask;
   private final long[] ring;
   private final boolean deviceTimes;
   private final AtomicLong sequences = new AtomicLong();
-  private final Names names = new Names();
-  private final List<LaneLog> lanes = new CopyOnWriteArrayList<>();
+
+  /** Names of kinds, types and algorithms by number, so that the ring can hold them. */
+  private final CopyOnWriteArrayList<String> names = new CopyOnWriteArrayList<>(List.of(""));
+
+  private final List<Supplier<Snapshot>> lanes = new CopyOnWriteArrayList<>();
   private final List<DoubleSupplier> proxies = new CopyOnWriteArrayList<>();
   private final List<CallListener> listeners = new CopyOnWriteArrayList<>();
 
@@ -89,14 +104,6 @@ public final class FlightRecorder {
     this.deviceTimes = deviceTimes && size > 0;
   }
 
-  int rank() {
-    return rank;
-  }
-
-  int waitedFor() {
-    return waitedFor.getAsInt();
-  }
-
   /** Returns whether it records. */
   public boolean isOn() {
     return ring.length > 0;
@@ -107,23 +114,49 @@ public final class FlightRecorder {
     return deviceTimes;
   }
 
-  /** Returns the number of a name of a kind, a type or an algorithm. For set-up. */
+  /**
+   * Returns the number of a name of a kind, a type or an algorithm; that of no name after {@value
+   * #NAME_MASK} others. For set-up.
+   */
   public int number(String name) {
-    return names.number(name);
+    names.addIfAbsent(name);
+    int number = names.indexOf(name);
+    return number > NAME_MASK ? 0 : number;
   }
 
   /** Returns the name of a number. */
   public String name(int number) {
-    return names.name(number);
+    return number < names.size() ? names.get(number) : "";
   }
 
-  /** Adds a lane. Called once for each. */
-  public void add(LaneLog lane) {
+  /** Returns the tag of the lane that a word of the ring holds. */
+  static int lane(long packed) {
+    return (int) (packed >> 3 * NAME_BITS);
+  }
+
+  /** Returns one of the numbers of names that a word of the ring holds. */
+  static int number(long packed, int part) {
+    return (int) (packed >> part * NAME_BITS) & NAME_MASK;
+  }
+
+  /** Returns one of the names that a word of the ring holds. */
+  String name(long packed, int part) {
+    return name(number(packed, part));
+  }
+
+  /**
+   * Adds a lane.
+   *
+   * @param lane returns its {@code tag}, the same on all ranks; the numbers of its last collectives
+   *     that were {@code enqueued} and are {@code done}; and how many calls are {@code in_flight}.
+   *     Any thread calls it, so it must take no lock
+   */
+  public void add(Supplier<Snapshot> lane) {
     lanes.add(lane);
   }
 
   /** Removes a lane that is closed. Its calls stay. */
-  public void remove(LaneLog lane) {
+  public void remove(Supplier<Snapshot> lane) {
     lanes.remove(lane);
   }
 
@@ -144,7 +177,7 @@ public final class FlightRecorder {
 
   /** Returns how many calls of all lanes are in flight. */
   public int inFlight() {
-    return lanes.stream().mapToInt(lane -> lane.inFlight().getAsInt()).sum();
+    return lanes.stream().mapToInt(lane -> (int) lane.get().number("in_flight")).sum();
   }
 
   /** Adds a listener to the ends of calls. */
@@ -190,7 +223,11 @@ public final class FlightRecorder {
     } while (!WORD.compareAndSet(to, at, before, sequence << OUTCOME_BITS | BEGINNING));
     // Before the other words: a reader that sees one of them sees the claim, too.
     VarHandle.storeStoreFence();
-    to[at + LANE_AND_NAMES] = Names.pack(lane, kind, type, algorithm);
+    to[at + LANE_AND_NAMES] =
+        (long) lane << 3 * NAME_BITS
+            | (long) (kind & NAME_MASK) << KIND * NAME_BITS
+            | (type & NAME_MASK) << TYPE * NAME_BITS
+            | algorithm & NAME_MASK;
     to[at + FIRST] = first;
     to[at + LAST] = last;
     to[at + BYTES] = bytes;
@@ -233,7 +270,7 @@ public final class FlightRecorder {
     if (WORD.compareAndSet(to, at, open, open | outcome.ordinal())) {
       FlightEvents.call(this, packed, bytes, elapsed, outcome);
       for (CallListener each : listening) {
-        tell(each, Names.kind(packed), bytes, elapsed, outcome);
+        tell(each, number(packed, KIND), bytes, elapsed, outcome);
       }
     }
   }
@@ -258,21 +295,47 @@ public final class FlightRecorder {
     long newest = sequences.get();
     long oldest = Math.max(1, newest - mask);
     List<CallRecord> calls = new ArrayList<>();
+    Map<Integer, CallRecord> latest = new HashMap<>();
     for (long sequence = oldest; isOn() && sequence <= newest; sequence++) {
-      CallRecord call = read(sequence);
+      CallRecord call = read(sequence, latest, oldest == 1);
       if (call != null) {
         calls.add(call);
+        latest.put(call.lane(), call);
       }
     }
-    return CallRecord.withBegins(calls, oldest == 1);
+    return List.copyOf(calls);
   }
 
-  /** Returns the lanes as they are now, by tag. */
-  public List<LaneReport> lanes() {
-    return lanes.stream().map(LaneLog::report).sorted().toList();
+  /**
+   * Returns a group's snapshot with its lanes and calls as they are now.
+   *
+   * @param group the other fields
+   */
+  public Snapshot addTo(Snapshot group) {
+    Comparator<Snapshot> byTag = Comparator.comparingLong(lane -> lane.number("tag"));
+    Snapshot withLanes =
+        group.with("lanes", lanes.stream().map(Supplier::get).sorted(byTag).toList());
+    List<CallRecord> calls = calls();
+    long now = System.nanoTime();
+    return withLanes
+        .with("calls", calls.stream().map(call -> call.tree(now)).toList())
+        .with("now_ns", now);
   }
 
-  private CallRecord read(long sequence) {
+  /**
+   * Returns when a call could begin: those of a lane run in order.
+   *
+   * @param before the call before it on its lane, or null
+   * @param isFirst whether it is the first of its lane if there is none before it
+   */
+  private static long begun(long enqueued, CallRecord before, boolean isFirst) {
+    if (before == null) {
+      return isFirst ? enqueued : 0;
+    }
+    return before.isInFlight() ? 0 : Math.max(enqueued, before.endedNs());
+  }
+
+  private CallRecord read(long sequence, Map<Integer, CallRecord> latest, boolean isComplete) {
     int at = ((int) sequence & mask) * WORDS;
     long state = (long) WORD.getAcquire(ring, at);
     int how = (int) state & OUTCOME_MASK;
@@ -295,16 +358,16 @@ public final class FlightRecorder {
     Outcome outcome = OUTCOMES[how];
     boolean isTimed = outcome != Outcome.IN_FLIGHT && deviceEnded != -sequence;
     return new CallRecord(
-        Names.lane(packed),
+        lane(packed),
         sequence,
         first,
         last,
-        names.name(Names.kind(packed)),
-        names.name(Names.type(packed)),
-        names.name(Names.algorithm(packed)),
+        name(packed, KIND),
+        name(packed, TYPE),
+        name(packed, ALGORITHM),
         bytes,
         enqueued,
-        0,
+        begun(enqueued, latest.get(lane(packed)), isComplete),
         outcome == Outcome.IN_FLIGHT ? 0 : ended,
         isTimed ? deviceBegun : 0,
         isTimed ? deviceEnded : 0,

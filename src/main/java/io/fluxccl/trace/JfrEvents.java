@@ -28,15 +28,15 @@ final class JfrEvents {
   static void call(
       FlightRecorder recorder, long packed, long bytes, long elapsedNs, Outcome outcome) {
     CallEvent event = new CallEvent();
-    event.rank = recorder.rank();
-    event.lane = Names.lane(packed);
-    event.kind = recorder.name(Names.kind(packed));
-    event.type = recorder.name(Names.type(packed));
-    event.algorithm = recorder.name(Names.algorithm(packed));
+    event.rank = recorder.rank;
+    event.lane = FlightRecorder.lane(packed);
+    event.kind = recorder.name(packed, FlightRecorder.KIND);
+    event.type = recorder.name(packed, FlightRecorder.TYPE);
+    event.algorithm = recorder.name(packed, FlightRecorder.ALGORITHM);
     event.bytes = bytes;
     event.time = elapsedNs;
     event.outcome = outcome.name();
-    event.waitedFor = recorder.waitedFor();
+    event.waitedFor = recorder.waitedFor.getAsInt();
     event.commit();
   }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
-import io.fluxccl.Text;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -9,38 +8,87 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.stream.Stream;
 
 /**
- * The reports of all ranks of a job: which ranks answer, the progress of each on each lane, and
+ * The snapshots of all ranks of a job: which ranks answer, the progress of each on each lane, and
  * which ranks wait for which others.
  *
- * @param job the job's name; may be empty
- * @param nRanks how many ranks it has
- * @param ranks an answer for each, by rank
+ * @param ranks an answer of each, by rank: its {@link #answer}, or its {@link #noAnswer}
  */
-public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
+public record JobDump(List<Snapshot> ranks) {
   private static final long SETTLED_NS = 1_000_000_000;
 
-  /** Returns the dump of answers, in any order. */
-  public static JobDump of(int nRanks, List<RankAnswer> answers) {
-    String name =
-        answers.stream()
-            .flatMap(each -> each.report().stream())
-            .map(RankReport::job)
-            .findFirst()
-            .orElse("");
-    return new JobDump(
-        name, nRanks, answers.stream().sorted(Comparator.comparingInt(RankAnswer::rank)).toList());
+  /** The fields that JSON leaves out, because only the library needs them. */
+  private static final Set<String> INTERNAL =
+      Set.of("id", "members", "now_ns", "sequence", "waited_ns", "device_begun_ns_ago", "sentence");
+
+  /** Creates the dump of answers, in any order. */
+  public JobDump {
+    ranks = ranks.stream().sorted(Comparator.comparingInt(JobDump::rankOf)).toList();
   }
 
-  /** Returns the calls that ranks wait in, one for each lane, the longest wait first. */
-  public List<LaneWait> waits() {
-    return LaneWait.of(this);
+  /**
+   * Returns the answer of a rank: its snapshot, with {@code rank} and {@code clock_offset_ns}. This
+   * is the rank's {@link System#nanoTime} minus that of this process, to within half of the round
+   * trip.
+   *
+   * @param sentNs when it was asked
+   * @param receivedNs when the answer arrived
+   */
+  public static Snapshot answer(int rank, Snapshot snapshot, long sentNs, long receivedNs) {
+    long asked = sentNs + (receivedNs - sentNs) / 2;
+    return snapshot.with("rank", rank).with("clock_offset_ns", snapshot.number("now_ns") - asked);
+  }
+
+  /** Returns the entry of a rank that did not answer, with the {@code problem}. */
+  public static Snapshot noAnswer(int rank, String problem) {
+    return Snapshot.EMPTY.with("rank", rank).with("problem", problem);
+  }
+
+  static int rankOf(Snapshot answer) {
+    return (int) answer.number("rank");
+  }
+
+  static boolean answers(Snapshot answer) {
+    return answer.has("clock_offset_ns");
+  }
+
+  /** Returns the job's name; may be empty. */
+  public String job() {
+    return ranks.stream().filter(JobDump::answers).findFirst().orElse(Snapshot.EMPTY).text("job");
+  }
+
+  /** Returns how many ranks the job has. */
+  public int nRanks() {
+    return ranks.size();
+  }
+
+  /**
+   * Returns the calls that ranks wait in, one for each lane, the longest wait first. Ranks are
+   * numbered as in the job. A wait has these fields:
+   *
+   * <ul>
+   *   <li>{@code group}: the name of the sub-group; {@code lane}: its number in the group, from 0
+   *   <li>{@code call}: the call and its number; {@code since_ns}: the time of the longest wait
+   *   <li>{@code long}: whether that is too long for a job that makes progress
+   *   <li>{@code waiting}, {@code not_begun}, {@code silent}, {@code completed}: the ranks that are
+   *       in the call, have not begun it, don't answer, or have completed it
+   *   <li>{@code blamed}: the ranks for which the others wait; empty if that is not known
+   *   <li>{@code sentence}: a description
+   * </ul>
+   */
+  public List<Snapshot> waits() {
+    return Waits.of(this);
+  }
+
+  private Stream<Snapshot> longWaits() {
+    return waits().stream().filter(wait -> wait.number("since_ns") >= Waits.LONG_NS);
   }
 
   /** Returns the ranks that have not answered. */
   public List<Integer> silent() {
-    return ranks.stream().filter(each -> !each.answers()).map(RankAnswer::rank).toList();
+    return ranks.stream().filter(each -> !answers(each)).map(JobDump::rankOf).toList();
   }
 
   /**
@@ -50,15 +98,9 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
    */
   public Map<Integer, Long> silentNs() {
     Map<Integer, Long> longest = new TreeMap<>();
-    for (RankAnswer answer : ranks) {
-      answer
-          .report()
-          .ifPresent(
-              report ->
-                  report
-                      .silentNs()
-                      .forEach((rank, since) -> longest.merge(rank, since, Math::max)));
-    }
+    ranks.stream()
+        .flatMap(each -> each.trees("silent").stream())
+        .forEach(each -> longest.merge(rankOf(each), each.number("silent_ns"), Math::max));
     return longest;
   }
 
@@ -72,25 +114,24 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
     Set<Integer> missed = silentNs().keySet();
     return missed.isEmpty()
         ? waits().stream()
-            .anyMatch(wait -> wait.sinceNs() >= SETTLED_NS && wait.silent().containsAll(silent))
+            .filter(wait -> wait.number("since_ns") >= SETTLED_NS)
+            .anyMatch(wait -> wait.integers("silent").containsAll(silent))
         : missed.containsAll(silent);
   }
 
   /** Returns why the job has failed, if a rank reports it. */
   public Optional<String> failure() {
     return ranks.stream()
-        .flatMap(each -> each.report().stream())
-        .flatMap(each -> each.groups().stream())
-        .map(GroupReport::failure)
+        .flatMap(each -> each.trees("groups").stream())
+        .map(each -> each.text("failure"))
         .filter(each -> !each.isEmpty())
         .findFirst();
   }
 
   /** Returns the ranks for which the others wait, most probably; empty if none is known. */
   public List<Integer> blamed() {
-    return waits().stream()
-        .filter(LaneWait::isLong)
-        .map(LaneWait::blamed)
+    return longWaits()
+        .map(wait -> wait.integers("blamed"))
         .filter(each -> !each.isEmpty())
         .findFirst()
         .orElseGet(this::silent);
@@ -98,23 +139,19 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
 
   /** Returns in one sentence or several what is wrong, or that nothing is. */
   public String verdict() {
+    String limit = Waits.seconds(Waits.LONG_NS);
     List<String> sentences = new ArrayList<>();
     failure().ifPresent(reason -> sentences.add("the job has failed: " + reason));
-    List<LaneWait> longWaits = waits().stream().filter(LaneWait::isLong).toList();
-    longWaits.forEach(wait -> sentences.add(wait.sentence()));
-    List<Integer> silent = silent();
-    if (longWaits.isEmpty() && !silent.isEmpty()) {
+    List<String> waits = longWaits().map(wait -> wait.text("sentence")).toList();
+    sentences.addAll(waits);
+    if (waits.isEmpty() && !silent().isEmpty()) {
       sentences.add(
-          Text.of(
-              "%s %s not answer; no rank that answers waits in a collective for over %s",
-              LaneWait.ranks(silent),
-              silent.size() == 1 ? "does" : "do",
-              LaneWait.seconds(LaneWait.LONG_NS)));
+          Waits.unanswered(silent())
+              + "; no rank that answers waits in a collective for over "
+              + limit);
     }
     if (sentences.isEmpty()) {
-      sentences.add(
-          "all ranks answer, and none waits in a collective for over "
-              + LaneWait.seconds(LaneWait.LONG_NS));
+      sentences.add("all ranks answer, and none waits in a collective for over " + limit);
     }
     return String.join("\n", sentences);
   }
@@ -123,5 +160,33 @@ public record JobDump(String job, int nRanks, List<RankAnswer> ranks) {
   @Override
   public String toString() {
     return DumpText.of(this);
+  }
+
+  /** Returns the dump with all calls as JSON. Times are seconds. */
+  public String json() {
+    Map<Integer, Long> silentNs = silentNs();
+    return Snapshot.EMPTY
+        .with("job", job())
+        .with("ranks", nRanks())
+        .with("verdict", verdict())
+        .with("blamed", blamed())
+        .with("silent", silent())
+        .with("waits", waits())
+        .with("answers", ranks.stream().map(each -> tree(each, silentNs)).toList())
+        .json(INTERNAL);
+  }
+
+  private static Snapshot tree(Snapshot answer, Map<Integer, Long> silentNs) {
+    Snapshot tree =
+        Snapshot.EMPTY
+            .with("rank", rankOf(answer))
+            .with("answers", answers(answer))
+            .with("silent_ns", silentNs.get(rankOf(answer)));
+    return answers(answer)
+        ? tree.with("process", answer.number("process"))
+            .with("host", answer.text("host"))
+            .with("clock_offset_ns", answer.number("clock_offset_ns"))
+            .with("groups", answer.trees("groups"))
+        : tree.with("problem", answer.text("problem"));
   }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.trace;
 
-import io.fluxccl.Text;
+import java.math.BigDecimal;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
-import java.util.TreeMap;
+import java.util.Set;
 
 /**
  * Writes the calls of jobs in Chrome's trace event format, which ui.perfetto.dev shows. Each rank
@@ -14,115 +15,95 @@ import java.util.TreeMap;
  * each rank's answer.
  */
 public final class TraceFile {
-  private static final double NANOS_PER_MICRO = 1e3;
-
-  private final StringBuilder out = new StringBuilder(1 << 16);
+  private final List<Snapshot> events = new ArrayList<>();
 
   /** The lanes that are named. */
-  private final Map<String, Integer> tracks = new TreeMap<>();
+  private final Map<String, Integer> tracks = new LinkedHashMap<>();
 
   private TraceFile() {}
 
   /** Returns the file's text. */
   public static String of(List<JobDump> dumps) {
     TraceFile file = new TraceFile();
-    file.out.append("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
     for (int job = 0; job < dumps.size(); job++) {
-      for (RankAnswer answer : dumps.get(job).ranks()) {
-        if (answer.report().isPresent()) {
-          file.write(job * dumps.get(job).nRanks() + answer.rank(), answer);
+      for (Snapshot answer : dumps.get(job).ranks()) {
+        if (JobDump.answers(answer)) {
+          file.write(job * dumps.get(job).nRanks() + JobDump.rankOf(answer), answer);
         }
       }
     }
-    return file.out.append("\n]}\n").toString();
+    return Snapshot.EMPTY
+        .with("displayTimeUnit", "ns")
+        .with("traceEvents", file.events)
+        .json(Set.of());
   }
 
-  private void write(int process, RankAnswer answer) {
-    RankReport report = answer.report().orElseThrow();
-    name("process_name", process, 0, ("rank " + answer.rank() + " " + report.job()).strip());
-    event(
-        "\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}",
-        process, answer.rank());
-    for (GroupReport group : report.groups()) {
-      int least = group.calls().stream().mapToInt(CallRecord::lane).min().orElse(0);
-      for (CallRecord call : group.calls()) {
-        String number = "lane " + (call.lane() - least);
-        String lane = group.group() == 0 ? number : group.name() + " " + number;
-        int track = track(process, lane);
-        span(process, track, answer.offsetNs(), report.nowNs(), call);
-        if (call.deviceEndedNs() != 0) {
-          span(process, track(process, lane + " on the device"), answer.offsetNs(), call);
-        }
+  private void write(int process, Snapshot answer) {
+    String name = ("rank " + answer.number("rank") + " " + answer.text("job")).strip();
+    name("process_name", process, 0, Snapshot.EMPTY.with("name", name));
+    Snapshot index = Snapshot.EMPTY.with("sort_index", answer.number("rank"));
+    name("process_sort_index", process, 0, index);
+    for (Snapshot group : answer.trees("groups")) {
+      List<Snapshot> calls = group.trees("calls");
+      long least = calls.stream().mapToLong(call -> call.number("lane")).min().orElse(0);
+      String prefix = group.number("id") == 0 ? "lane " : group.text("group") + " lane ";
+      long now = group.number("now_ns") - answer.number("clock_offset_ns");
+      for (Snapshot call : calls) {
+        write(process, prefix + (call.number("lane") - least), now, call);
       }
     }
+  }
+
+  /**
+   * Writes a call from when it could begin to its end, or to the time of the snapshot; and when the
+   * device ran it, if that is known.
+   */
+  private void write(int process, String lane, long now, Snapshot call) {
+    long waited = call.number("waited_ns");
+    long begun = now - call.number("enqueued_ns_ago") + waited;
+    long worked = Math.max(0, CallRecord.workedNs(call));
+    Snapshot details =
+        Snapshot.EMPTY
+            .with("bytes", call.number("bytes"))
+            .with("type", call.text("type"))
+            .with("algorithm", call.text("algorithm"))
+            .with("outcome", call.text("outcome"))
+            .with("waited_on_stream_us", micros(waited));
+    events.add(span(process, lane, call, begun, worked).with("args", details));
+    if (call.has("device_time_ns")) {
+      long deviceBegun = now - call.number("device_begun_ns_ago");
+      long ran = call.number("device_time_ns");
+      events.add(span(process, lane + " on the device", call, deviceBegun, ran));
+    }
+  }
+
+  private Snapshot span(int process, String lane, Snapshot call, long begun, long time) {
+    String label = CallRecord.label(call);
+    return event("X", label, process, track(process, lane))
+        .with("cat", call.text("kind"))
+        .with("ts", micros(begun))
+        .with("dur", micros(time));
   }
 
   private int track(int process, String name) {
     String key = process + " " + name;
-    Integer known = tracks.get(key);
-    if (known == null) {
-      known = tracks.size() + 1;
-      tracks.put(key, known);
-      name("thread_name", process, known, name);
+    if (!tracks.containsKey(key)) {
+      tracks.put(key, tracks.size() + 1);
+      name("thread_name", process, tracks.size(), Snapshot.EMPTY.with("name", name));
     }
-    return known;
+    return tracks.get(key);
   }
 
-  private void name(String what, int process, int track, String name) {
-    event(
-        "\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":%s}",
-        what, process, track, quoted(name));
+  private void name(String what, int process, int track, Snapshot arguments) {
+    events.add(event("M", what, process, track).with("args", arguments));
   }
 
-  /** Writes a call from when it could begin to its end, or to the time of the report. */
-  private void span(int process, int track, long offsetNs, long nowNs, CallRecord call) {
-    long begun = Math.max(call.enqueuedNs(), call.begunNs());
-    long ended = call.isInFlight() ? nowNs : call.endedNs();
-    event(
-        "\"ph\":\"X\",\"name\":%s,\"cat\":%s,\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-            + "\"args\":{\"bytes\":%d,\"type\":%s,\"algorithm\":%s,\"outcome\":%s,"
-            + "\"waited_on_stream_us\":%.3f}",
-        quoted(call.label()),
-        quoted(call.kind()),
-        process,
-        track,
-        (begun - offsetNs) / NANOS_PER_MICRO,
-        Math.max(0, ended - begun) / NANOS_PER_MICRO,
-        call.bytes(),
-        quoted(call.type()),
-        quoted(call.algorithm()),
-        quoted(call.outcome().name().toLowerCase(Locale.ROOT)),
-        (begun - call.enqueuedNs()) / NANOS_PER_MICRO);
+  private static Snapshot event(String phase, String name, int process, int track) {
+    Snapshot event = Snapshot.EMPTY.with("ph", phase).with("name", name);
+    return event.with("pid", process).with("tid", track);
   }
 
-  /** Writes when the device ran a call. */
-  private void span(int process, int track, long offsetNs, CallRecord call) {
-    event(
-        "\"ph\":\"X\",\"name\":%s,\"cat\":%s,\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
-        quoted(call.label()),
-        quoted(call.kind()),
-        process,
-        track,
-        (call.deviceBegunNs() - offsetNs) / NANOS_PER_MICRO,
-        (call.deviceEndedNs() - call.deviceBegunNs()) / NANOS_PER_MICRO);
-  }
-
-  private void event(String format, Object... values) {
-    out.append(out.charAt(out.length() - 1) == '[' ? "\n{" : ",\n{");
-    out.append(Text.of(format, values)).append('}');
-  }
-
-  private static String quoted(String text) {
-    StringBuilder quoted = new StringBuilder("\"");
-    for (char c : text.toCharArray()) {
-      if (c == '"' || c == '\\') {
-        quoted.append('\\').append(c);
-      } else if (c < ' ') {
-        quoted.append(' ');
-      } else {
-        quoted.append(c);
-      }
-    }
-    return quoted.append('"').toString();
+  private static BigDecimal micros(long nanos) {
+    return BigDecimal.valueOf(nanos, 3);
   }
 }

@@ -12,8 +12,8 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.testing.OtherUser;
 import io.fluxccl.testing.Ports;
-import io.fluxccl.trace.GroupReport;
 import io.fluxccl.trace.JobDump;
+import io.fluxccl.trace.Snapshot;
 import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.nio.file.Files;
@@ -67,8 +67,9 @@ class DumpClientTest {
     return new JobDumpClient(true, LIMIT).ofAddress(address, Optional.of(with));
   }
 
-  private static GroupReport part(String name) {
-    return new GroupReport(0, name, List.of(), "", -1, List.of(), List.of(), List.of());
+  private List<String> groups(int rank) {
+    Snapshot answer = ask(secret).join().ranks().get(rank);
+    return answer.trees("groups").stream().map(group -> group.text("group")).toList();
   }
 
   private static List<JobFile> entries() throws IOException {
@@ -98,12 +99,11 @@ class DumpClientTest {
   @Test
   void shouldAskEveryRankByTheAddressAndTheSecret() throws Exception {
     form(3);
-    Runnable end = ranks.get(1).report(() -> part("first"));
+    Runnable end = ranks.get(1).report(() -> Snapshot.EMPTY.with("group", "first"));
     assertThat(ask(secret).join().silent()).isEmpty();
-    assertThat(ask(secret).join().ranks().get(1).report().orElseThrow().groups())
-        .containsExactly(part("first"));
+    assertThat(groups(1)).containsExactly("first");
     end.run();
-    assertThat(ask(secret).join().ranks().get(1).report().orElseThrow().groups()).isEmpty();
+    assertThat(groups(1)).isEmpty();
     assertThat(ranks.get(2).dump(true, LIMIT).join().silent()).isEmpty();
     assertThat(ranks).noneMatch(rank -> rank.failure().isDone());
   }
@@ -163,7 +163,7 @@ class DumpClientTest {
     ranks.get(2).close();
     JobDump dump = ranks.get(1).dump(true, LIMIT).join();
     assertThat(dump.silent()).containsExactly(2);
-    assertThat(dump.ranks().get(2).problem()).contains("it has left or died");
+    assertThat(dump.ranks().get(2).text("problem")).contains("it has left or died");
   }
 
   @Test

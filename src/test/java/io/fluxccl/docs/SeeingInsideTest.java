@@ -158,7 +158,7 @@ class SeeingInsideTest {
         .hasSize(2);
     assertThat(trace.lines().filter(line -> line.contains("\"pipeline 3 to 4\""))).hasSize(2);
     assertThat(trace.lines().filter(line -> line.contains("\"process_name\""))).hasSize(2);
-    assertThat(trace).contains("\"bytes\":" + 2 * COUNT * Float.BYTES);
+    assertThat(trace).contains("\"bytes\" : " + 2 * COUNT * Float.BYTES);
   }
 
   @Test

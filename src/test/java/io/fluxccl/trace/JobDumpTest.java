@@ -4,21 +4,17 @@ package io.fluxccl.trace;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import com.fasterxml.jackson.core.JsonFactory;
-import com.fasterxml.jackson.core.JsonParser;
-import com.fasterxml.jackson.core.JsonToken;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Random;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -29,52 +25,71 @@ class JobDumpTest {
   private static final long NOW = 50_000_000_000L;
   private static final long SECOND = 1_000_000_000L;
 
-  private static CallRecord call(
+  private static Snapshot call(
       long first, long last, String kind, long enqueued, long ended, Outcome outcome) {
     long begun = ended == 0 ? 0 : enqueued;
     return new CallRecord(
-        TAG, last, first, last, kind, "float", "pipe", 64, enqueued, begun, ended, 0, 0, outcome);
+            TAG, last, first, last, kind, "float", "pipe", 64, enqueued, begun, ended, 0, 0,
+            outcome)
+        .tree(NOW);
   }
 
   /** Returns a call that has waited for a second. */
-  private static CallRecord waits(long first, long last, String kind) {
+  private static Snapshot waits(long first, long last, String kind) {
     return call(first, last, kind, NOW - SECOND, 0, Outcome.IN_FLIGHT);
   }
 
-  private static CallRecord done(long number) {
+  private static Snapshot done(long number) {
     long from = NOW - 5 * SECOND + number * 1000;
     return call(number, number, "all-reduce", from, from + 500, Outcome.DONE);
   }
 
-  private static GroupReport group(
-      long id, List<Integer> ranks, long enqueued, long completed, CallRecord... calls) {
-    return new GroupReport(
-        id,
-        id == 0 ? "" : "tp",
-        ranks,
-        "",
-        -1,
-        List.of(),
-        List.of(new LaneReport(TAG, enqueued, completed, calls.length)),
-        List.of(calls));
+  private static Snapshot group(
+      long id, List<Integer> members, long enqueued, long completed, Snapshot... calls) {
+    Snapshot lane =
+        Snapshot.EMPTY
+            .with("tag", TAG)
+            .with("enqueued", enqueued)
+            .with("done", completed)
+            .with("in_flight", calls.length);
+    return Snapshot.EMPTY
+        .with("id", id)
+        .with("group", id == 0 ? "" : "tp")
+        .with("members", members)
+        .with("failure", "")
+        .with("kernels_waited_for", -1)
+        .with("setups", List.of())
+        .with("lanes", List.of(lane))
+        .with("calls", List.of(calls))
+        .with("now_ns", NOW);
   }
 
-  /** Returns the report of the group of all ranks. */
-  private static GroupReport job(long enqueued, long completed, CallRecord... calls) {
+  /** Returns the part of the group of all ranks. */
+  private static Snapshot job(long enqueued, long completed, Snapshot... calls) {
     return group(0, List.of(), enqueued, completed, calls);
   }
 
-  private static RankReport report(
-      int rank, long now, Map<Integer, Long> silentNs, GroupReport... groups) {
-    return new RankReport("chat", rank, 4, 1000 + rank, "host", now, silentNs, List.of(groups));
+  private static Snapshot snapshot(int rank, Snapshot... groups) {
+    return Snapshot.EMPTY
+        .with("job", "chat")
+        .with("process", 1000 + rank)
+        .with("host", "host")
+        .with("now_ns", NOW)
+        .with("groups", List.of(groups));
   }
 
-  private static RankAnswer answer(int rank, GroupReport... groups) {
-    RankReport report = report(rank, NOW, Map.of(), groups);
-    return RankAnswer.of(rank, RankReport.decode(report.encode(true)), NOW, NOW);
+  private static Snapshot answer(int rank, Snapshot... groups) {
+    Snapshot received = Snapshot.decode(snapshot(rank, groups).encode());
+    return JobDump.answer(rank, received, NOW, NOW);
   }
 
-  private static RankAnswer waiting(int rank, long number) {
+  /** Returns the answer of a rank that gets no heartbeat from another one. */
+  private static Snapshot answer(int rank, int silent, long silentNs, Snapshot group) {
+    Snapshot missed = Snapshot.EMPTY.with("rank", silent).with("silent_ns", silentNs);
+    return answer(rank, group).with("silent", List.of(missed));
+  }
+
+  private static Snapshot waiting(int rank, long number) {
     return answer(
         rank, job(number, number - 1, done(number - 1), waits(number, number, "all-reduce")));
   }
@@ -86,9 +101,9 @@ class JobDumpTest {
 
   @Test
   void shouldAttributeACallToTheRankThatHasNotStartedIt() {
-    RankAnswer behind = answer(2, job(1042, 1042, done(1042)));
+    Snapshot behind = answer(2, job(1042, 1042, done(1042)));
     JobDump dump =
-        JobDump.of(4, List.of(waiting(3, 1043), waiting(0, 1043), behind, waiting(1, 1043)));
+        new JobDump(List.of(waiting(3, 1043), waiting(0, 1043), behind, waiting(1, 1043)));
     assertVerdict(
         dump,
         2,
@@ -104,14 +119,9 @@ class JobDumpTest {
 
   @Test
   void shouldAttributeAWaitToTheRankThatDoesNotAnswer() {
-    RankReport sees = report(0, NOW, Map.of(2, 3 * SECOND), job(7, 6, waits(7, 7, "all-gather")));
-    JobDump dump =
-        JobDump.of(
-            3,
-            List.of(
-                RankAnswer.of(0, sees, NOW, NOW),
-                waiting(1, 7),
-                RankAnswer.none(2, "no answer within 500 ms")));
+    Snapshot sees = answer(0, 2, 3 * SECOND, job(7, 6, waits(7, 7, "all-gather")));
+    Snapshot none = JobDump.noAnswer(2, "no answer within 500 ms");
+    JobDump dump = new JobDump(List.of(sees, waiting(1, 7), none));
     assertVerdict(
         dump,
         2,
@@ -121,31 +131,28 @@ class JobDumpTest {
             "rank 2 does not answer: no answer within 500 ms; no heartbeat for 3.0 s or more");
   }
 
-  private static boolean isSettled(long waitedNs, Map<Integer, Long> silentNs, RankAnswer other) {
-    CallRecord call = call(7, 7, "barrier", NOW - waitedNs, 0, Outcome.IN_FLIGHT);
-    RankReport sees = report(0, NOW, silentNs, job(7, 6, call));
-    RankAnswer none = RankAnswer.none(2, "");
-    return JobDump.of(3, List.of(RankAnswer.of(0, sees, NOW, NOW), other, none)).isSettled();
+  private static boolean isSettled(long waitedNs, long silentNs, Snapshot other) {
+    Snapshot group = job(7, 6, call(7, 7, "barrier", NOW - waitedNs, 0, Outcome.IN_FLIGHT));
+    Snapshot sees = silentNs == 0 ? answer(0, group) : answer(0, 2, silentNs, group);
+    return new JobDump(List.of(sees, other, JobDump.noAnswer(2, ""))).isSettled();
   }
 
   @Test
   void shouldBeSettledIfTheAnsweringRanksAlsoMissTheOthers() {
-    RankAnswer answers = answer(1);
-    assertThat(isSettled(SECOND / 2, Map.of(), answers)).isFalse();
-    assertThat(isSettled(SECOND, Map.of(), answers)).isTrue();
-    assertThat(isSettled(0, Map.of(2, SECOND), answers)).isTrue();
-    assertThat(isSettled(0, Map.of(2, SECOND), RankAnswer.none(1, ""))).isFalse();
+    Snapshot answers = answer(1);
+    assertThat(isSettled(SECOND / 2, 0, answers)).isFalse();
+    assertThat(isSettled(SECOND, 0, answers)).isTrue();
+    assertThat(isSettled(0, SECOND, answers)).isTrue();
+    assertThat(isSettled(0, SECOND, JobDump.noAnswer(1, ""))).isFalse();
     // Rank 1 is slow, but sends heartbeats.
-    assertThat(isSettled(SECOND, Map.of(2, SECOND), RankAnswer.none(1, ""))).isFalse();
-    assertThat(JobDump.of(1, List.of(RankAnswer.none(0, ""))).isSettled()).isFalse();
+    assertThat(isSettled(SECOND, SECOND, JobDump.noAnswer(1, ""))).isFalse();
+    assertThat(new JobDump(List.of(JobDump.noAnswer(0, ""))).isSettled()).isFalse();
   }
 
   @Test
   void shouldNameTheRankThatKernelsWaitForIfAllHaveBegun() {
-    List<LaneReport> lanes = List.of(new LaneReport(TAG, 5, 4, 1));
-    List<CallRecord> calls = List.of(waits(5, 5, "broadcast"));
-    GroupReport begun = new GroupReport(0, "", List.of(), "", 1, List.of(), lanes, calls);
-    JobDump dump = JobDump.of(3, List.of(answer(0, begun), answer(1, begun), answer(2, begun)));
+    Snapshot begun = job(5, 4, waits(5, 5, "broadcast")).with("kernels_waited_for", 1);
+    JobDump dump = new JobDump(List.of(answer(0, begun), answer(1, begun), answer(2, begun)));
     assertVerdict(
         dump,
         1,
@@ -155,18 +162,18 @@ class JobDumpTest {
 
   @Test
   void shouldCountCallsOfPipelinesThatRanksCutDifferently() {
-    RankAnswer pipeline = answer(0, job(8, 4, waits(5, 8, "pipeline")));
-    RankAnswer behind = answer(1, job(6, 4, waits(5, 6, "pipeline")));
-    JobDump dump = JobDump.of(2, List.of(pipeline, behind));
+    Snapshot pipeline = answer(0, job(8, 4, waits(5, 8, "pipeline")));
+    Snapshot behind = answer(1, job(6, 4, waits(5, 6, "pipeline")));
+    JobDump dump = new JobDump(List.of(pipeline, behind));
     // Both ranks are in the older of the two calls.
-    assertThat(dump.waits().get(0).call().label()).isEqualTo("pipeline 5 to 6");
+    assertThat(dump.waits().get(0).text("call")).isEqualTo("pipeline 5 to 6");
   }
 
   @Test
   void shouldNameRanksOfASubGroupByTheirNumbersInTheJob() {
-    RankAnswer waits = answer(1, group(77, List.of(1, 3), 9, 8, waits(9, 9, "all-reduce")));
-    RankAnswer behind = answer(3, group(77, List.of(1, 3), 8, 8));
-    JobDump dump = JobDump.of(4, List.of(answer(0), waits, answer(2), behind));
+    Snapshot waits = answer(1, group(77, List.of(1, 3), 9, 8, waits(9, 9, "all-reduce")));
+    Snapshot behind = answer(3, group(77, List.of(1, 3), 8, 8));
+    JobDump dump = new JobDump(List.of(answer(0), waits, answer(2), behind));
     assertVerdict(
         dump,
         3,
@@ -176,49 +183,120 @@ class JobDumpTest {
 
   @Test
   void shouldAttributeNoRankWhileAJobMakesProgress() {
-    CallRecord young = call(2, 2, "all-reduce", NOW - 1000, 0, Outcome.IN_FLIGHT);
-    JobDump dump = JobDump.of(2, List.of(answer(0, job(2, 1, young)), answer(1, job(1, 1))));
+    Snapshot young = call(2, 2, "all-reduce", NOW - 1000, 0, Outcome.IN_FLIGHT);
+    JobDump dump = new JobDump(List.of(answer(0, job(2, 1, young)), answer(1, job(1, 1))));
     assertThat(dump.blamed()).isEmpty();
     assertThat(dump.verdict())
         .isEqualTo("all ranks answer, and none waits in a collective for over 100 ms");
   }
 
+  private static byte[] encoded() {
+    return snapshot(1, group(3, List.of(0, 1), 9, 8, done(8), waits(9, 9, "all-reduce"))).encode();
+  }
+
   @Test
-  void shouldRefuseMalformedReports() {
-    GroupReport group = group(3, List.of(0, 1), 9, 8, done(8), waits(9, 9, "all-reduce"));
-    byte[] whole = report(1, NOW, Map.of(0, SECOND), group).encode(true);
+  void shouldRefuseMalformedSnapshots() {
+    byte[] whole = encoded();
     for (int length = 0; length < whole.length; length++) {
       byte[] cut = Arrays.copyOf(whole, length);
-      assertThatThrownBy(() -> RankReport.decode(cut)).isInstanceOf(TransportFailure.class);
+      assertThatThrownBy(() -> Snapshot.decode(cut)).isInstanceOf(TransportFailure.class);
     }
+    assertRefused(Arrays.copyOf(whole, whole.length + 1), "end");
+    assertRefused(sameNameTwice(), "a=twice");
+    Snapshot deep = Snapshot.EMPTY;
+    Snapshot wide = Snapshot.EMPTY;
+    for (int i = 0; i < 8; i++) {
+      deep = Snapshot.EMPTY.with("deeper", deep);
+    }
+    for (int i = 0; i < 65; i++) {
+      wide = wide.with("field " + i, i);
+    }
+    assertRefused(deep.encode(), "level");
+    assertRefused(wide.encode(), "count");
+    assertRefused(Snapshot.EMPTY.with("long", "x".repeat(65537)).encode(), "text");
+  }
+
+  private static byte[] sameNameTwice() {
+    byte[] bytes = Snapshot.EMPTY.with("a", 1).with("b", 2).encode();
+    int second = bytes.length - 8; // the number of the name, its text, a type and a value
+    byte[] name = {0, bytes[bytes.length - 2], bytes[bytes.length - 1]};
+    byte[] twice = Arrays.copyOf(bytes, second + name.length);
+    System.arraycopy(name, 0, twice, second, name.length);
+    return twice;
+  }
+
+  private static void assertRefused(byte[] bytes, String problem) {
+    assertThatThrownBy(() -> Snapshot.decode(bytes))
+        .isInstanceOf(TransportFailure.class)
+        .hasMessageContaining("malformed snapshot: " + problem);
+  }
+
+  @Test
+  void shouldShowAnyChangedSnapshotOrRefuseIt() {
+    byte[] whole = encoded();
     Random random = new Random(5);
     for (int i = 0; i < 2000; i++) {
       byte[] changed = whole.clone();
       changed[random.nextInt(changed.length)] = (byte) random.nextInt();
-      try {
-        RankReport.decode(changed);
-      } catch (TransportFailure e) {
-        assertThat(e).hasMessageContaining("malformed report");
-      }
+      show(changed);
     }
+  }
+
+  static void show(byte[] bytes) {
+    try {
+      Snapshot answer = JobDump.answer(1, Snapshot.decode(bytes), NOW, NOW);
+      JobDump dump = new JobDump(List.of(waiting(0, 9), answer));
+      assertThat(Snapshot.decode(answer.encode()).encode()).isEqualTo(answer.encode());
+      assertThat(dump.toString() + dump.json() + TraceFile.of(List.of(dump))).isNotEmpty();
+    } catch (TransportFailure e) {
+      assertThat(e).hasMessageContaining("malformed snapshot");
+    }
+  }
+
+  @Test
+  void shouldReadSnapshotsOfNewerAndOlderRanks() {
+    Snapshot lane = Snapshot.EMPTY.with("tag", TAG).with("color", List.of("red", 7));
+    Snapshot newer = job(1, 1, done(1).with("joules", 12)).with("lanes", List.of(lane, "other"));
+    Snapshot older = Snapshot.EMPTY.with("lanes", 5).with("calls", List.of(Snapshot.EMPTY));
+    JobDump dump = new JobDump(List.of(answer(0, newer.with("mood", lane)), answer(1, older)));
+    assertThat(dump.toString())
+        .contains("lane 0: 0 collectives enqueued, 0 done; calls in flight: 0")
+        .contains("rank 1 answers: process 1001 on host");
+    assertThat(dump.json()).contains("\"joules\" : 12").contains("\"color\" : [ \"red\", 7 ]");
   }
 
   @Test
   void shouldSendAllCallsOnlyIfAsked() {
-    CallRecord[] many = new CallRecord[100];
+    Snapshot[] many = new Snapshot[100];
     for (int i = 0; i < many.length; i++) {
       many[i] = done(i + 1);
     }
-    RankReport report = report(0, NOW, Map.of(), job(100, 100, many));
-    assertThat(RankReport.decode(report.encode(true))).isEqualTo(report);
-    assertThat(RankReport.decode(report.encode(false)).groups().get(0).calls())
-        .containsExactly(Arrays.copyOfRange(many, 90, 100));
+    Snapshot group = answer(0, job(100, 100, many)).trees("groups").get(0);
+    assertThat(group.trees("calls")).hasSize(100);
+    assertThat(CallRecord.withFewCalls(group).trees("calls"))
+        .extracting(CallRecord::label)
+        .containsExactlyElementsOf(Stream.of(many).skip(90).map(CallRecord::label).toList());
   }
 
   @Test
-  void shouldAlignTheClocksOfRanksInATrace() throws IOException {
+  void shouldPrintTheDumpAsJsonAndAsText() throws IOException {
+    Snapshot odd = job(7, 6, done(6), waits(7, 7, "all-\"gather\"\\\u0001\u20ac"));
+    Snapshot sees = answer(0, 2, 3 * SECOND, odd.with("setups", List.of("one", "two")));
+    Snapshot none = JobDump.noAnswer(2, "no answer within 500 ms");
+    JobDump dump = new JobDump(List.of(sees, answer(1, job(6, 6, done(6))), none));
+    assertThat(dump.json() + "\n").isEqualTo(golden("dump.json"));
+    assertThat(dump + "\n").isEqualTo(golden("dump.txt"));
+  }
+
+  private static String golden(String name) throws IOException {
+    return Files.readString(Path.of("src/test/resources/io/fluxccl/trace", name));
+  }
+
+  @Test
+  void shouldAlignTheClocksOfRanksInATrace() {
     // Rank 1's clock is 1000 s ahead.
     long from = NOW + 999 * SECOND;
+    long now = NOW + 1000 * SECOND;
     CallRecord call =
         new CallRecord(
             TAG,
@@ -235,36 +313,44 @@ class JobDumpTest {
             from + 2000,
             from + 7000,
             Outcome.DONE);
-    RankReport ahead =
-        new RankReport(
-            "", 1, 2, 1, "host", NOW + 1000 * SECOND, Map.of(), List.of(job(1, 1, call)));
+    Snapshot ahead =
+        snapshot(1, job(1, 1, call.tree(now)).with("now_ns", now))
+            .with("job", "")
+            .with("now_ns", now);
     JobDump dump =
-        JobDump.of(
-            2, List.of(answer(0, job(1, 1, done(1))), RankAnswer.of(1, ahead, NOW - 10, NOW + 10)));
-    List<String> names = new ArrayList<>();
-    List<Double> begins = new ArrayList<>();
-    try (JsonParser json = new JsonFactory().createParser(TraceFile.of(List.of(dump)))) {
-      while (json.nextToken() != null) {
-        if (json.currentToken() == JsonToken.FIELD_NAME && json.currentName().equals("ts")) {
-          json.nextToken();
-          begins.add(json.getDoubleValue());
-        } else if (json.currentToken() == JsonToken.VALUE_STRING
-            && json.currentName().equals("name")) {
-          names.add(json.getText());
-        }
-      }
-    }
-    assertThat(names)
-        .contains("rank 0 chat", "rank 1", "lane 0", "all-reduce 1", "lane 0 on the device");
-    assertThat(begins)
+        new JobDump(
+            List.of(answer(0, job(1, 1, done(1))), JobDump.answer(1, ahead, NOW - 10, NOW + 10)));
+    String trace = TraceFile.of(List.of(dump));
+    assertThat(fields(trace, "name"))
+        .contains(
+            "\"rank 0 chat\"",
+            "\"rank 1\"",
+            "\"lane 0\"",
+            "\"all-reduce 1\"",
+            "\"lane 0 on the device\"");
+    assertThat(fields(trace, "type")).contains("\"a\\\"b\"");
+    assertThat(fields(trace, "ts"))
         .containsExactly(
-            (NOW - 5 * SECOND + 1000) / 1e3, (NOW - SECOND) / 1e3, (NOW - SECOND + 2000) / 1e3);
+            micros(NOW - 5 * SECOND + 1000), micros(NOW - SECOND), micros(NOW - SECOND + 2000));
+  }
+
+  private static String micros(long nanos) {
+    return nanos / 1000 + ".000";
+  }
+
+  /** Returns the values of fields of this name. */
+  private static List<String> fields(String json, String name) {
+    String field = "\"" + name + "\" : ";
+    return json.lines()
+        .filter(line -> line.strip().startsWith(field))
+        .map(line -> line.strip().substring(field.length()).replaceAll(",$", ""))
+        .toList();
   }
 
   @Test
   void shouldWriteADumpFileIfTheJobFailed(@TempDir Path folder) throws IOException {
-    CallRecord failed = call(9, 9, "all-reduce", NOW, NOW + 5, Outcome.FAILED);
-    GroupReport job = job(10, 8, done(8), failed, waits(10, 10, "all-gather"));
+    Snapshot failed = call(9, 9, "all-reduce", NOW, NOW + 5, Outcome.FAILED);
+    Snapshot job = job(10, 8, done(8), failed, waits(10, 10, "all-gather"));
     DumpFile file = new DumpFile(0, 2, job, RemoteFailure.of(1, "rank %s died", 1));
     assertThat(file.summary())
         .isEqualTo(
