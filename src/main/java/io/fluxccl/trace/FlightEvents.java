@@ -2,10 +2,18 @@
 package io.fluxccl.trace;
 
 import io.fluxccl.FluxCclException;
+import jdk.jfr.Category;
+import jdk.jfr.DataAmount;
+import jdk.jfr.Event;
+import jdk.jfr.Label;
+import jdk.jfr.Name;
+import jdk.jfr.StackTrace;
+import jdk.jfr.Timespan;
 
 /**
  * The library's events for JDK Flight Recorder. Does nothing in a Java runtime without the module
- * jdk.jfr; an event that no recording has enabled costs one check of a flag. Thread-safe.
+ * jdk.jfr, and loads no class of an event there. An event that no recording has enabled costs one
+ * check of a flag. Thread-safe.
  *
  * <p>{@code io.fluxccl.Call}: the end of each call. {@code io.fluxccl.SetUp}: the end of each
  * set-up with a peer. {@code io.fluxccl.Failure}: a communicator has failed. {@code
@@ -21,8 +29,18 @@ public final class FlightEvents {
 
   static void call(
       FlightRecorder recorder, long packed, long bytes, long elapsedNs, Outcome outcome) {
-    if (PRESENT && JfrEvents.areCallsWanted()) {
-      JfrEvents.call(recorder, packed, bytes, elapsedNs, outcome);
+    if (PRESENT && CallEvent.SAMPLE.isEnabled()) {
+      CallEvent event = new CallEvent();
+      event.rank = recorder.rank;
+      event.lane = FlightRecorder.lane(packed);
+      event.kind = recorder.name(packed, FlightRecorder.KIND);
+      event.type = recorder.name(packed, FlightRecorder.TYPE);
+      event.algorithm = recorder.name(packed, FlightRecorder.ALGORITHM);
+      event.bytes = bytes;
+      event.time = elapsedNs;
+      event.outcome = outcome.name();
+      event.waitedFor = recorder.waitedFor.getAsInt();
+      event.commit();
     }
   }
 
@@ -36,8 +54,14 @@ public final class FlightEvents {
    * @param failure why it failed; null if it did not
    */
   public static void setUp(int rank, int peer, String what, long elapsedNs, Throwable failure) {
-    if (PRESENT) {
-      JfrEvents.setUp(rank, peer, what, elapsedNs, failure);
+    if (PRESENT && SetUpEvent.SAMPLE.isEnabled()) {
+      SetUpEvent event = new SetUpEvent();
+      event.rank = rank;
+      event.peer = peer;
+      event.what = what;
+      event.time = elapsedNs;
+      event.failure = failure == null ? null : failure.getMessage();
+      event.commit();
     }
   }
 
@@ -49,13 +73,18 @@ public final class FlightEvents {
    */
   public static void failure(int rank, FluxCclException reason) {
     if (PRESENT) {
-      JfrEvents.failure(rank, reason);
+      FailureEvent event = new FailureEvent();
+      event.rank = rank;
+      event.blamed = reason.rank();
+      event.code = reason.code().name();
+      event.message = reason.getMessage();
+      event.commit();
     }
   }
 
   /** Returns whether a recording wants triggers. Allocates nothing. */
   public static boolean areTriggersWanted() {
-    return PRESENT && JfrEvents.areTriggersWanted();
+    return PRESENT && TriggerEvent.SAMPLE.isEnabled();
   }
 
   /**
@@ -67,6 +96,106 @@ public final class FlightEvents {
    * @param second its second word
    */
   public static void trigger(String proxy, long handled, long first, long second) {
-    JfrEvents.trigger(proxy, handled, first, second);
+    TriggerEvent event = new TriggerEvent();
+    event.proxy = proxy;
+    event.handled = handled;
+    event.first = first;
+    event.second = second;
+    event.commit();
+  }
+
+  @Category("FluxCCL")
+  @StackTrace(false)
+  abstract static class FluxEvent extends Event {}
+
+  @Name("io.fluxccl.Call")
+  @Label("Call")
+  static final class CallEvent extends FluxEvent {
+    static final CallEvent SAMPLE = new CallEvent();
+
+    @Label("Rank")
+    int rank;
+
+    @Label("Tag of the Lane")
+    int lane;
+
+    @Label("Kind")
+    String kind;
+
+    @Label("Type")
+    String type;
+
+    @Label("Algorithm")
+    String algorithm;
+
+    @Label("Bytes")
+    @DataAmount
+    long bytes;
+
+    @Label("Time from Enqueueing to End")
+    @Timespan
+    long time;
+
+    @Label("Outcome")
+    String outcome;
+
+    @Label("Rank Last Waited Long For")
+    int waitedFor;
+  }
+
+  @Name("io.fluxccl.SetUp")
+  @Label("Set-up")
+  static final class SetUpEvent extends FluxEvent {
+    static final SetUpEvent SAMPLE = new SetUpEvent();
+
+    @Label("Rank")
+    int rank;
+
+    @Label("Peer")
+    int peer;
+
+    @Label("What")
+    String what;
+
+    @Label("Time")
+    @Timespan
+    long time;
+
+    @Label("Failure")
+    String failure;
+  }
+
+  @Name("io.fluxccl.Failure")
+  @Label("Failure")
+  static final class FailureEvent extends FluxEvent {
+    @Label("Rank")
+    int rank;
+
+    @Label("Rank to Blame")
+    int blamed;
+
+    @Label("Code")
+    String code;
+
+    @Label("Message")
+    String message;
+  }
+
+  @Name("io.fluxccl.Trigger")
+  @Label("Trigger of a Proxy (Sampled)")
+  static final class TriggerEvent extends FluxEvent {
+    static final TriggerEvent SAMPLE = new TriggerEvent();
+
+    @Label("Proxy")
+    String proxy;
+
+    @Label("Triggers Handled So Far")
+    long handled;
+
+    @Label("First Word")
+    long first;
+
+    @Label("Second Word")
+    long second;
   }
 }
