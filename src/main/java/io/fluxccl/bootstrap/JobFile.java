@@ -28,6 +28,8 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.LongPredicate;
@@ -90,14 +92,7 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
     JobFile entry = new JobFile(ProcessHandle.current().pid(), bootstrap.root(), key, members);
     return WRITTEN.compute(
         entry.root(),
-        (root, known) -> {
-          if (known != null && known.tryRetain()) {
-            return known;
-          }
-          Written first = new Written();
-          BlockingTasks.EXECUTOR.execute(() -> first.write(entry));
-          return first;
-        });
+        (root, known) -> known != null && known.tryRetain() ? known : new Written(entry));
   }
 
   private String fileName() throws IOException {
@@ -122,8 +117,8 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
       UserPrincipal user = LocalFiles.userOf(of);
       for (Map.Entry<Path, Long> file : files(folder).entrySet()) {
         long process = file.getValue();
-        if (wanted.test(process) && isOf(process, user)) {
-          entries.addAll(read(folder, file.getKey(), user, process));
+        if (wanted.test(process)) {
+          read(folder, file.getKey(), user, process).ifPresent(entries::add);
         }
       }
     } catch (NoSuchFileException e) {
@@ -132,22 +127,15 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
     return entries;
   }
 
-  private static List<JobFile> read(
+  private static Optional<JobFile> read(
       SecureDirectoryStream<Path> folder, Path file, UserPrincipal user, long process) {
     try {
+      boolean isOfUser = LocalFiles.userOf(Long.toString(process)).equals(user);
       JobFile entry = decode(LocalFiles.read(folder, file, user, MAX_FILE_BYTES));
-      return entry.process == process ? List.of(entry) : List.of();
+      return Optional.of(entry).filter(each -> isOfUser && each.process == process);
     } catch (FluxCclException | IOException e) {
-      LOG.debug("{} is no entry of a rank", file, e); // it was deleted
-      return List.of();
-    }
-  }
-
-  private static boolean isOf(long process, UserPrincipal user) throws IOException {
-    try {
-      return LocalFiles.userOf(Long.toString(process)).equals(user);
-    } catch (NoSuchFileException e) {
-      return false;
+      LOG.debug("{} is no entry of a rank", file, e); // it was deleted, or its process has ended
+      return Optional.empty();
     }
   }
 
@@ -194,53 +182,62 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
     return new JobFile(process, root, key, members);
   }
 
+  /** Writes this entry, and deletes the files of dead processes; returns the name in the folder. */
+  private Optional<Path> create() {
+    try {
+      create(folder("self"));
+      try (SecureDirectoryStream<Path> folder = open("self")) {
+        deleteStale(folder);
+        Path name = Path.of(fileName());
+        LocalFiles.replace(folder, name, encode(), permissions("rw-------"));
+        return Optional.of(name);
+      }
+    } catch (FileSystemException | UnsupportedOperationException e) {
+      LOG.debug("no file for fluxccl dump could be written", e);
+    } catch (InvalidUsage | IOException e) {
+      LOG.warn("fluxccl dump will find no rank by its process: {}", e.getMessage());
+    }
+    return Optional.empty();
+  }
+
+  private static void create(Path folder) throws IOException {
+    try {
+      Files.createDirectory(folder, permissions("rwx------"));
+    } catch (FileAlreadyExistsException e) {
+      LOG.trace("{} is there", folder, e);
+    }
+  }
+
+  private static void deleteStale(SecureDirectoryStream<Path> folder) throws IOException {
+    for (Map.Entry<Path, Long> each : files(folder).entrySet()) {
+      if (!Files.exists(Path.of("/proc", each.getValue().toString()))) {
+        try {
+          folder.deleteFile(each.getKey());
+        } catch (NoSuchFileException e) {
+          LOG.trace("another process has deleted {}", each.getKey(), e);
+        }
+      }
+    }
+  }
+
+  private static FileAttribute<?> permissions(String text) {
+    return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(text));
+  }
+
+  private static void delete(Path file) {
+    try (SecureDirectoryStream<Path> folder = open("self")) {
+      folder.deleteFile(file);
+    } catch (IOException e) {
+      LOG.debug("{} can't be deleted", file, e);
+    }
+  }
+
   /** A file that is being written, was written, or has no rank any more. Thread-safe. */
   static final class Written extends UseCount implements AutoCloseable {
-    // Guarded by this. The name in the folder.
-    private Path file;
-    private boolean closed;
+    private final CompletableFuture<Optional<Path>> file;
 
-    private synchronized void write(JobFile entry) {
-      if (closed) {
-        return;
-      }
-      try {
-        create(folder("self"));
-        try (SecureDirectoryStream<Path> folder = open("self")) {
-          deleteStale(folder);
-          Path name = Path.of(entry.fileName());
-          LocalFiles.replace(folder, name, entry.encode(), permissions("rw-------"));
-          file = name;
-        }
-      } catch (FileSystemException | UnsupportedOperationException e) {
-        LOG.debug("no file for fluxccl dump could be written", e);
-      } catch (InvalidUsage | IOException e) {
-        LOG.warn("fluxccl dump will find no rank by its process: {}", e.getMessage());
-      }
-    }
-
-    private static void create(Path folder) throws IOException {
-      try {
-        Files.createDirectory(folder, permissions("rwx------"));
-      } catch (FileAlreadyExistsException e) {
-        LOG.trace("{} is there", folder, e);
-      }
-    }
-
-    private static void deleteStale(SecureDirectoryStream<Path> folder) throws IOException {
-      for (Map.Entry<Path, Long> each : files(folder).entrySet()) {
-        if (!Files.exists(Path.of("/proc", each.getValue().toString()))) {
-          try {
-            folder.deleteFile(each.getKey());
-          } catch (NoSuchFileException e) {
-            LOG.trace("another process has deleted {}", each.getKey(), e);
-          }
-        }
-      }
-    }
-
-    private static FileAttribute<?> permissions(String text) {
-      return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(text));
+    private Written(JobFile entry) {
+      file = CompletableFuture.supplyAsync(entry::create, BlockingTasks.EXECUTOR);
     }
 
     /** Removes a rank. Called once by each. */
@@ -252,19 +249,7 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
     @Override
     protected void lastUserLeft() {
       WRITTEN.values().remove(this);
-      BlockingTasks.EXECUTOR.execute(this::delete);
-    }
-
-    private synchronized void delete() {
-      closed = true;
-      if (file == null) {
-        return;
-      }
-      try (SecureDirectoryStream<Path> folder = open("self")) {
-        folder.deleteFile(file);
-      } catch (IOException e) {
-        LOG.debug("{} can't be deleted", file, e);
-      }
+      file.thenAcceptAsync(name -> name.ifPresent(JobFile::delete), BlockingTasks.EXECUTOR);
     }
   }
 }
