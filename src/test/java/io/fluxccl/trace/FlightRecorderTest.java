@@ -6,17 +6,15 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.testing.AllocatedBytes;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
+/** Calls in order; RecorderStress and RecorderLapStress test threads that record together. */
 @Timeout(60)
 @Tag("jdk")
 class FlightRecorderTest {
   private static final int LANE = 1 << 20;
-  private static final int WRITERS = 4;
 
   private static FlightRecorder recorder(int calls) {
     return new FlightRecorder(0, () -> -1, calls, false);
@@ -130,42 +128,5 @@ class FlightRecorderTest {
               }
             });
     assertThat(least).as("bytes of 10000 calls").isLessThan(1000);
-  }
-
-  @Test
-  void shouldReturnConsistentCallsWhileThreadsRecordOthers() throws Exception {
-    // So few entries that other writers wrap around while one writer is preempted.
-    FlightRecorder recorder = recorder(2);
-    AtomicBoolean over = new AtomicBoolean();
-    CountDownLatch begun = new CountDownLatch(WRITERS);
-    List<Thread> writers = new ArrayList<>();
-    for (int writer = 0; writer < WRITERS; writer++) {
-      int lane = writer;
-      Thread thread =
-          new Thread(
-              () -> {
-                for (long call = 1; !over.get(); call++) {
-                  long number = call * WRITERS + lane;
-                  long sequence = recorder.enqueued(lane, 1, 2, 3, number, number, number);
-                  if (call % 3 != 0) {
-                    recorder.ended(sequence, Outcome.DONE, 0, 0);
-                  }
-                  begun.countDown();
-                }
-              });
-      thread.start();
-      writers.add(thread);
-    }
-    begun.await();
-    for (int i = 0; i < 20_000; i++) {
-      for (CallRecord call : recorder.calls()) {
-        assertThat(call.first()).isEqualTo(call.last()).isEqualTo(call.bytes());
-        assertThat(call.first() % WRITERS).isEqualTo(call.lane());
-      }
-    }
-    over.set(true);
-    for (Thread each : writers) {
-      each.join();
-    }
   }
 }
