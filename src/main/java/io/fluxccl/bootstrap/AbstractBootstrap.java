@@ -8,9 +8,9 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.bootstrap.BootstrapFrame.Member;
 import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
 import io.fluxccl.bootstrap.Mailboxes.Receiver;
+import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.RankLog;
@@ -46,7 +46,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   private final CompletableFuture<Void> closed = NonblockingFuture.create();
 
   // Set once, on the event loop.
-  private volatile List<Member> members;
+  private volatile List<Contact> members;
 
   // The fields below are accessed only on the event loop.
   final Mailboxes mailboxes;
@@ -132,8 +132,8 @@ abstract class AbstractBootstrap implements Bootstrap {
     return member(rank).address().getAddress();
   }
 
-  final Member member(int ofRank) {
-    List<Member> known = members;
+  final Contact member(int ofRank) {
+    List<Contact> known = members;
     if (known == null) {
       throw notInitialized();
     }
@@ -147,7 +147,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     return InvalidUsage.of("%s is not initialized; call initialize and await it first", describe());
   }
 
-  final void initialized(List<Member> all) {
+  final void initialized(List<Contact> all) {
     members = all;
   }
 

@@ -6,38 +6,46 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
-import io.fluxccl.bootstrap.BootstrapFrame.Attend;
 import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
-import io.fluxccl.bootstrap.BootstrapFrame.Convened;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
-import io.fluxccl.bootstrap.BootstrapFrame.Departed;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpMembers;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpMissing;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
-import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.FormedAsProposed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
-import io.fluxccl.bootstrap.BootstrapFrame.Member;
-import io.fluxccl.bootstrap.BootstrapFrame.Peers;
-import io.fluxccl.bootstrap.BootstrapFrame.Ping;
-import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
-import io.fluxccl.bootstrap.BootstrapFrame.Register;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
-import io.fluxccl.bootstrap.BootstrapFrame.Silent;
-import io.fluxccl.bootstrap.BootstrapFrame.Spare;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
-import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
+import io.fluxccl.bootstrap.JoinMessage.Accept;
+import io.fluxccl.bootstrap.JoinMessage.Beat;
+import io.fluxccl.bootstrap.JoinMessage.Departed;
+import io.fluxccl.bootstrap.JoinMessage.Failed;
+import io.fluxccl.bootstrap.JoinMessage.Failure;
+import io.fluxccl.bootstrap.JoinMessage.Formed;
+import io.fluxccl.bootstrap.JoinMessage.Join;
+import io.fluxccl.bootstrap.JoinMessage.Missed;
+import io.fluxccl.bootstrap.JoinMessage.Propose;
+import io.fluxccl.bootstrap.JoinMessage.Redirect;
+import io.fluxccl.bootstrap.JoinMessage.Refuse;
+import io.fluxccl.bootstrap.JoinMessage.Rejected;
+import io.fluxccl.bootstrap.JoinMessage.Waiting;
+import io.fluxccl.bootstrap.Roster.Contact;
+import io.fluxccl.bootstrap.Roster.Nonce;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
-import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 
@@ -47,28 +55,35 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 7;
+  static final int VERSION = 8;
 
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
-  static final int JOB_ID_BYTES = 16;
   static final int MAX_RANKS = 1 << 16;
 
   /** The longest frame of the handshake. */
   static final int HANDSHAKE_LIMIT = 256;
 
-  /** The longest frame of a connection with the root. */
-  static final int CONTROL_LIMIT = 4 << 20;
+  /** The longest frame besides {@link Data}: a roster of all ranks that a job can have. */
+  static final int CONTROL_LIMIT = 16 << 20;
 
   /** An upper bound of the bytes of a {@link Data} frame besides its message. */
   private static final int DATA_OVERHEAD = 64;
 
   static final int MAX_REASON_BYTES = 4096;
 
-  private static final int MIN_MEMBER_BYTES = 27;
+  static final int MAX_SETTINGS = 64;
+  static final int MAX_SETTING_NAME_BYTES = 64;
+  static final int MAX_SETTING_BYTES = 256;
+
+  private static final int MIN_ADDRESS_BYTES = 11;
+  private static final int MIN_CONTACT_BYTES = MIN_ADDRESS_BYTES + 4 * Long.BYTES + Integer.BYTES;
 
   /** The longest description of a process: its id and a host name of Linux. */
   private static final int MAX_PROCESS_BYTES = 128;
+
+  /** The longest time that is sent: a hundred years, whose nanoseconds are a long. */
+  private static final Duration MAX_TIME = Duration.ofDays(36_500);
 
   /** Writes and reads the fields of one type of frame; the type's number precedes them. */
   private record Form<F extends BootstrapFrame>(
@@ -78,7 +93,10 @@ final class BootstrapFrameCodec {
     }
   }
 
-  // A type's number is its index in this list.
+  /**
+   * A type's number is its index in this list. Greeting and Hello have the same numbers in all
+   * versions, so that processes of two versions can name the difference.
+   */
   private static final List<Form<?>> FORMS =
       List.of(
           new Form<>(
@@ -87,40 +105,8 @@ final class BootstrapFrameCodec {
               in -> new Greeting(readVersion(in).raw("nonce", NONCE_BYTES))),
           new Form<>(Proof.class, BootstrapFrameCodec::writeProof, BootstrapFrameCodec::readProof),
           new Form<>(
-              Verdict.class,
-              (frame, out) ->
-                  writeEnum(out, frame.admission()).int32(frame.expectedRanks()).raw(frame.mac()),
-              in ->
-                  new Verdict(
-                      readEnum(in, "admission", Admission.values()),
-                      in.int32("expectedRanks"),
-                      in.raw("mac", MAC_BYTES))),
-          new Form<>(
-              Register.class,
-              (frame, out) ->
-                  writeMember(frame.member(), out.bool(frame.hostsRoot()).string(frame.process())),
-              BootstrapFrameCodec::readRegister),
-          empty(Pong.class, new Pong()),
-          ofRanks(Waiting.class, Waiting::missing, Waiting::new),
-          new Form<>(Peers.class, BootstrapFrameCodec::writePeers, BootstrapFrameCodec::readPeers),
-          empty(Ping.class, new Ping()),
-          ofRanks(Silent.class, Silent::ranks, Silent::new),
-          empty(Goodbye.class, new Goodbye()),
-          ofRanks(Departed.class, Departed::ranks, Departed::new),
-          new Form<>(
-              Failed.class,
-              (frame, out) ->
-                  writeEnum(out, frame.code()).int32(frame.rank()).raw(shorten(frame.message())),
-              BootstrapFrameCodec::readFailed),
-          empty(Attach.class, new Attach()),
+              Verdict.class, BootstrapFrameCodec::writeVerdict, BootstrapFrameCodec::readVerdict),
           new Form<>(Data.class, BootstrapFrameCodec::writeData, BootstrapFrameCodec::readData),
-          new Form<>(
-              Attend.class, BootstrapFrameCodec::writeAttend, BootstrapFrameCodec::readAttend),
-          new Form<>(
-              Convened.class,
-              BootstrapFrameCodec::writeConvened,
-              BootstrapFrameCodec::readConvened),
-          empty(Spare.class, new Spare()),
           new Form<>(
               Confirm.class,
               (frame, out) -> out.int64(frame.received()),
@@ -129,6 +115,8 @@ final class BootstrapFrameCodec {
               Resume.class,
               (frame, out) -> out.raw(frame.session()).int64(frame.received()),
               in -> new Resume(in.raw("session", NONCE_BYTES), in.int64("received"))),
+          empty(Attach.class, new Attach()),
+          empty(Goodbye.class, new Goodbye()),
           new Form<>(
               DumpRequest.class,
               (frame, out) -> out.bool(frame.all()),
@@ -137,13 +125,56 @@ final class BootstrapFrameCodec {
               DumpReply.class,
               (frame, out) -> out.bytes(frame.content()),
               in -> new DumpReply(in.bytes("content", CONTROL_LIMIT))),
+          ofRoster(DumpMembers.class, DumpMembers::roster, DumpMembers::new),
+          new Form<>(
+              DumpMissing.class,
+              (frame, out) -> writeRanks(frame.missing(), out),
+              in -> new DumpMissing(readRanks(in))),
+          new Form<>(Join.class, BootstrapFrameCodec::writeJoin, BootstrapFrameCodec::readJoin),
+          new Form<>(
+              Waiting.class, BootstrapFrameCodec::writeWaiting, BootstrapFrameCodec::readWaiting),
+          new Form<>(
+              Redirect.class,
+              (frame, out) ->
+                  UniqueId.writeAddress(frame.coordinator(), writeTerm(frame.term(), out)),
+              in -> new Redirect(readTerm(in), UniqueId.readAddress(in))),
+          new Form<>(
+              Propose.class,
+              (frame, out) ->
+                  writeRoster(
+                      frame.roster(), writeNonce(frame.base(), writeTerm(frame.term(), out))),
+              in -> new Propose(readTerm(in), readNonce(in), readRoster(in))),
+          ofTerm(Accept.class, Accept::term, Accept::new),
+          ofTerm(Refuse.class, Refuse::promised, Refuse::new),
+          ofRoster(Formed.class, Formed::roster, Formed::new),
+          new Form<>(
+              Missed.class,
+              (frame, out) -> UniqueId.writeAddress(frame.member(), out.int64(frame.epoch())),
+              in -> new Missed(readEpoch(in), UniqueId.readAddress(in))),
+          new Form<>(
+              Rejected.class,
+              (frame, out) -> writeFailure(frame.failure(), out),
+              in -> new Rejected(readFailure(in))),
           new Form<>(
               Hello.class,
               (frame, out) -> out.header(MAGIC, VERSION),
               in -> {
                 readVersion(in);
                 return new Hello();
-              }));
+              }),
+          new Form<>(Beat.class, BootstrapFrameCodec::writeBeat, BootstrapFrameCodec::readBeat),
+          new Form<>(
+              Failed.class,
+              (frame, out) -> writeFailure(frame.failure(), writeNonce(frame.base(), out)),
+              in -> new Failed(readNonce(in), readFailure(in))),
+          new Form<>(
+              Departed.class,
+              (frame, out) -> writeRanks(frame.ranks(), writeNonce(frame.base(), out)),
+              in -> new Departed(readNonce(in), readRanks(in))),
+          new Form<>(
+              FormedAsProposed.class,
+              (frame, out) -> writeNonce(frame.roster(), out),
+              in -> new FormedAsProposed(readNonce(in))));
 
   private BootstrapFrameCodec() {}
 
@@ -156,21 +187,20 @@ final class BootstrapFrameCodec {
     return new Form<>(type, (unused, out) -> {}, in -> frame);
   }
 
-  private static <F extends BootstrapFrame> Form<F> ofRanks(
-      Class<F> type, Function<F, List<Integer>> ranks, Function<List<Integer>, F> frame) {
+  private static <F extends BootstrapFrame> Form<F> ofTerm(
+      Class<F> type, Function<F, Term> term, Function<Term, F> frame) {
     return new Form<>(
         type,
-        (written, out) -> writeRanks(ranks.apply(written), out),
-        in -> frame.apply(readRanks(in, 0)));
+        (written, out) -> writeTerm(term.apply(written), out),
+        in -> frame.apply(readTerm(in)));
   }
 
-  private static void writeRanks(List<Integer> ranks, WireWriter out) {
-    out.int32(ranks.size());
-    ranks.forEach(out::int32);
-  }
-
-  private static List<Integer> readRanks(WireReader in, int least) {
-    return readList(in, 0, Integer.BYTES, each -> each.int32("rank", least, MAX_RANKS - 1));
+  private static <F extends BootstrapFrame> Form<F> ofRoster(
+      Class<F> type, Function<F, Roster> roster, Function<Roster, F> frame) {
+    return new Form<>(
+        type,
+        (written, out) -> writeRoster(roster.apply(written), out),
+        in -> frame.apply(readRoster(in)));
   }
 
   /** Returns the frame without its length. Refers to the bytes of a message without a copy. */
@@ -212,111 +242,271 @@ final class BootstrapFrameCodec {
     return in;
   }
 
+  // ---- the handshake ----
+
   private static void writeProof(Proof proof, WireWriter out) {
-    writeEnum(out, proof.kind()).int32(proof.rank()).int32(proof.nRanks()).int32(proof.target());
-    out.raw(proof.nonce()).raw(proof.mac());
+    UniqueId.writeAddress(proof.address(), writeEnum(out, proof.kind()));
+    out.int64(proof.id()).int64(proof.target()).raw(proof.nonce()).raw(proof.mac());
   }
 
   private static Proof readProof(WireReader in) {
     return new Proof(
         readEnum(in, "kind", LinkKind.values()),
-        in.int32("rank"),
-        in.int32("nRanks"),
-        in.int32("target"),
+        UniqueId.readAnyAddress(in),
+        in.int64("id"),
+        in.int64("target"),
         in.raw("nonce", NONCE_BYTES),
         in.raw("mac", MAC_BYTES));
   }
 
+  private static void writeVerdict(Verdict verdict, WireWriter out) {
+    UniqueId.writeAddress(verdict.address(), writeEnum(out, verdict.admission()));
+    out.int64(verdict.id()).raw(verdict.mac());
+  }
+
+  private static Verdict readVerdict(WireReader in) {
+    return new Verdict(
+        readEnum(in, "admission", Admission.values()),
+        UniqueId.readAnyAddress(in),
+        in.int64("id"),
+        in.raw("mac", MAC_BYTES));
+  }
+
+  // ---- messages of a group ----
+
   // The bytes of the message follow; see encode.
   private static void writeData(Data data, WireWriter out) {
-    writeEnum(out.int64(data.group()), data.space());
-    out.int64(data.channel()).int32(data.sequence());
-    out.int32(data.message().leftRank());
+    writeEnum(writeNonce(data.roster(), out).int64(data.group()), data.space());
+    out.int64(data.channel()).int32(data.sequence()).int32(data.message().leftRank());
   }
 
   private static Data readData(WireReader in) {
+    Nonce roster = readNonce(in);
     long group = in.int64("group");
     StreamKey.Space space = readEnum(in, "space", StreamKey.Space.values());
     long channel = in.int64("channel");
     int sequence = in.int32("sequence");
     int leftRank = in.int32("leftRank", FluxCclException.NO_RANK, MAX_RANKS - 1);
     byte[] bytes = in.raw("message", in.remaining());
-    return new Data(group, space, channel, sequence, new Message(bytes, leftRank));
+    return new Data(roster, group, space, channel, sequence, new Message(bytes, leftRank));
   }
 
-  private static Failed readFailed(WireReader in) {
-    ErrorCode code = readEnum(in, "code", ErrorCode.values());
-    int rank = in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1);
-    int length = in.remaining();
-    in.check(length <= MAX_REASON_BYTES, "reason", length + " bytes");
-    return new Failed(code, rank, new String(in.raw("reason", length), StandardCharsets.UTF_8));
+  // ---- joining ----
+
+  private static void writeJoin(Join join, WireWriter out) {
+    writeContact(join.member(), out);
+    writeTerm(join.term(), writeNonce(join.base(), out.int64(join.epoch())));
+    writeBallot(join.ballot(), out);
+    writeRequest(join.request(), out);
+    writeRanks(join.lost(), out);
   }
 
-  private static Register readRegister(WireReader in) {
-    boolean hostsRoot = in.bool("hostsRoot");
-    String process = in.string("process", MAX_PROCESS_BYTES);
-    return new Register(readMember(in), hostsRoot, process);
+  private static Join readJoin(WireReader in) {
+    return new Join(
+        readContact(in),
+        readEpoch(in),
+        readNonce(in),
+        readTerm(in),
+        readBallot(in),
+        readRequest(in),
+        readRanks(in));
   }
 
-  private static void writePeers(Peers peers, WireWriter out) {
-    out.raw(peers.jobId()).int32(peers.rootHost()).string(peers.rootProcess());
-    out.int32(peers.members().size());
-    peers.members().forEach(member -> writeMember(member, out));
+  private static void writeRequest(JoinRequest request, WireWriter out) {
+    writeEnum(out, request.kind()).int32(request.rank()).int32(request.size());
+    writeTime(request.replacementTimeout(), out.int32(request.least()));
+    writeTime(request.limit(), out).int32(request.settings().size());
+    request.settings().forEach((name, value) -> out.string(name).string(value));
   }
 
-  private static Peers readPeers(WireReader in) {
-    byte[] jobId = in.raw("jobId", JOB_ID_BYTES);
-    int rootHost = in.int32("rootHost");
-    String rootProcess = in.string("rootProcess", MAX_PROCESS_BYTES);
-    List<Member> members = readList(in, 1, MIN_MEMBER_BYTES, BootstrapFrameCodec::readMember);
-    in.check(
-        rootHost >= -1 && rootHost < members.size(),
-        "rootHost",
-        rootHost + " of " + members.size());
-    return new Peers(jobId, rootHost, rootProcess, members);
+  private static JoinRequest readRequest(WireReader in) {
+    return new JoinRequest(
+        readEnum(in, "kind", JoinRequest.Kind.values()),
+        in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1),
+        in.int32("size", 1, MAX_RANKS),
+        in.int32("least", 1, MAX_RANKS),
+        readTime(in, "replacementTimeout"),
+        readTime(in, "limit"),
+        readSettings(in));
   }
 
-  private static void writeAttend(Attend attend, WireWriter out) {
-    out.int64(attend.generation()).int32(attend.previousRank()).int32(attend.previousSize());
-    out.int32(attend.least()).int64(attend.patienceMillis());
-    writeRanks(attend.lost(), out);
+  private static Map<String, String> readSettings(WireReader in) {
+    int count = in.int32("settings", 0, MAX_SETTINGS);
+    Map<String, String> settings = new HashMap<>();
+    for (int i = 0; i < count; i++) {
+      String name = in.string("name", MAX_SETTING_NAME_BYTES);
+      String before = settings.put(name, in.string("value", MAX_SETTING_BYTES));
+      in.check(before == null, "name", name + " twice");
+    }
+    return settings;
   }
 
-  private static Attend readAttend(WireReader in) {
-    long generation = in.int64("generation");
-    in.check(generation >= 0, "generation", Long.toString(generation));
-    int previousRank = in.int32("previousRank", Membership.NEWCOMER, MAX_RANKS - 1);
-    int previousSize = in.int32("previousSize", 0, MAX_RANKS);
-    int least = in.int32("least", 1, MAX_RANKS);
-    long patienceMillis = in.int64("patienceMillis");
-    List<Integer> lost = readRanks(in, 0);
-    return new Attend(generation, previousRank, previousSize, lost, least, patienceMillis);
+  private static void writeWaiting(Waiting waiting, WireWriter out) {
+    writeNonce(waiting.base(), writeTerm(waiting.term(), out)).bool(waiting.standby());
+    writeRanks(waiting.missing(), out).int32(waiting.others().size());
+    waiting.others().forEach(each -> UniqueId.writeAddress(each, out));
+    out.bytes(shorten(waiting.note(), MAX_REASON_BYTES));
   }
 
-  private static void writeConvened(Convened convened, WireWriter out) {
-    out.int64(convened.generation()).int32(convened.rank()).raw(convened.jobId());
-    UniqueId.writeAddress(convened.root(), out);
-    writeRanks(convened.previousRanks(), out);
+  private static Waiting readWaiting(WireReader in) {
+    return new Waiting(
+        readTerm(in),
+        readNonce(in),
+        in.bool("standby"),
+        readRanks(in),
+        readList(in, 0, MIN_ADDRESS_BYTES, UniqueId::readAddress),
+        in.string("note", MAX_REASON_BYTES));
   }
 
-  private static Convened readConvened(WireReader in) {
-    long generation = in.int64("generation");
-    int rank = in.int32("rank", 0, MAX_RANKS - 1);
-    byte[] jobId = in.raw("jobId", JOB_ID_BYTES);
-    InetSocketAddress root = UniqueId.readAddress(in);
-    List<Integer> previousRanks = readRanks(in, Membership.NEWCOMER);
-    in.check(rank < previousRanks.size(), "rank", rank + " of " + previousRanks.size());
-    return new Convened(generation, rank, previousRanks, jobId, root);
+  private static void writeBeat(Beat beat, WireWriter out) {
+    writeNonce(beat.base(), out.int64(beat.epoch()));
+    writeRanks(beat.left(), writeRanks(beat.silent(), out)).bool(beat.newcomers());
   }
 
-  private static void writeMember(Member member, WireWriter out) {
-    UniqueId.writeAddress(member.address(), out);
-    out.int64(member.hostHash()).int64(member.processHash());
+  private static Beat readBeat(WireReader in) {
+    return new Beat(
+        readEpoch(in), readNonce(in), readRanks(in), readRanks(in), in.bool("newcomers"));
   }
 
-  private static Member readMember(WireReader in) {
-    InetSocketAddress address = UniqueId.readAddress(in);
-    return new Member(address, in.int64("hostHash"), in.int64("processHash"));
+  // ---- their parts ----
+
+  private static WireWriter writeTerm(Term term, WireWriter out) {
+    return out.int64(term.epoch()).int32(term.attempt()).int32(term.rank());
+  }
+
+  private static Term readTerm(WireReader in) {
+    return new Term(
+        readEpoch(in),
+        in.int32("attempt", 0, Integer.MAX_VALUE),
+        in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1));
+  }
+
+  private static long readEpoch(WireReader in) {
+    return in.int64("epoch", 0, Long.MAX_VALUE);
+  }
+
+  private static WireWriter writeNonce(Nonce nonce, WireWriter out) {
+    return out.int64(nonce.high()).int64(nonce.low());
+  }
+
+  private static Nonce readNonce(WireReader in) {
+    return new Nonce(in.int64("nonce"), in.int64("nonce"));
+  }
+
+  private static void writeContact(Contact contact, WireWriter out) {
+    UniqueId.writeAddress(contact.address(), out);
+    out.int64(contact.id()).int64(contact.host());
+    out.int64(contact.hostHash()).int64(contact.processHash());
+    out.bytes(shorten(contact.process(), MAX_PROCESS_BYTES));
+  }
+
+  private static Contact readContact(WireReader in) {
+    return new Contact(
+        UniqueId.readAddress(in),
+        in.int64("id"),
+        in.int64("host"),
+        in.int64("hostHash"),
+        in.int64("processHash"),
+        in.string("process", MAX_PROCESS_BYTES));
+  }
+
+  /** The latest roster that was written: a coordinator sends it to all its members. */
+  private static volatile EncodedRoster encoded = new EncodedRoster(Roster.NONE, Message.NO_BYTES);
+
+  private record EncodedRoster(Roster roster, byte[] bytes) {}
+
+  private static void writeRoster(Roster roster, WireWriter out) {
+    EncodedRoster latest = encoded;
+    if (latest.roster != roster) {
+      latest = new EncodedRoster(roster, encode(roster));
+      encoded = latest;
+    }
+    out.raw(latest.bytes);
+  }
+
+  private static byte[] encode(Roster roster) {
+    WireWriter out = writeNonce(roster.nonce(), writeTerm(roster.term(), new WireWriter()));
+    out.int32(roster.size());
+    roster.members().forEach(each -> writeContact(each, out));
+    writeRanks(roster.previousRanks(), out);
+    return out.toBytes();
+  }
+
+  private static Roster readRoster(WireReader in) {
+    Term term = readTerm(in);
+    Nonce nonce = readNonce(in);
+    List<Contact> members = readList(in, 1, MIN_CONTACT_BYTES, BootstrapFrameCodec::readContact);
+    List<Integer> previousRanks =
+        readList(
+            in,
+            members.size(),
+            Integer.BYTES,
+            each -> each.int32("previousRank", Roster.NEWCOMER, MAX_RANKS - 1));
+    int count = previousRanks.size();
+    in.check(count == members.size(), "previousRanks", count + " of " + members.size());
+    return new Roster(term, nonce, members, previousRanks);
+  }
+
+  /** Writes a ballot as a message that only this version reads. */
+  static byte[] encode(Ballot ballot) {
+    WireWriter out = new WireWriter().header(MAGIC, VERSION);
+    writeBallot(ballot, out);
+    return out.toBytes();
+  }
+
+  /**
+   * Reads what {@link #encode(Ballot)} wrote.
+   *
+   * @throws TransportFailure if the bytes are anything else
+   */
+  static Ballot decodeBallot(byte[] bytes) {
+    WireReader in = new WireReader(bytes, BootstrapFrameCodec::malformed).header(MAGIC, VERSION);
+    Ballot ballot = readBallot(in);
+    in.end();
+    return ballot;
+  }
+
+  private static void writeBallot(Ballot ballot, WireWriter out) {
+    writeTerm(ballot.accepted(), writeTerm(ballot.promised(), out)).bool(ballot.hasRoster());
+    if (ballot.hasRoster()) {
+      writeRoster(ballot.roster(), out);
+    }
+  }
+
+  private static Ballot readBallot(WireReader in) {
+    Term promised = readTerm(in);
+    Term accepted = readTerm(in);
+    return new Ballot(promised, accepted, in.bool("hasRoster") ? readRoster(in) : Roster.NONE);
+  }
+
+  private static void writeFailure(Failure failure, WireWriter out) {
+    writeEnum(out, failure.code()).int32(failure.rank());
+    out.bytes(shorten(failure.message(), MAX_REASON_BYTES));
+  }
+
+  private static Failure readFailure(WireReader in) {
+    return new Failure(
+        readEnum(in, "code", ErrorCode.values()),
+        in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1),
+        in.string("message", MAX_REASON_BYTES));
+  }
+
+  private static WireWriter writeTime(Duration time, WireWriter out) {
+    return out.int64((time.compareTo(MAX_TIME) < 0 ? time : MAX_TIME).toMillis());
+  }
+
+  private static Duration readTime(WireReader in, String field) {
+    return Duration.ofMillis(in.int64(field, 0, MAX_TIME.toMillis()));
+  }
+
+  private static WireWriter writeRanks(List<Integer> ranks, WireWriter out) {
+    out.int32(ranks.size());
+    ranks.forEach(out::int32);
+    return out;
+  }
+
+  private static List<Integer> readRanks(WireReader in) {
+    return readList(in, 0, Integer.BYTES, each -> each.int32("rank", 0, MAX_RANKS - 1));
   }
 
   // The count is bounded by what has arrived, so a false one can't make the list large.
@@ -340,21 +530,23 @@ final class BootstrapFrameCodec {
 
   private static int readOrdinal(WireReader in, String field, int count) {
     int ordinal = in.uint8(field);
-    in.check(ordinal < count, field, ordinal + ", expected 0.." + (count - 1));
+    if (ordinal >= count) {
+      in.check(false, field, ordinal + ", expected 0.." + (count - 1));
+    }
     return ordinal;
   }
 
   /** Returns a reason as it is sent: truncated if it is too long. */
   static String shortened(String message) {
-    return new String(shorten(message), StandardCharsets.UTF_8);
+    return new String(shorten(message, MAX_REASON_BYTES), StandardCharsets.UTF_8);
   }
 
-  private static byte[] shorten(String message) {
-    byte[] bytes = message.getBytes(StandardCharsets.UTF_8);
-    if (bytes.length <= MAX_REASON_BYTES) {
+  private static byte[] shorten(String text, int most) {
+    byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
+    if (bytes.length <= most) {
       return bytes;
     }
-    int end = MAX_REASON_BYTES;
+    int end = most;
     // Not in the middle of a character.
     while (end > 0 && (bytes[end] & 0xC0) == 0x80) {
       end--;

@@ -2,8 +2,10 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.settings.Settings;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
@@ -21,6 +23,7 @@ import java.util.Optional;
  *     is the default, for no limit
  * @param messageLimit the longest message in bytes: 64 MiB unless set
  * @param hostIdentity the host and process that the other ranks take this rank to be on
+ * @param settings further options that must be equal on all ranks, by name; empty unless set
  */
 public record BootstrapOptions(
     String name,
@@ -31,17 +34,24 @@ public record BootstrapOptions(
     Duration heartbeatInterval,
     Duration livenessTimeout,
     int messageLimit,
-    HostIdentity hostIdentity) {
+    HostIdentity hostIdentity,
+    @Experimental Map<String, String> settings) {
   /** The environment variable for {@link Builder#insecure}: 1 for true, 0 for false. */
   public static final String INSECURE_VARIABLE = "FLUXCCL_INSECURE";
 
   static final int DEFAULT_MESSAGE_LIMIT = 64 << 20;
   private static final int MAX_MESSAGE_LIMIT = 1 << 30;
+
+  /** Half of the settings that are sent; the bootstrap adds its own. */
+  private static final int MAX_SETTINGS = BootstrapFrameCodec.MAX_SETTINGS / 2;
+
   private static final Duration MIN_INTERVAL = Duration.ofMillis(10);
   private static final Duration MAX_INTERVAL = Duration.ofSeconds(10);
 
   /** Refuses values out of range. */
   public BootstrapOptions {
+    settings = Map.copyOf(settings);
+    checkSettings(settings);
     if (timeout.isNegative() || timeout.isZero()) {
       throw InvalidUsage.of("timeout=%s; give more than zero", timeout);
     }
@@ -54,6 +64,25 @@ public record BootstrapOptions(
     }
     if (messageLimit < 1 || messageLimit > MAX_MESSAGE_LIMIT) {
       throw InvalidUsage.of("messageLimit=%s; give 1 to %s", messageLimit, MAX_MESSAGE_LIMIT);
+    }
+  }
+
+  private static void checkSettings(Map<String, String> settings) {
+    if (settings.size() > MAX_SETTINGS) {
+      throw InvalidUsage.of("settings: %s of them; give at most %s", settings.size(), MAX_SETTINGS);
+    }
+    settings.forEach(
+        (name, value) -> {
+          checkLength("name", name, BootstrapFrameCodec.MAX_SETTING_NAME_BYTES);
+          checkLength("value", value, BootstrapFrameCodec.MAX_SETTING_BYTES);
+        });
+  }
+
+  private static void checkLength(String part, String text, int most) {
+    int length = text.getBytes(StandardCharsets.UTF_8).length;
+    if (length > most) {
+      throw InvalidUsage.of(
+          "settings: the %s %s has %s bytes; give at most %s", part, text, length, most);
     }
   }
 
@@ -90,6 +119,7 @@ public record BootstrapOptions(
     private Duration livenessTimeout = Duration.ZERO;
     private int messageLimit = DEFAULT_MESSAGE_LIMIT;
     private HostIdentity hostIdentity = HostIdentity.current();
+    private Map<String, String> settings = Map.of();
 
     private Builder(Map<String, String> environment) {
       secret = JobSecret.from(environment).orElse(null);
@@ -147,6 +177,16 @@ public record BootstrapOptions(
       return this;
     }
 
+    /**
+     * Sets further options that must be equal on all ranks, by name. A rank that joins with another
+     * value fails with {@link InvalidUsage}, which names the option and both values.
+     */
+    @Experimental
+    public Builder settings(Map<String, String> value) {
+      settings = Map.copyOf(value);
+      return this;
+    }
+
     Builder hostIdentity(HostIdentity value) {
       hostIdentity = value;
       return this;
@@ -168,7 +208,8 @@ public record BootstrapOptions(
           heartbeatInterval,
           livenessTimeout,
           messageLimit,
-          hostIdentity);
+          hostIdentity,
+          settings);
     }
   }
 }

@@ -9,7 +9,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
-import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Snapshot;
 import io.netty.channel.Channel;
@@ -51,11 +51,10 @@ record DumpClient(
    * @param members where each listens, by rank
    * @return completes with an answer of each, at the limit at the latest
    */
-  CompletableFuture<JobDump> askAll(SessionKey key, List<Member> members) {
-    int n = members.size();
+  CompletableFuture<JobDump> askAll(SessionKey key, List<Contact> members) {
     List<DumpQuery> queries =
-        IntStream.range(0, n)
-            .mapToObj(rank -> ask(key, members.get(rank).address(), n, rank))
+        IntStream.range(0, members.size())
+            .mapToObj(rank -> ask(key, members.get(rank).address(), rank))
             .toList();
     ScheduledFuture<?> settling =
         loop.scheduleWithFixedDelay(
@@ -92,12 +91,12 @@ record DumpClient(
   /**
    * Sends a request to the process that listens at an address.
    *
-   * @param nRanks as this process knows it, or 0
-   * @param target the rank, or -1 for a root or a rendezvous
+   * @param key for dump requests
+   * @param target the rank, or -1 for any process at the job's address
    */
-  DumpQuery ask(SessionKey key, InetSocketAddress at, int nRanks, int target) {
+  DumpQuery ask(SessionKey key, InetSocketAddress at, int target) {
     DumpQuery query = new DumpQuery(at, target);
-    query.connector = new Handshake.Connector(key, LinkKind.INQUIRY, target, nRanks, target, query);
+    query.connector = new Handshake.Connector(key, LinkKind.INQUIRY, Links.NOWHERE, 0, 0, query);
     query.connector.connect(loop, from, at, channels);
     return query;
   }
@@ -190,7 +189,7 @@ record DumpClient(
     }
 
     @Override
-    public void refused(Admission admission, int expectedRanks) {
+    public void refused(Admission admission) {
       fail("refused at " + at + ": " + admission);
     }
 
@@ -211,7 +210,8 @@ record DumpClient(
   }
 
   /** Answers one request on an admitted connection; the requesting side closes it. */
-  static void answer(Channel channel, Handshake.Acceptor acceptor, Gate gate) {
+  static void answer(Channel channel, Handshake.Acceptor acceptor, Job job) {
+    InetSocketAddress at = (InetSocketAddress) channel.localAddress();
     channel
         .eventLoop()
         .schedule(() -> channel.close(), Handshake.LIMIT_MILLIS, TimeUnit.MILLISECONDS);
@@ -220,7 +220,7 @@ record DumpClient(
         acceptor,
         frame -> {
           if (frame instanceof DumpRequest request) {
-            channel.writeAndFlush(gate.answer(request.all()));
+            channel.writeAndFlush(job.answer(request.all(), at));
           } else {
             channel.close();
           }

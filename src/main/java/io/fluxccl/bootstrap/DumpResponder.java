@@ -45,15 +45,15 @@ final class DumpResponder {
 
   /** {@link Bootstrap#dump}. */
   CompletableFuture<JobDump> dump(boolean all, Duration limit) {
-    PeerLinks links = bootstrap instanceof TcpBootstrap tcp ? tcp.links : null;
-    if (links == null || links.jobKey() == null) {
+    TcpBootstrap job = bootstrap instanceof TcpBootstrap tcp ? tcp : null;
+    if (job == null || job.generation() == 0) {
       return CompletableFuture.failedFuture(
           InvalidUsage.of("dump: %s has not joined its job", bootstrap.describe()));
     }
     String late =
         "%s: dump: the bootstrap's thread has not answered %s ms after the limit of %s ms";
     return CompletableFuture.supplyAsync(
-            () -> links.requestDump(all, limit), bootstrap.operations::onLoop)
+            () -> job.requestDump(all, limit), bootstrap.operations::onLoop)
         .thenCompose(Function.identity())
         // The bootstrap's thread keeps the limit itself, unless it has ended or is stuck.
         .orTimeout(limit.toMillis() + GRACE_MILLIS, TimeUnit.MILLISECONDS)

@@ -61,7 +61,7 @@ final class Frames {
   static CompletableFuture<Channel> listen(
       EventLoop loop,
       InetSocketAddress address,
-      Gate gate,
+      Links links,
       ChannelGroup channels,
       String owner,
       int rank) {
@@ -82,12 +82,12 @@ final class Frames {
         .childOption(ChannelOption.TCP_NODELAY, true)
         .childOption(ChannelOption.AUTO_CLOSE, false)
         .handler(listener)
-        .childHandler(pipeline(channels, false, () -> new Handshake.Acceptor(gate)))
+        .childHandler(pipeline(channels, false, () -> new Handshake.Acceptor(links)))
         .bind(address)
         .addListener(
             (ChannelFuture bound) -> {
               if (bound.isSuccess()) {
-                bound.channel().pipeline().addLast(new AcceptTrouble(gate));
+                bound.channel().pipeline().addLast(new AcceptTrouble(links));
                 listening.complete(bound.channel());
                 return;
               }
@@ -253,17 +253,17 @@ final class Frames {
     private static final RecurringWarning WARNING =
         new RecurringWarning(LoggerFactory.getLogger(Frames.class));
 
-    private final Gate gate;
+    private final Links links;
 
-    AcceptTrouble(Gate gate) {
-      this.gate = gate;
+    AcceptTrouble(Links links) {
+      this.links = links;
     }
 
     @Override
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
       WARNING.warn("no connection accepted at " + ctx.channel() + ": " + describe(cause));
       if (OpenFiles.ranOut(cause)) {
-        gate.ranOut(describe(cause));
+        links.ranOut(describe(cause));
       }
     }
   }

@@ -10,6 +10,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFutureListener;
 import io.netty.channel.ChannelHandlerContext;
@@ -19,6 +20,9 @@ import io.netty.channel.group.ChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.util.Iterator;
+import java.util.LinkedHashSet;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
@@ -121,7 +125,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     void admitted(Channel channel, Connector connector);
 
     /** The acceptor knows the secret and refuses. */
-    void refused(Admission admission, int expectedRanks);
+    void refused(Admission admission);
 
     /** There is no connection, or no handshake. */
     void lost(String why);
@@ -153,18 +157,23 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
    */
   static final class Acceptor extends Handshake {
     private static final Verdict WRONG_SECRET =
-        new Verdict(Admission.WRONG_SECRET, 0, new byte[BootstrapFrameCodec.MAC_BYTES]);
+        new Verdict(
+            Admission.WRONG_SECRET, Links.NOWHERE, 0, new byte[BootstrapFrameCodec.MAC_BYTES]);
 
-    private final Gate gate;
+    private final Links links;
     private boolean proofReceived;
 
-    Acceptor(Gate gate) {
-      this.gate = gate;
+    Acceptor(Links links) {
+      this.links = links;
     }
 
     @Override
     public void channelActive(ChannelHandlerContext ctx) {
-      ChannelHandlerContext oldest = gate.begins(ctx);
+      if (!links.sockets().isReady) {
+        ctx.close(); // its process tries again
+        return;
+      }
+      ChannelHandlerContext oldest = links.unproven().begins(ctx);
       if (oldest != null) {
         refuse(oldest, "too many sockets have not proved themselves, and this is the oldest");
       }
@@ -182,23 +191,14 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         return;
       }
       proofReceived = true;
-      gate.key()
-          .thenAccept(key -> check(ctx, key.of(proof.kind()), proof))
-          .exceptionally(
-              failure -> {
-                refuse(ctx, Frames.describe(FluxCclException.from(failure)));
-                return null;
-              });
+      check(ctx, links.sockets().key.of(proof.kind()), proof);
     }
 
     private void check(ChannelHandlerContext ctx, SessionKey key, Proof proof) {
-      if (!ctx.channel().isActive()) {
-        return;
-      }
       byte[] certificate = certificate(ctx, false);
       if (!SessionKey.equal(key.connectorProof(proof, nonce, certificate), proof.mac())) {
         ctx.channel().writeAndFlush(WRONG_SECRET);
-        refuse(ctx, "wrong secret, or a job that is over");
+        refuse(ctx, "wrong secret");
         return;
       }
       checkUser(
@@ -214,34 +214,33 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private void decide(
         ChannelHandlerContext ctx, SessionKey key, Proof proof, byte[] certificate) {
       done(ctx);
-      Admission admission = gate.decide(proof);
-      int ranks = gate.expectedRanks();
-      byte[] mac = key.acceptorProof(proof, nonce, certificate, admission, ranks);
-      Verdict verdict = new Verdict(admission, ranks, mac);
+      Admission admission = links.judge(proof);
+      Verdict verdict = links.verdict(admission);
+      verdict = verdict.withMac(key.acceptorProof(proof, nonce, certificate, verdict));
       if (admission == Admission.WELCOME) {
         Frames.verify(ctx.channel(), key.frames(true, proof, nonce, certificate));
-        gate.admit(ctx.channel(), this, proof);
+        links.admit(ctx.channel(), this, proof);
         ctx.channel().writeAndFlush(verdict);
         Frames.sign(ctx.channel(), key.frames(false, proof, nonce, certificate));
       } else {
-        LOG.debug("refused rank {} from {}: {}", proof.rank(), ctx.channel(), admission);
+        LOG.debug("refused {} from {}: {}", proof.address(), ctx.channel(), admission);
         ctx.channel().writeAndFlush(verdict).addListener(ChannelFutureListener.CLOSE);
       }
     }
 
     @Override
     void refuse(ChannelHandlerContext ctx, String why) {
-      Gate.refuse(ctx, why, false);
+      Unproven.refuse(ctx, why, false);
     }
 
     @Override
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-      Gate.refuse(ctx, Frames.describe(cause), Frames.isMismatch(cause));
+      Unproven.refuse(ctx, Frames.describe(cause), Frames.isMismatch(cause));
     }
 
     private void done(ChannelHandlerContext ctx) {
       stopDeadline();
-      gate.ends(ctx);
+      links.unproven().ends(ctx);
     }
 
     @Override
@@ -255,12 +254,58 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     }
   }
 
+  /** The sockets that a process has accepted and that are not authenticated yet. */
+  static final class Unproven {
+    private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
+
+    /**
+     * Separate from {@link #STRANGERS}, so that a flood of those does not hide why a rank can't
+     * join.
+     */
+    private static final RecurringWarning MISMATCHES = new RecurringWarning(LOG);
+
+    /** The oldest first. */
+    private final Set<ChannelHandlerContext> sockets = new LinkedHashSet<>();
+
+    /**
+     * Adds a socket.
+     *
+     * @return the socket to close because there are too many, or null. A rank authenticates within
+     *     a round trip, so the oldest socket is the least likely to be a rank's
+     */
+    private ChannelHandlerContext begins(ChannelHandlerContext socket) {
+      ChannelHandlerContext oldest = null;
+      if (sockets.size() >= OpenFiles.pendingSockets()) {
+        Iterator<ChannelHandlerContext> all = sockets.iterator();
+        oldest = all.next();
+        all.remove();
+      }
+      sockets.add(socket);
+      return oldest;
+    }
+
+    /** Removes a socket that is authenticated or closed. */
+    private void ends(ChannelHandlerContext socket) {
+      sockets.remove(socket);
+    }
+
+    /** Closes a socket, and logs why. */
+    private static void refuse(ChannelHandlerContext socket, String why, boolean isMismatch) {
+      if (socket.channel().isOpen()) {
+        RecurringWarning warning = isMismatch ? MISMATCHES : STRANGERS;
+        warning.warn("closed a connection from " + socket.channel().remoteAddress() + ": " + why);
+        socket.close();
+      }
+    }
+  }
+
   /** The connecting side: one attempt to connect and to get through the handshake. */
   static final class Connector extends Handshake {
     private final SessionKey key;
     private final Proof request;
     private final Outcome outcome;
     private byte[] acceptorNonce;
+    private Verdict peer;
 
     /** Whether this side has sent its proof; no verdict counts before that. */
     private boolean proved;
@@ -270,11 +315,19 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private boolean decided;
 
     /**
-     * @param target the rank to connect to, or -1 for the root
+     * @param address of this process's own listener
+     * @param id of this process
+     * @param target the id of the process to connect to, or 0 for any
      */
-    Connector(SessionKey key, LinkKind kind, int rank, int nRanks, int target, Outcome outcome) {
+    Connector(
+        SessionKey key,
+        LinkKind kind,
+        InetSocketAddress address,
+        long id,
+        long target,
+        Outcome outcome) {
       this.key = key;
-      this.request = new Proof(kind, rank, nRanks, target, nonce, Message.NO_BYTES);
+      this.request = new Proof(kind, address, id, target, nonce, Message.NO_BYTES);
       this.outcome = outcome;
     }
 
@@ -295,6 +348,11 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
                   }
                 }
               });
+    }
+
+    /** Returns the acceptor's decision, with its own address. */
+    Verdict verdict() {
+      return peer;
     }
 
     @Override
@@ -343,14 +401,13 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         outcome.secretMismatch();
         return;
       }
-      byte[] expected =
-          key.acceptorProof(
-              request, acceptorNonce, certificate(ctx, true), admission, verdict.expectedRanks());
+      byte[] expected = key.acceptorProof(request, acceptorNonce, certificate(ctx, true), verdict);
       if (!SessionKey.equal(expected, verdict.mac())) {
         refuse(ctx, "it does not know the secret");
         return;
       }
       decided = true;
+      peer = verdict;
       stopDeadline();
       if (admission == Admission.WELCOME) {
         Frames.sign(
@@ -360,7 +417,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         outcome.admitted(ctx.channel(), this);
       } else {
         ctx.close();
-        outcome.refused(admission, verdict.expectedRanks());
+        outcome.refused(admission);
       }
     }
 

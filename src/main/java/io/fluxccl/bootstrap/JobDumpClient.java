@@ -4,10 +4,9 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
-import io.fluxccl.bootstrap.BootstrapFrame.Convened;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpMembers;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpMissing;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
-import io.fluxccl.bootstrap.BootstrapFrame.Peers;
-import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.trace.JobDump;
 import io.netty.channel.group.DefaultChannelGroup;
@@ -82,32 +81,25 @@ public final class JobDumpClient {
    *     InvalidUsage} while ranks are missing
    */
   public CompletableFuture<JobDump> ofAddress(String address, Optional<JobSecret> secret) {
-    RootAddress where = RootAddress.parse(address);
-    SessionKey key = SessionKey.of(secret, "");
-    return Rendezvous.resolve(where)
-        .thenCompose(ip -> ofRoot(new InetSocketAddress(ip, where.port()), key));
+    RootAddress where = RootAddress.parseList(address).get(0);
+    SessionKey key = SessionKey.of(secret, "").of(LinkKind.INQUIRY);
+    return where.resolve().thenCompose(ip -> ofRoot(new InetSocketAddress(ip, where.port()), key));
   }
 
   private CompletableFuture<JobDump> ofRoot(InetSocketAddress root, SessionKey key) {
     // Half of the limit for the root, which may be stopped; the ranks then have the full limit.
     return with(
-            limit.dividedBy(2),
-            client ->
-                client.ask(key.of(LinkKind.INQUIRY), root, 0, FluxCclException.NO_RANK).answer)
+            limit.dividedBy(2), client -> client.ask(key, root, FluxCclException.NO_RANK).answer)
         .handle((frame, failure) -> next(root, key, frame, failure))
         .thenCompose(Function.identity());
   }
 
   private CompletableFuture<JobDump> next(
       InetSocketAddress root, SessionKey key, BootstrapFrame frame, Throwable failure) {
-    if (frame instanceof Convened generation) {
-      return ofRoot(generation.root(), key.forJob(generation.jobId()));
+    if (frame instanceof DumpMembers group) {
+      return with(limit, client -> client.askAll(key, group.roster().members()));
     }
-    if (frame instanceof Peers peers) {
-      SessionKey links = key.forJob(peers.jobId()).of(LinkKind.INQUIRY);
-      return with(limit, client -> client.askAll(links, peers.members()));
-    }
-    if (frame instanceof Waiting waiting) {
+    if (frame instanceof DumpMissing waiting) {
       return CompletableFuture.failedFuture(
           Timeout.of(
               waiting.missing().isEmpty() ? FluxCclException.NO_RANK : waiting.missing().get(0),

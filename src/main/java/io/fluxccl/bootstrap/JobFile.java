@@ -6,7 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.LocalFiles;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.settings.Settings;
@@ -29,6 +29,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -47,11 +48,11 @@ import org.slf4j.LoggerFactory;
  * files of other namespaces are neither read nor deleted.
  *
  * @param process of the ranks
- * @param root where the ranks of the job registered
+ * @param root the address of the job
  * @param key for dump requests
  * @param members where each rank listens, by rank
  */
-record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member> members) {
+record JobFile(long process, InetSocketAddress root, SessionKey key, List<Contact> members) {
   /** The environment variable that names the folder, instead of one in /tmp. */
   static final String VARIABLE = "FLUXCCL_RUNTIME_DIR";
 
@@ -88,8 +89,8 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
    * Adds a rank of this process whose job has formed. The first rank's file is written
    * asynchronously, on another thread.
    */
-  static Written write(TcpBootstrap bootstrap, SessionKey key, List<Member> members) {
-    JobFile entry = new JobFile(ProcessHandle.current().pid(), bootstrap.root(), key, members);
+  static Written write(InetSocketAddress job, SessionKey key, List<Contact> members) {
+    JobFile entry = new JobFile(ProcessHandle.current().pid(), job, key, members);
     return WRITTEN.compute(
         entry.root(),
         (root, known) -> known != null && known.tryRetain() ? known : new Written(entry));
@@ -127,6 +128,20 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
     return entries;
   }
 
+  /** Returns where the ranks on this machine of the job at one of the addresses listen. */
+  static List<InetSocketAddress> members(Set<InetSocketAddress> jobAddresses) {
+    try {
+      return all("self", process -> true).stream()
+          .filter(each -> jobAddresses.contains(each.root()))
+          .flatMap(each -> each.members().stream())
+          .map(Contact::address)
+          .toList();
+    } catch (IOException e) {
+      LOG.debug("no files of ranks can be read", e);
+      return List.of();
+    }
+  }
+
   private static Optional<JobFile> read(
       SecureDirectoryStream<Path> folder, Path file, UserPrincipal user, long process) {
     try {
@@ -156,7 +171,7 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
     WireWriter out = new WireWriter().header(MAGIC, VERSION).int64(process);
     UniqueId.writeAddress(root, out);
     out.bool(key.guarded()).bytes(key.key()).int32(members.size());
-    for (Member member : members) {
+    for (Contact member : members) {
       UniqueId.writeAddress(member.address(), out);
       out.int64(member.hostHash()).int64(member.processHash());
     }
@@ -174,10 +189,11 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Member
     boolean guarded = in.bool("guarded");
     SessionKey key = new SessionKey(in.bytes("key", MAX_KEY_BYTES), guarded, false);
     int count = in.int32("count", 1, in.remaining() / MIN_MEMBER_BYTES);
-    List<Member> members = new ArrayList<>(count);
+    List<Contact> members = new ArrayList<>(count);
     for (int i = 0; i < count; i++) {
       InetSocketAddress address = UniqueId.readAddress(in);
-      members.add(new Member(address, in.int64("hostHash"), in.int64("processHash")));
+      long hostHash = in.int64("hostHash");
+      members.add(new Contact(address, 0, hostHash, hostHash, in.int64("processHash"), ""));
     }
     return new JobFile(process, root, key, members);
   }

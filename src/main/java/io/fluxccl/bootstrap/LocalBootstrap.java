@@ -4,8 +4,8 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.bootstrap.BootstrapFrame.Failed;
-import io.fluxccl.bootstrap.BootstrapFrame.Member;
+import io.fluxccl.bootstrap.JoinMessage.Failure;
+import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Snapshot;
 import java.net.InetAddress;
@@ -90,10 +90,10 @@ public final class LocalBootstrap extends CollectiveBootstrap {
   private static List<LocalBootstrap> group(String name, List<Long> hostHashes, int messageLimit) {
     long processHash = HostIdentity.current().processHash();
     int nRanks = hostHashes.size();
-    List<Member> members = new ArrayList<>();
+    List<Contact> members = new ArrayList<>();
     for (long hostHash : hostHashes) {
       InetSocketAddress nowhere = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
-      members.add(new Member(nowhere, hostHash, processHash));
+      members.add(new Contact(nowhere, 0, hostHash, hostHash, processHash, ""));
     }
     List<LocalBootstrap> group = new ArrayList<>();
     for (int rank = 0; rank < nRanks; rank++) {
@@ -165,7 +165,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
 
   @Override
   void relay(FluxCclException reason) {
-    Failed news = Failed.of(reason);
+    Failure news = Failure.of(reason);
     for (LocalBootstrap each : group) {
       if (each != this && !each.gone) {
         loop.execute(() -> each.fail(news.toException()));

@@ -3,8 +3,11 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.InvalidUsage;
 import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.DatagramSocket;
 import java.net.Inet4Address;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.NetworkInterface;
 import java.util.Comparator;
 import java.util.List;
@@ -14,6 +17,8 @@ import java.util.stream.Stream;
 /** Chooses among this host's addresses. */
 final class NetworkAddresses {
   private static final List<String> VIRTUAL = List.of("docker", "br-", "veth", "virbr", "cni");
+
+  private static final int ANY_PORT = 9;
 
   private NetworkAddresses() {}
 
@@ -41,6 +46,19 @@ final class NetworkAddresses {
           .orElseGet(InetAddress::getLoopbackAddress);
     } catch (IOException e) {
       return InetAddress.getLoopbackAddress();
+    }
+  }
+
+  /** Returns the local address from which packets to another address are sent. */
+  static InetAddress towards(InetSocketAddress to) {
+    if (to.getAddress().isLoopbackAddress()) {
+      return to.getAddress();
+    }
+    try (DatagramSocket socket = new DatagramSocket()) {
+      socket.connect(to.getAddress(), ANY_PORT); // sends nothing
+      return socket.getLocalAddress();
+    } catch (IOException | UncheckedIOException e) {
+      return reachable();
     }
   }
 

@@ -93,7 +93,7 @@ public record RankEnvironment(
   private static RankEnvironment from(Map<String, String> variables, Supplier<String> lastResort) {
     Settings from = Settings.of(variables);
     String given = from.text(ADDRESS);
-    from.word(ADDRESS, RootAddress::parse);
+    from.word(ADDRESS, RootAddress::parseList);
     Optional<UniqueId> id = from.word(UNIQUE_ID, UniqueId::fromBase64);
     Optional<JobSecret> secret = JobSecret.from(variables);
     boolean derived = given == null && id.isEmpty();
@@ -138,7 +138,7 @@ public record RankEnvironment(
    * @throws InvalidUsage if the address has another form than FLUXCCL_ADDR
    */
   public RankEnvironment withAddress(String newAddress) {
-    RootAddress.parse(newAddress);
+    RootAddress.parseList(newAddress);
     return with(Optional.of(newAddress), "", Optional.empty(), secret);
   }
 

@@ -5,8 +5,13 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.settings.Settings;
 import io.netty.util.NetUtil;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
 import java.time.Instant;
+import java.util.Arrays;
+import java.util.List;
 import java.util.OptionalInt;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
@@ -48,6 +53,34 @@ record RootAddress(String networkInterface, String host, int port) {
     }
     return new RootAddress(
         matcher.group(1), bracketed ? host.substring(1, host.length() - 1) : host, port);
+  }
+
+  /**
+   * Reads a list of addresses, separated by commas.
+   *
+   * @throws InvalidUsage as {@link #parse}
+   */
+  static List<RootAddress> parseList(String text) {
+    return text == null
+        ? List.of(parse(null))
+        : Arrays.stream(text.split(",", -1)).map(RootAddress::parse).toList();
+  }
+
+  /** Returns the IP address of the host; completes on any thread. */
+  CompletableFuture<InetAddress> resolve() {
+    byte[] ip = NetUtil.createByteArrayFromIpAddressString(host);
+    return ip != null
+        ? CompletableFuture.completedFuture(UniqueId.addressOf(ip, 0))
+        // A name server may take seconds: not on the event loop.
+        : CompletableFuture.supplyAsync(this::askNameServer);
+  }
+
+  private InetAddress askNameServer() {
+    try {
+      return InetAddress.getByName(host);
+    } catch (UnknownHostException e) {
+      throw new InvalidUsage("address=" + this + ": the host is unknown", e);
+    }
   }
 
   /** Returns advice for an IPv6 address without brackets, or an empty text if there is none. */

@@ -2,10 +2,10 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
-import java.nio.ByteBuffer;
+import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.wire.WireWriter;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
@@ -52,18 +52,13 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
     return new SessionKey((NO_SECRET + jobIdentity).getBytes(StandardCharsets.UTF_8), false, true);
   }
 
-  /** Returns the key for links between the ranks of one run or generation of the job. */
-  SessionKey forJob(byte[] jobId) {
-    return new SessionKey(mac("links", ByteBuffer.wrap(jobId)), guarded, false);
-  }
-
   /**
    * Returns the key of connections of a kind. The holder of a dump key cannot derive any other key
    * from it.
    */
   SessionKey of(LinkKind kind) {
     return kind == LinkKind.INQUIRY
-        ? new SessionKey(mac("inquiries", ByteBuffer.allocate(0)), guarded, known)
+        ? new SessionKey(mac("inquiries", Message.NO_BYTES), guarded, known)
         : this;
   }
 
@@ -79,19 +74,19 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
    * @param certificate the fingerprint of the acceptor's; empty without TLS
    */
   byte[] connectorProof(Proof request, byte[] acceptorNonce, byte[] certificate) {
-    return mac("connector", transcript(request, acceptorNonce, certificate, 0, 0));
+    return mac("connector", transcript(request, acceptorNonce, certificate));
   }
 
-  /** Returns the proof that an acceptor knows the secret and has made this decision. */
-  byte[] acceptorProof(
-      Proof request,
-      byte[] acceptorNonce,
-      byte[] certificate,
-      Admission admission,
-      int expectedRanks) {
-    return mac(
-        "acceptor",
-        transcript(request, acceptorNonce, certificate, admission.ordinal(), expectedRanks));
+  /**
+   * Returns the proof that an acceptor knows the secret and has made a decision.
+   *
+   * @param verdict the decision; its own proof does not matter
+   */
+  byte[] acceptorProof(Proof request, byte[] acceptorNonce, byte[] certificate, Verdict verdict) {
+    WireWriter out = new WireWriter().uint8(verdict.admission().ordinal());
+    UniqueId.writeAddress(verdict.address(), out);
+    out.int64(verdict.id()).raw(transcript(request, acceptorNonce, certificate));
+    return mac("acceptor", out.toBytes());
   }
 
   /**
@@ -106,30 +101,21 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
       return null;
     }
     String label = ofConnector ? "frames of connector" : "frames of acceptor";
-    return new FrameMac(mac(label, transcript(request, acceptorNonce, certificate, 0, 0)));
+    return new FrameMac(mac(label, transcript(request, acceptorNonce, certificate)));
   }
 
   static boolean equal(byte[] one, byte[] other) {
     return MessageDigest.isEqual(one, other);
   }
 
-  private static ByteBuffer transcript(
-      Proof request, byte[] acceptorNonce, byte[] certificate, int admission, int expectedRanks) {
-    int length = 32 + acceptorNonce.length + request.nonce().length + certificate.length;
-    return ByteBuffer.allocate(length)
-        .putInt(request.kind().ordinal())
-        .putInt(request.rank())
-        .putInt(request.nRanks())
-        .putInt(request.target())
-        .putInt(admission)
-        .putInt(expectedRanks)
-        .put(acceptorNonce)
-        .put(request.nonce())
-        .put(certificate)
-        .flip();
+  private static byte[] transcript(Proof request, byte[] acceptorNonce, byte[] certificate) {
+    WireWriter out = new WireWriter().uint8(request.kind().ordinal());
+    UniqueId.writeAddress(request.address(), out);
+    out.int64(request.id()).int64(request.target());
+    return out.raw(acceptorNonce).raw(request.nonce()).raw(certificate).toBytes();
   }
 
-  private byte[] mac(String label, ByteBuffer content) {
+  private byte[] mac(String label, byte[] content) {
     Mac mac = macOf(key);
     mac.update(label.getBytes(StandardCharsets.US_ASCII));
     mac.update((byte) 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
@@ -9,32 +9,24 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
-import io.fluxccl.bootstrap.BootstrapFrame.Departed;
-import io.fluxccl.bootstrap.BootstrapFrame.Failed;
-import io.fluxccl.bootstrap.BootstrapFrame.Member;
-import io.fluxccl.bootstrap.BootstrapFrame.Peers;
-import io.fluxccl.bootstrap.BootstrapFrame.Register;
-import io.fluxccl.concurrent.RankLog;
-import io.netty.channel.ServerChannel;
-import io.netty.channel.group.ChannelGroup;
-import io.netty.channel.group.DefaultChannelGroup;
-import io.netty.util.concurrent.ScheduledFuture;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.trace.JobDump;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.stream.IntStream;
-import java.util.stream.Stream;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
+import java.util.function.Supplier;
 
 /**
- * The bootstrap over TCP. One of the ranks, or the process that created the {@link UniqueId}, hosts
- * the root, at which all ranks register. Afterwards messages to and from the rank that hosts the
- * root travel on the connections with the root; other ranks connect to each other when they first
- * need it.
+ * The bootstrap of one group over TCP. The ranks of a first group find each other at the job's
+ * address, where rank 0 listens, or at the process that created the {@link UniqueId}. Afterwards
+ * they need neither: ranks connect to each other when they first need it.
  *
  * <p>Every connection begins with a handshake in which both sides prove that they know the job's
  * secret; without a secret only loopback addresses are used. Later frames are authenticated if
@@ -42,27 +34,33 @@ import org.slf4j.LoggerFactory;
  * which ends with the last of them.
  */
 public final class TcpBootstrap extends CollectiveBootstrap {
-  private static final Logger LOG = LoggerFactory.getLogger(TcpBootstrap.class);
-  private static final long GRACE_MILLIS = 1000;
+  private static final long OPEN_SECONDS = 10;
+
+  /** The roots that this process hosts for the ids it created. */
+  private static final Map<UniqueId, Job> ROOTS = new ConcurrentHashMap<>();
 
   private final BootstrapOptions options;
   private final AtomicBoolean begun = new AtomicBoolean();
   private final CompletableFuture<Void> ready = NonblockingFuture.create();
-  private final ChannelGroup channels;
+  private final CompletableFuture<Void> newcomers = new CompletableFuture<>();
+  private volatile Roster roster = Roster.NONE;
 
   // The fields below are accessed only on the event loop.
-  ControlConnection control;
-  private Rendezvous rendezvous;
-  BootstrapRoot localRoot;
-  private boolean rootGone;
-  private FluxCclException unknownHost;
-  PeerLinks links;
-  CompletableFuture<Void> left;
+  Job job;
+  private Job root;
+  private JobFile.Written entry;
+  private CompletableFuture<Void> left;
 
   private TcpBootstrap(int rank, int nRanks, BootstrapOptions options) {
     super(options.name(), rank, nRanks, options.messageLimit());
     this.options = options;
-    this.channels = new DefaultChannelGroup(loop, true);
+  }
+
+  /** Creates the bootstrap of a group that a job has formed; {@link #begin} follows. */
+  TcpBootstrap(int rank, int nRanks, BootstrapOptions options, Job job) {
+    this(rank, nRanks, options);
+    this.begun.set(true);
+    this.job = job;
   }
 
   /**
@@ -79,9 +77,9 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   }
 
   /**
-   * Opens a root in this process and returns the id by which to join it. The root closes when all
-   * ranks have left, or when the last bootstrap of this process that joined it closes. Before all
-   * ranks have registered, it also closes if no rank is connected for ten minutes.
+   * Opens a root in this process and returns the id by which to join it. The root closes when the
+   * ranks have formed their group, or when the last bootstrap of this process that joined it
+   * closes; before that, also if no rank joins for ten minutes.
    *
    * @param options the interface to listen at, and the heartbeat interval
    * @return the id, to be carried to all ranks
@@ -89,7 +87,30 @@ public final class TcpBootstrap extends CollectiveBootstrap {
    * @throws InvalidUsage on the thread of the bootstraps, which must not wait
    */
   public static UniqueId createUniqueId(BootstrapOptions options) {
-    return Rendezvous.create(options);
+    byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
+    InetAddress address =
+        options
+            .networkInterface()
+            .map(NetworkAddresses::ofInterface)
+            .orElseGet(NetworkAddresses::reachable);
+    JobPlace place = JobPlace.fixed(FluxCclException.NO_RANK, 0, List.of(), SessionKey.of(secret));
+    Job root = new Job(place, options, Job.class);
+    if (root.sockets.loop.inEventLoop()) {
+      root.kill();
+      throw new InvalidUsage(
+          "createUniqueId waits for the port; call it on a thread that is not the bootstrap's");
+    }
+    try {
+      InetSocketAddress at =
+          root.openRoot(address).orTimeout(OPEN_SECONDS, TimeUnit.SECONDS).join();
+      UniqueId id = UniqueId.of(at, secret);
+      ROOTS.put(id, root);
+      root.ended.thenRun(() -> ROOTS.remove(id));
+      return id;
+    } catch (RuntimeException e) {
+      root.sockets.loop.execute(root::kill);
+      throw FluxCclException.from(e);
+    }
   }
 
   // ---- setting up ----
@@ -98,29 +119,33 @@ public final class TcpBootstrap extends CollectiveBootstrap {
    * Joins the job of an id.
    *
    * @param id created by one process and given to all
-   * @return completes when all ranks have registered; fails with {@link Timeout}, naming the ranks
-   *     that did not register, after the options' timeout
+   * @return completes when all ranks have joined; fails with {@link Timeout}, naming the ranks that
+   *     did not, after the options' timeout
    */
   public CompletableFuture<Void> initialize(UniqueId id) {
-    return begin(() -> join(Rendezvous.of(id, options)));
+    return begin(
+        () -> {
+          root = ROOTS.get(id);
+          if (root != null) {
+            root.use(this);
+          }
+          return JobPlace.fixed(rank(), nRanks(), id);
+        });
   }
 
   /**
-   * Joins the job whose root rank 0 hosts at an address.
+   * Joins the job at an address, or at one of several.
    *
    * @param address {@code ip:port} or {@code interface:ip:port}, the same on all ranks but for the
-   *     interface, which is each rank's own
+   *     interface, which is each rank's own; or a list of these, separated by commas
    * @return as {@link #initialize(UniqueId)}
    */
   public CompletableFuture<Void> initialize(String address) {
-    return begin(() -> join(address, SessionKey.of(options.secret(), "")));
+    return begin(() -> placeAt(address, SessionKey.of(options.secret(), "")));
   }
 
-  private void join(String address, SessionKey key) {
-    new Rendezvous.Search(this, options, key, RootAddress.parse(address), () -> !ready.isDone())
-        .begin()
-        .thenAccept(this::join)
-        .exceptionally(this::failSetup);
+  private JobPlace placeAt(String address, SessionKey key) {
+    return JobPlace.fixed(rank(), nRanks(), RootAddress.parseList(address), key);
   }
 
   /**
@@ -128,180 +153,150 @@ public final class TcpBootstrap extends CollectiveBootstrap {
    *
    * @param environment see {@link RankEnvironment}
    * @return as {@link #initialize(UniqueId)}; fails with {@link InvalidUsage} if the environment
-   *     has no address of the root
+   *     has no address of the job
    */
   public CompletableFuture<Void> initialize(RankEnvironment environment) {
-    return begin(() -> joinAs(environment));
-  }
-
-  /**
-   * Joins a generation of a job.
-   *
-   * @param membership of this rank; its rank and number of ranks are this bootstrap's
-   * @return as {@link #initialize(UniqueId)}; fails as soon as another member is known to be dead
-   */
-  public CompletableFuture<Void> initialize(Membership membership) {
-    membership.broken().thenAccept(reason -> operations.onLoop(() -> failSetup(reason)));
-    return begin(() -> join(membership.rendezvous()));
-  }
-
-  private void joinAs(RankEnvironment environment) {
     if (environment.uniqueId().isPresent()) {
-      join(Rendezvous.of(environment.uniqueId().get(), options));
-    } else {
-      SessionKey key =
-          SessionKey.of(options.secret().or(environment::secret), environment.jobIdentity());
-      join(environment.requireAddress(), key);
+      return initialize(environment.uniqueId().get());
     }
+    return begin(
+        () ->
+            placeAt(
+                environment.requireAddress(),
+                SessionKey.of(
+                    options.secret().or(environment::secret), environment.jobIdentity())));
   }
 
-  private CompletableFuture<Void> begin(Runnable start) {
-    Deadline deadline = Deadline.after(options.timeout());
+  private CompletableFuture<Void> begin(Supplier<JobPlace> place) {
     if (!begun.compareAndSet(false, true)) {
       return CompletableFuture.failedFuture(
           InvalidUsage.of("%s: initialize was called before; create another one", describe()));
     }
-    operations.onLoop(() -> begin(start, deadline));
+    operations.onLoop(() -> join(place));
     return ready.copy();
   }
 
-  private void begin(Runnable start, Deadline deadline) {
+  private void join(Supplier<JobPlace> place) {
     if (hasEnded()) {
       ready.completeExceptionally(refusal());
       return;
     }
-    operations.track(ready, deadline, this::late, this::endSetup);
     try {
-      start.run();
+      job = new Job(place.get(), options, this);
+      job.join(Kind.FIXED, options.timeout(), this)
+          .whenComplete((group, failure) -> operations.onLoop(() -> joined(failure)));
     } catch (RuntimeException e) {
-      failSetup(e);
+      joined(e);
     }
   }
 
-  Void failSetup(Throwable reason) {
-    ready.completeExceptionally(FluxCclException.from(reason));
-    return null;
-  }
-
   // A failed set-up closes its sockets at once, though the bootstrap is closed only later.
-  private void endSetup() {
-    if (ready.isCompletedExceptionally() && !hasEnded()) {
-      FluxCclException reason = FluxCclException.from(ready.handle((v, why) -> why).join());
-      if (localRoot != null || !(reason instanceof Timeout)) {
-        // The others can't succeed without this rank, or without the root.
-        relay(reason.attributedTo(rank()));
-      }
+  private void joined(Throwable failure) {
+    if (failure == null) {
+      ready.complete(null);
+    } else {
+      ready.completeExceptionally(FluxCclException.from(failure));
       leave();
     }
   }
 
+  /** Begins the group: all its ranks have accepted this roster. On the event loop. */
+  void begin(Roster formed) {
+    roster = formed;
+    initialized(formed.members());
+    entry = JobFile.write(job.jobAddress(), job.sockets.key.of(LinkKind.INQUIRY), formed.members());
+  }
+
   /**
-   * Sets why the root's host name is not resolved yet, for {@link #late}; null once it is resolved.
+   * Joins the group of the ranks that live, after this one has failed.
+   *
+   * @param limit the time for it
+   * @return as {@link Job#join}; fails with {@link io.fluxccl.Aborted} if the others have continued
+   *     without this rank
    */
-  void hostIsUnknown(FluxCclException reason) {
-    unknownHost = reason;
+  @Experimental
+  public CompletableFuture<TcpBootstrap> shrink(Duration limit) {
+    return CompletableFuture.supplyAsync(
+            () -> job.join(Kind.SHRINKING, limit, null), operations::onLoop)
+        .thenCompose(joining -> joining);
   }
 
-  private FluxCclException late() {
-    long millis = options.timeout().toMillis();
-    String text = "%s: initialize: the root's address was not found within %s ms";
-    if (unknownHost != null) {
-      return unknownHost;
-    }
-    return control != null
-        ? control.late(millis)
-        : Timeout.of(FluxCclException.NO_RANK, text, describe(), millis);
+  Roster roster() {
+    return roster;
   }
 
-  private void join(Rendezvous found) {
-    if (ready.isDone()) {
-      // It took too long: the set-up has failed.
-      if (found.hosted() != null) {
-        found.hosted().leave(rank());
-      }
-      return;
-    }
-    rendezvous = found;
-    localRoot = found.hosted();
-    links = new PeerLinks(this, channels, found.from(), options.messageLimit());
-    if (localRoot != null) {
-      localRoot.host(this);
-    }
-    control = new ControlConnection(this, found, options.heartbeatInterval());
-    control.connect();
+  /** Returns the number of this group in its job, from 1. */
+  @Experimental
+  public long generation() {
+    return roster.epoch();
   }
 
-  ChannelGroup channels() {
-    return channels;
+  /**
+   * Returns, for each rank, the rank of the same process in the group before; -1 for a process that
+   * was in none.
+   */
+  @Experimental
+  public List<Integer> previousRanks() {
+    return roster.previousRanks();
   }
 
-  // ---- for a rendezvous of the surviving ranks, once this is initialized ----
-
-  BootstrapOptions options() {
-    return options;
+  /**
+   * Returns a new future that completes, on the bootstrap's thread, when processes wait for the
+   * next group while this one has fewer ranks than it may.
+   */
+  @Experimental
+  public CompletableFuture<Void> newcomers() {
+    return newcomers.copy();
   }
 
-  /** Returns where the ranks registered. */
-  InetSocketAddress root() {
-    return rendezvous.root();
+  void newcomersWait() {
+    newcomers.complete(null);
   }
 
-  /** Returns the key that only the ranks of this run or generation of the job have. */
-  SessionKey jobKey() {
-    return links.jobKey();
+  /** Sets the silent ranks. On the event loop. */
+  void silent(List<Integer> ranks, long noLaterNanos) {
+    liveness.set(
+        ranks.stream().filter(each -> each != rank() && !hasDeparted(each)).toList(), noLaterNanos);
   }
 
-  /** Returns the ranks that have left in good order. On the event loop. */
-  CompletableFuture<Stream<Integer>> departures() {
-    return links
-        .probeDepartures()
-        .thenApply(all -> IntStream.range(0, nRanks()).filter(this::hasDeparted).boxed());
+  // ---- dumps ----
+
+  /** Requests a report from every rank, including this one, each over a separate connection. */
+  CompletableFuture<JobDump> requestDump(boolean all, Duration limit) {
+    return new DumpClient(loop, job.sockets.channels, job.sockets.from, limit, all)
+        .askAll(job.sockets.key.of(LinkKind.INQUIRY), roster.members());
   }
 
   // ---- messages ----
 
   @Override
   void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
-    Data data = Data.of(key, message);
-    if (peer == control.rootHost()) {
-      control.send(data, done);
-    } else if (rank() != control.rootHost()) {
-      links.send(peer, data, done);
-    } else if (localRoot != null) {
-      localRoot.send(peer, data, done);
-    } else {
-      done.completeExceptionally(FrameSession.unsent(peer));
+    job.links.send(member(peer).address(), peer, Data.of(roster.nonce(), key, message), done);
+  }
+
+  /** Delivers a message of another rank. */
+  void received(int peer, Data data) {
+    if (peer != Roster.NEWCOMER) {
+      arrived(data.key(peer), data.message());
     }
   }
 
   @Override
   boolean mayStillDeliver(int peer) {
-    return peer == control.rootHost() ? control.mayStillDeliver() : links.mayStillDeliver(peer);
+    return job.links.isOpen(member(peer).address());
   }
 
   @Override
   void relay(FluxCclException reason) {
-    Failed failed = Failed.of(reason);
-    if (localRoot != null) {
-      localRoot.failed(failed); // now: it may close before it reads the connection
-    } else if (control != null) {
-      control.send(failed);
-    }
-    if (links != null) {
-      links.sendAll(failed);
+    if (job != null) {
+      job.failed(this, reason);
     }
   }
 
   @Override
   void onDeparture(int peer) {
-    links.onDeparture(peer);
-    if (hasEnded()) {
-      return;
-    }
-    if (rootGone) {
-      links.sendAll(new Departed(List.of(peer)));
-      links.watchNext();
-    }
+    job.links.shut(
+        member(peer).address(), RemoteFailure.of(peer, "%s: rank %s has left", describe(), peer));
   }
 
   // ---- leaving ----
@@ -309,91 +304,27 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   @Override
   CompletableFuture<Void> leave() {
     if (left == null) {
-      left = links == null ? closeRoot() : flush().thenCompose(flushed -> sendGoodbye());
+      liveness.set(List.of(), System.nanoTime());
+      if (entry != null) {
+        entry.close();
+      }
+      left =
+          CompletableFuture.allOf(
+              job == null ? CompletableFuture.completedFuture(null) : job.release(this),
+              root == null ? CompletableFuture.completedFuture(null) : root.release(this));
     }
     return left;
   }
 
-  private CompletableFuture<Void> flush() {
-    CompletableFuture<Void> flushed = links.flushed();
-    ScheduledFuture<?> grace =
-        loop.schedule(() -> flushed.complete(null), GRACE_MILLIS, TimeUnit.MILLISECONDS);
-    return flushed.whenComplete((done, unused) -> grace.cancel(false));
-  }
-
-  private CompletableFuture<Void> sendGoodbye() {
-    channels.close(channel -> channel instanceof ServerChannel);
-    links.sendGoodbye();
-    control.sendGoodbye();
-    // Sockets still in their handshake need no goodbye.
-    channels.close(channel -> channel.pipeline().get(Handshake.class) != null);
-    CompletableFuture<Void> closed = NonblockingFuture.create();
-    long graceMillis = FrameSession.graceMillis(silentRanks());
-    ScheduledFuture<?> grace =
-        loop.schedule(() -> channels.close(), graceMillis, TimeUnit.MILLISECONDS);
-    channels
-        .newCloseFuture()
-        .addListener(
-            all -> {
-              grace.cancel(false);
-              closed.complete(null);
-            });
-    return CompletableFuture.allOf(closed, closeRoot());
-  }
-
-  private CompletableFuture<Void> closeRoot() {
-    BootstrapRoot root = localRoot;
-    localRoot = null;
-    return root == null ? CompletableFuture.completedFuture(null) : root.leave(rank());
-  }
-
-  // ---- what the connection with the root reports ----
-
-  /** Opens the port for the other ranks, if it is not open yet, and describes this rank. */
-  CompletableFuture<Register> register(InetAddress local) {
-    HostIdentity identity = options.hostIdentity();
-    return links
-        .listen(local)
-        .thenApply(address -> new Member(address, identity.hostHash(), identity.processHash()))
-        .thenApply(member -> new Register(member, localRoot != null, HostIdentity.process()));
-  }
-
-  /** Completes the set-up: all ranks have registered. */
-  void formed(Peers peers) {
-    if (!rendezvous.key().guarded() && !options.insecure()) {
-      for (Member member : peers.members()) {
-        if (!member.address().getAddress().isLoopbackAddress()) {
-          failSetup(
-              InvalidUsage.of(
-                  "%s is no loopback address, and there is no secret", member.address()));
-          return;
-        }
-      }
+  /** Closes every socket and sends nothing, as if the process had died. On the event loop. */
+  void kill() {
+    left = CompletableFuture.completedFuture(null);
+    if (entry != null) {
+      entry.close();
     }
-    links.begin(rendezvous.key().forJob(peers.jobId()), peers.members());
-    if (!ready.isDone()) {
-      initialized(peers.members());
-      ready.complete(null);
+    job.kill();
+    if (root != null) {
+      root.kill();
     }
-  }
-
-  /** Continues without the root, unless the rank that hosts it has died. */
-  void rootGone(boolean orderly) {
-    rootGone = true;
-    int rootHost = control.rootHost();
-    if (!orderly && rootHost >= 0 && !hasDeparted(rootHost)) {
-      fail(
-          RemoteFailure.of(
-              rootHost,
-              "rank %s (%s), which hosts the root, died: its connection ended without a goodbye",
-              rootHost,
-              control.rootProcess()));
-      return;
-    }
-    if (!orderly) {
-      String gone = "{}: the root has died; the ranks watch each other from now on";
-      RankLog.line(rank(), () -> LOG.info(gone, describe()));
-    }
-    links.replaceRoot(orderly);
   }
 }

@@ -136,14 +136,22 @@ public final class UniqueId {
     out.uint8(ip.length).raw(ip).int32(scope).uint16(address.getPort());
   }
 
-  /** Reads what {@link #writeAddress} wrote. */
+  /** Reads what {@link #writeAddress} wrote, and refuses the port 0. */
   static InetSocketAddress readAddress(WireReader in) {
+    InetSocketAddress address = readAnyAddress(in);
+    in.check(address.getPort() > 0, "port", "0");
+    return address;
+  }
+
+  /** Reads what {@link #writeAddress} wrote. */
+  static InetSocketAddress readAnyAddress(WireReader in) {
     int length = in.uint8("addressLength");
-    in.check(length == 4 || length == 16, "addressLength", length + ", expected 4 or 16");
+    if (length != 4 && length != 16) {
+      in.check(false, "addressLength", length + ", expected 4 or 16");
+    }
     byte[] ip = in.raw("address", length);
     int scope = in.int32("scope", 0, Integer.MAX_VALUE);
     int port = in.uint16("port");
-    in.check(port > 0, "port", "0");
     return new InetSocketAddress(addressOf(ip, scope), port);
   }
 

@@ -306,7 +306,7 @@ public final class Tuning {
   }
 
   /** Returns a hash of the rules, whatever their order and notes: for ranks to compare. */
-  String fingerprint() {
+  public String fingerprint() {
     try {
       byte[] text = new Tuning(name, Map.of(), rules).toText().getBytes(StandardCharsets.UTF_8);
       return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(text), 0, 8);

@@ -115,13 +115,23 @@ public record DeviceChoice(String text) {
    * @throws io.fluxccl.DeviceFailure if the driver refuses
    */
   public Device open(int localRank, String name) {
-    // A driver that is not needed is not loaded.
-    int gpus = equals(HOST) ? 0 : CudaDriver.count();
-    String unavailable = equals(HOST) ? "" : CudaDriver.unavailableBecause().orElse("no GPU");
-    int gpu = gpuFor(localRank, gpus, unavailable);
+    int gpu = gpuFor(localRank);
     return gpu >= 0
         ? CudaDevice.open(gpu)
         : HostDevice.create(HostDeviceOptions.DEFAULT.withIndex(localRank).withName(name));
+  }
+
+  /** Returns the number of the GPU that {@link #open} opens, or negative for the host. */
+  int gpuFor(int localRank) {
+    // A driver that is not needed is not loaded.
+    int gpus = equals(HOST) ? 0 : CudaDriver.count();
+    String unavailable = equals(HOST) ? "" : CudaDriver.unavailableBecause().orElse("no GPU");
+    return gpuFor(localRank, gpus, unavailable);
+  }
+
+  /** Returns whether {@link #open} opens the host device, or fails. */
+  boolean isHost() {
+    return equals(HOST) || (equals(AUTO) && CudaDriver.count() == 0);
   }
 
   /** Returns the text, as {@link #parse} takes it. */

@@ -8,10 +8,15 @@ import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.UniqueId;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.Tuning;
 import io.fluxccl.settings.Settings;
+import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.function.Consumer;
 
 /**
@@ -142,7 +147,8 @@ public record JoinOptions(
   /**
    * Returns these options with the job's address, the same on every rank.
    *
-   * @param address {@code ip:port} or {@code interface:ip:port} of rank 0's host
+   * @param address {@code ip:port} or {@code interface:ip:port} of rank 0's host; after it, and
+   *     commas, further ones at which replacements of {@link RankGroup#generations} find the job
    * @throws InvalidUsage if it has another form
    */
   public JoinOptions withAddress(String address) {
@@ -282,9 +288,34 @@ public record JoinOptions(
             .timeout(joinTimeout)
             .insecure(insecure)
             .name(name)
-            .livenessTimeout(livenessTimeout);
+            .livenessTimeout(livenessTimeout)
+            .settings(settings());
     place.secret().ifPresent(builder::secret);
     return builder.build();
+  }
+
+  /** Returns the options that must be equal on all ranks, by variable or option. */
+  Map<String, String> settings() {
+    Map<String, String> settings = new TreeMap<>();
+    settings.put("FLUXCCL_CHECKS", collectives.checked() ? "1" : "0");
+    settings.put("FLUXCCL_DEVICE", device.isHost() ? "host" : "cuda");
+    settings.put("FLUXCCL_TUNING", collectives.tuning().map(JoinOptions::describe).orElse("none"));
+    settings.put("transport", collectives.transport().map(Transport::name).orElse("any"));
+    settings.put("tag", Integer.toString(collectives.tag()));
+    settings.put("maxBlocks", Integer.toString(collectives.maxBlocks()));
+    settings.put("preferCopyEngines", Boolean.toString(collectives.preferCopyEngines()));
+    settings.put("reproducible", Boolean.toString(collectives.reproducible()));
+    collectives.algorithms().forEach((call, name) -> settings.put("algorithm of " + call, name));
+    return settings;
+  }
+
+  /** Returns a hash of a tuning file, or the reason why it can't be read. */
+  private static String describe(Path tuning) {
+    try {
+      return Tuning.read(tuning).fingerprint();
+    } catch (InvalidUsage e) {
+      return e.getMessage().substring(0, Math.min(e.getMessage().length(), MAX_NAME_LENGTH));
+    }
   }
 
   /** Returns the options of the collectives, with what the caller left to the group. */

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.group;
 
-import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.LocalBootstrap;
-import io.fluxccl.bootstrap.Membership;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.collective.Collectives;
@@ -16,31 +15,59 @@ import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.Device;
 import io.fluxccl.settings.Settings;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.function.BiFunction;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The steps by which a process becomes a rank of a group. */
+/**
+ * Joins one group of a job: a bootstrap joins the other ranks, and then the group opens its
+ * communicator and its collectives. If that fails after the first group of the job, the process
+ * joins the other ranks again, within the same limit.
+ */
 final class Joining {
   private static final Logger LOG = LoggerFactory.getLogger(Joining.class);
 
   /** Tags of the group's own connections begin here, out of the way of users' tags. */
   private static final int COLLECTIVES_TAG = 1 << 20;
 
-  private Joining() {}
+  private final JoinOptions options;
+  private final BiFunction<TcpBootstrap, Duration, CompletableFuture<TcpBootstrap>> search;
+  private final Function<TcpBootstrap, Device> device;
+  private final boolean isFirst;
 
+  /** The limit of all set-ups; null before the first one. */
+  private Deadline deadline;
+
+  /**
+   * @param search joins the other ranks, given the bootstrap that failed and a limit
+   * @param device opens the device, or returns the one that this process has
+   * @param isFirst whether the group is the first one of its job, which then owns its device
+   */
+  Joining(
+      JoinOptions options,
+      BiFunction<TcpBootstrap, Duration, CompletableFuture<TcpBootstrap>> search,
+      Function<TcpBootstrap, Device> device,
+      boolean isFirst) {
+    this.options = options;
+    this.search = search;
+    this.device = device;
+    this.isFirst = isFirst;
+  }
+
+  /** Joins the first group of a job, which owns its device. */
   static CompletableFuture<RankGroup> begin(Supplier<JoinOptions> options) {
     CompletableFuture<RankGroup> result = NonblockingFuture.create();
     // A wrong variable of the environment fails the future, as everything else does.
-    CompletableFuture.completedFuture(options)
-        .thenCompose(given -> join(given.get()))
+    CompletableFuture.supplyAsync(options, BlockingTasks.EXECUTOR)
+        .thenCompose(Joining::first)
         // Continuations that block must not block the bootstrap's thread.
         .whenCompleteAsync(
             (group, failure) -> complete(result, group, failure), BlockingTasks.EXECUTOR);
@@ -56,64 +83,86 @@ final class Joining {
     }
   }
 
-  private static CompletableFuture<RankGroup> join(JoinOptions options) {
+  private static CompletableFuture<RankGroup> first(JoinOptions options) {
     warnOf(options.place());
+    return new Joining(
+            options,
+            (none, limit) -> connect(options),
+            connected -> openDevice(connected, options),
+            true)
+        .join(null, null);
+  }
+
+  private static CompletableFuture<TcpBootstrap> connect(JoinOptions options) {
     RankEnvironment place = options.place();
     TcpBootstrap bootstrap =
         TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
     return bootstrap
         .initialize(place)
-        .exceptionallyCompose(failure -> close(bootstrap, failure))
-        // Opening a GPU takes a while, and must not block the bootstrap's thread.
-        .thenApplyAsync(connected -> open(bootstrap, place, options), BlockingTasks.EXECUTOR)
-        .thenCompose(Joining::createCollectives);
+        .thenApply(connected -> bootstrap)
+        .exceptionallyCompose(
+            failure ->
+                failAfter(
+                    bootstrap.closeAsync(),
+                    FluxCclException.from(failure).inJob(bootstrap.name())));
+  }
+
+  private static <T> CompletableFuture<T> failAfter(
+      CompletableFuture<Void> closing, FluxCclException reason) {
+    return closing
+        .handle((closed, ignored) -> null)
+        .thenCompose(closed -> CompletableFuture.failedFuture(reason));
   }
 
   /**
-   * Joins a generation that a rendezvous has formed.
+   * Joins the group.
    *
-   * @param cause why the previous generation has ended, or null
-   * @param device opens the device, or returns the one that this process has; the group does not
-   *     own it
+   * @param failed the bootstrap of the group before, or null
+   * @param cause why that group has ended, or null
    */
-  static CompletableFuture<RankGroup> join(
-      Membership place,
-      FluxCclException cause,
-      Function<TcpBootstrap, Device> device,
-      JoinOptions options) {
+  CompletableFuture<RankGroup> join(TcpBootstrap failed, FluxCclException cause) {
+    Duration limit = deadline == null ? options.joinTimeout() : deadline.remaining();
+    return search
+        .apply(failed, limit)
+        // Opening a device takes a while, and must not block the bootstrap's thread.
+        .thenComposeAsync(formed -> setUp(formed, cause), BlockingTasks.EXECUTOR);
+  }
+
+  private CompletableFuture<RankGroup> setUp(TcpBootstrap formed, FluxCclException cause) {
+    if (deadline == null) {
+      deadline = Deadline.after(options.joinTimeout());
+    }
     Generation generation =
-        new Generation(place.generation(), place.previousRanks(), Optional.ofNullable(cause));
-    TcpBootstrap bootstrap =
-        TcpBootstrap.create(place.rank(), place.nRanks(), options.bootstrapOptions());
-    return bootstrap
-        .initialize(place)
-        .exceptionallyCompose(failure -> close(bootstrap, failure))
-        .thenApplyAsync(
-            connected ->
-                RankLog.of(
-                    bootstrap.rank(),
-                    () ->
-                        new RankGroup(
-                            bootstrap, () -> device.apply(bootstrap), false, generation, options)),
-            BlockingTasks.EXECUTOR)
-        .thenCompose(Joining::createCollectives);
+        isFirst
+            ? Generation.ONLY
+            : new Generation(
+                formed.generation(), formed.previousRanks(), Optional.ofNullable(cause));
+    RankGroup group;
+    try {
+      group = open(formed, () -> device.apply(formed), isFirst, generation, options);
+    } catch (RuntimeException | Error e) {
+      return again(formed, e, formed::closeAsync);
+    }
+    return createCollectives(group)
+        .exceptionallyCompose(failure -> again(formed, failure, group.closing::closeNow));
   }
 
-  /**
-   * Returns the rank for which the next generation does not wait after a failure: the one that the
-   * failure names, unless that rank has only aborted.
-   *
-   * @param cause of the failure, or null
-   * @param self this rank
-   */
-  static OptionalInt lostRank(FluxCclException cause, int self) {
-    boolean isOther =
-        cause != null && cause.rank() >= 0 && cause.rank() != self && !(cause instanceof Aborted);
-    return isOther ? OptionalInt.of(cause.rank()) : OptionalInt.empty();
+  /** Joins again. Closes the failed group after that: the last bootstrap of a job ends it. */
+  private CompletableFuture<RankGroup> again(
+      TcpBootstrap failed, Throwable failure, Supplier<CompletableFuture<Void>> closing) {
+    FluxCclException reason = FluxCclException.from(failure).inJob(failed.name());
+    if (isFirst || deadline.expired() || !mayBeHealed(reason)) {
+      return failAfter(closing.get(), reason);
+    }
+    LOG.info(
+        "generation {} failed while it was set up: {}", failed.generation(), reason.getMessage());
+    CompletableFuture<RankGroup> next = join(failed, reason);
+    closing.get();
+    return next;
   }
 
   /** Returns whether another generation may succeed after one that failed in its set-up. */
-  static boolean mayBeHealed(FluxCclException reason) {
+  private static boolean mayBeHealed(FluxCclException reason) {
     // The driver's status is known only of this rank's device.
     boolean isOfOwnDevice = reason instanceof DeviceFailure failure && failure.status() != 0;
     return !(reason instanceof InvalidUsage) && !isOfOwnDevice;
@@ -123,25 +172,16 @@ final class Joining {
     Settings.ofProcess().unknown().forEach(LOG::warn);
     if (!place.launched()) {
       LOG.warn(
-          "no launcher started this process: it is a job of one rank; see fluxccl launch, mpirun and"
-              + " srun, or set FLUXCCL_RANK and FLUXCCL_NRANKS (in an indexed Job of Kubernetes"
+          "no launcher started this process: it is a job of one rank; see fluxccl launch, mpirun"
+              + " and srun, or set FLUXCCL_RANK and FLUXCCL_NRANKS (in an indexed Job of Kubernetes"
               + " FLUXCCL_NRANKS alone)");
     }
   }
 
-  static CompletableFuture<Void> close(TcpBootstrap bootstrap, Throwable failure) {
-    return bootstrap
-        .closeAsync()
-        .handle((closed, ignored) -> null)
-        .thenCompose(
-            closed ->
-                CompletableFuture.failedFuture(
-                    FluxCclException.from(failure).inJob(bootstrap.name())));
-  }
-
+  /** Completes the set-up of a group. If that fails, the caller closes the group. */
   static CompletableFuture<RankGroup> createCollectives(RankGroup group) {
     return CompletableFuture.completedFuture(group.options.collectivesWithTag(COLLECTIVES_TAG))
-        // Not called directly: an exception that it throws closes the group as well.
+        // Not called directly: an exception that it throws ends the group as well.
         .thenCompose(
             settings ->
                 RankLog.of(group.rank(), () -> Collectives.create(group.communicator(), settings)))
@@ -151,21 +191,31 @@ final class Joining {
                 FluxCclException reason = FluxCclException.from(failure).inJob(group.name());
                 // The other ranks need not wait for this one.
                 group.communicator().abort(reason);
-                group.closing.closeNow();
                 throw reason;
               }
               return group.with(ready);
             });
   }
 
-  private static RankGroup open(Bootstrap bootstrap, RankEnvironment place, JoinOptions options) {
-    return open(bootstrap, place.localRank().orElse(bootstrap.localRank()), options);
+  private static RankGroup open(
+      Bootstrap bootstrap,
+      Supplier<Device> device,
+      boolean ownsDevice,
+      Generation generation,
+      JoinOptions options) {
+    return RankLog.of(
+        bootstrap.rank(), () -> new RankGroup(bootstrap, device, ownsDevice, generation, options));
   }
 
-  static RankGroup open(Bootstrap bootstrap, int localRank, JoinOptions options) {
-    Supplier<Device> device = () -> openDevice(bootstrap, localRank, options);
-    return RankLog.of(
-        bootstrap.rank(), () -> new RankGroup(bootstrap, device, true, Generation.ONLY, options));
+  /** Opens the device of a process that has this rank. */
+  static Device openDevice(TcpBootstrap bootstrap, JoinOptions options) {
+    return openDevice(
+        bootstrap, options.place().localRank().orElse(bootstrap.localRank()), options);
+  }
+
+  private static Device openDevice(Bootstrap bootstrap, int localRank, JoinOptions options) {
+    String name = (options.name().isEmpty() ? "fluxccl" : options.name()) + "-" + bootstrap.rank();
+    return options.device().open(localRank, name);
   }
 
   /** Creates the ranks of a job inside this JVM; see {@link RankGroup#local}. */
@@ -175,7 +225,8 @@ final class Joining {
     LocalRanks ranks = new LocalRanks(nRanks);
     try {
       for (LocalBootstrap bootstrap : bootstraps) {
-        groups.add(open(bootstrap, bootstrap.rank(), options).among(ranks));
+        Supplier<Device> device = () -> openDevice(bootstrap, bootstrap.rank(), options);
+        groups.add(open(bootstrap, device, true, Generation.ONLY, options).among(ranks));
       }
       groups.stream().map(Joining::createCollectives).toList().forEach(Joining::await);
       return groups;
@@ -192,10 +243,5 @@ final class Joining {
     } catch (CompletionException e) {
       throw FluxCclException.from(e);
     }
-  }
-
-  static Device openDevice(Bootstrap bootstrap, int localRank, JoinOptions options) {
-    String name = (options.name().isEmpty() ? "fluxccl" : options.name()) + "-" + bootstrap.rank();
-    return options.device().open(localRank, name);
   }
 }

@@ -6,6 +6,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.Split;
+import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.communicator.CommunicatorOptions;
@@ -46,9 +47,6 @@ public final class RankGroup implements Rank, AutoCloseable {
   private final Communicator communicator;
   final GroupClosing closing;
 
-  /** Completed when processes wait and this generation has free ranks for them. */
-  final CompletableFuture<Void> newcomers = new CompletableFuture<>();
-
   final ChildGroups subGroups;
 
   /** Counts the step loops. */
@@ -65,7 +63,10 @@ public final class RankGroup implements Rank, AutoCloseable {
 
   private final Shrinking shrinking;
 
-  /** Creates a group that owns the bootstrap, and its device if {@code ownsDevice}. */
+  /**
+   * Creates a group that owns the bootstrap, and its device if {@code ownsDevice}. If that throws,
+   * the job has failed, and the caller closes the bootstrap.
+   */
   RankGroup(
       Bootstrap bootstrap,
       Supplier<Device> device,
@@ -77,7 +78,7 @@ public final class RankGroup implements Rank, AutoCloseable {
     this.options = options;
     this.subGroups = new ChildGroups(this, options.setupTimeout());
     this.closing = new GroupClosing(this, options.collectives().timeout());
-    this.shrinking = new Shrinking(this, options);
+    this.shrinking = new Shrinking(this);
     try {
       this.device = device.get();
       closing.ownDevice(ownsDevice);
@@ -90,7 +91,6 @@ public final class RankGroup implements Rank, AutoCloseable {
     } catch (RuntimeException | Error e) {
       // The other ranks need not wait for this one.
       bootstrap.abort(FluxCclException.from(e).attributedTo(bootstrap.rank()));
-      bootstrap.closeAsync();
       closing.closeWhatItHas();
       throw e;
     }
@@ -203,7 +203,9 @@ public final class RankGroup implements Rank, AutoCloseable {
    * @return completes then, on a thread that may block; never in a full or in the only generation
    */
   public Mono<Void> newcomers() {
-    return Mono.fromFuture(() -> newcomers.thenRunAsync(() -> {}, BlockingTasks.EXECUTOR));
+    return bootstrap instanceof TcpBootstrap ranks
+        ? Mono.fromFuture(() -> ranks.newcomers().thenRunAsync(() -> {}, BlockingTasks.EXECUTOR))
+        : Mono.never();
   }
 
   /**
@@ -304,7 +306,8 @@ public final class RankGroup implements Rank, AutoCloseable {
    * ranks, and the rank that the failure names, unless it {@linkplain Aborted aborted}. If no rank
    * is excluded, as after an abort, the new group has all ranks.
    *
-   * <p>The ranks use the address of the failed job, so a surviving rank must run on that host. Only
+   * <p>The ranks connect to each other's ports, so no rank is needed at the job's address. They
+   * need a majority of the ranks if a host does not answer; see docs/reference/generations.md. Only
    * for a group of {@link #join}: {@link #generations} emit the next group by themselves,
    * sub-groups must be formed again, and {@link #local} ranks die together.
    *

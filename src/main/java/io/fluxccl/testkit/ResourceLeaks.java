@@ -2,6 +2,7 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.Experimental;
+import io.fluxccl.OptionalLibrary;
 import io.fluxccl.device.cuda.CudaMemory;
 import io.fluxccl.device.host.SegmentDirectory;
 import java.io.IOException;
@@ -99,8 +100,10 @@ public final class ResourceLeaks {
     addDescriptors(held);
     addSegments(held);
     addMappings(held);
-    for (CudaMemory each : CudaMemory.owned()) {
-      held.put("GPU memory " + each.id().number(), "GPU memory " + each);
+    if (OptionalLibrary.JCUDA.missingReason().isEmpty()) {
+      for (CudaMemory each : CudaMemory.owned()) {
+        held.put("GPU memory " + each.id().number(), "GPU memory " + each);
+      }
     }
     return held;
   }

@@ -79,7 +79,9 @@ public final class WireReader {
   /** Reads four bytes and refuses a value outside the given range, both ends included. */
   public int int32(String field, int least, int most) {
     int value = int32(field);
-    check(value >= least && value <= most, field, value + ", expected " + least + ".." + most);
+    if (value < least || value > most) {
+      check(false, field, value + ", expected " + least + ".." + most);
+    }
     return value;
   }
 
@@ -91,7 +93,9 @@ public final class WireReader {
   /** Reads eight bytes and refuses a value outside the given range, both ends included. */
   public long int64(String field, long least, long most) {
     long value = int64(field);
-    check(value >= least && value <= most, field, value + ", expected " + least + ".." + most);
+    if (value < least || value > most) {
+      check(false, field, value + ", expected " + least + ".." + most);
+    }
     return value;
   }
 
@@ -113,7 +117,9 @@ public final class WireReader {
   /** Reads a length and then that number of bytes; refuses a length above {@code most}. */
   public byte[] bytes(String field, int most) {
     int length = int32(field);
-    check(length >= 0 && length <= most, field, "length " + length + ", expected at most " + most);
+    if (length < 0 || length > most) {
+      check(false, field, "length " + length + ", expected at most " + most);
+    }
     return raw(field, length);
   }
 

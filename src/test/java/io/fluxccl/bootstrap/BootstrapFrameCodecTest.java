@@ -9,36 +9,52 @@ import io.fluxccl.ErrorCode;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
-import io.fluxccl.bootstrap.BootstrapFrame.Attend;
-import io.fluxccl.bootstrap.BootstrapFrame.Convened;
+import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
-import io.fluxccl.bootstrap.BootstrapFrame.Departed;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpMembers;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpMissing;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
-import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.bootstrap.BootstrapFrame.FormedAsProposed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
+import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
-import io.fluxccl.bootstrap.BootstrapFrame.Member;
-import io.fluxccl.bootstrap.BootstrapFrame.Peers;
-import io.fluxccl.bootstrap.BootstrapFrame.Ping;
-import io.fluxccl.bootstrap.BootstrapFrame.Pong;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
-import io.fluxccl.bootstrap.BootstrapFrame.Register;
-import io.fluxccl.bootstrap.BootstrapFrame.Silent;
-import io.fluxccl.bootstrap.BootstrapFrame.Spare;
+import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
-import io.fluxccl.bootstrap.BootstrapFrame.Waiting;
 import io.fluxccl.bootstrap.GatherAnswer.Blocks;
 import io.fluxccl.bootstrap.GatherAnswer.GaveUp;
 import io.fluxccl.bootstrap.GatherAnswer.Missing;
+import io.fluxccl.bootstrap.JoinMessage.Accept;
+import io.fluxccl.bootstrap.JoinMessage.Beat;
+import io.fluxccl.bootstrap.JoinMessage.Departed;
+import io.fluxccl.bootstrap.JoinMessage.Failed;
+import io.fluxccl.bootstrap.JoinMessage.Failure;
+import io.fluxccl.bootstrap.JoinMessage.Formed;
+import io.fluxccl.bootstrap.JoinMessage.Join;
+import io.fluxccl.bootstrap.JoinMessage.Missed;
+import io.fluxccl.bootstrap.JoinMessage.Propose;
+import io.fluxccl.bootstrap.JoinMessage.Redirect;
+import io.fluxccl.bootstrap.JoinMessage.Refuse;
+import io.fluxccl.bootstrap.JoinMessage.Rejected;
+import io.fluxccl.bootstrap.JoinMessage.Waiting;
+import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.bootstrap.Roster.Contact;
+import io.fluxccl.bootstrap.Roster.Nonce;
 import io.fluxccl.wire.WireWriter;
 import io.netty.buffer.Unpooled;
 import io.netty.channel.embedded.EmbeddedChannel;
 import java.io.ByteArrayOutputStream;
 import java.net.InetSocketAddress;
+import java.time.Duration;
 import java.util.Arrays;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import net.jqwik.api.Arbitraries;
 import net.jqwik.api.Arbitrary;
 import net.jqwik.api.Combinators;
@@ -51,73 +67,130 @@ import net.jqwik.api.constraints.Size;
 
 class BootstrapFrameCodecTest {
 
+  private static final Arbitrary<Boolean> FLAG = Arbitraries.of(true, false);
+  private static final Arbitrary<Long> LONG = Arbitraries.longs();
+  private static final Arbitrary<Long> EPOCH = Arbitraries.longs().greaterOrEqual(0);
+  private static final Arbitrary<Integer> COUNT =
+      Arbitraries.integers().between(1, BootstrapFrameCodec.MAX_RANKS);
+  private static final Arbitrary<Integer> RANK = COUNT.map(count -> count - 1);
+  private static final Arbitrary<Integer> RANK_OR_NONE = COUNT.map(count -> count - 2);
+  private static final Arbitrary<List<Integer>> RANKS = RANK.list().ofMaxSize(40);
+  private static final Arbitrary<String> PROCESS = Arbitraries.strings().ascii().ofMaxLength(100);
+  private static final Arbitrary<Nonce> NONCE = Combinators.combine(LONG, LONG).as(Nonce::new);
+  private static final Arbitrary<Term> TERM =
+      Combinators.combine(EPOCH, Arbitraries.integers().greaterOrEqual(0), RANK_OR_NONE)
+          .as(Term::new);
+  private static final Arbitrary<Duration> TIME =
+      Arbitraries.longs().between(0, 1L << 40).map(Duration::ofMillis);
+
   @Provide
   Arbitrary<BootstrapFrame> frames() {
-    Arbitrary<Integer> anyInt = Arbitraries.integers();
-    Arbitrary<Integer> rank = Arbitraries.integers().between(0, BootstrapFrameCodec.MAX_RANKS - 1);
-    Arbitrary<List<Integer>> ranks = rank.list().ofMaxSize(40);
-    Arbitrary<String> process = Arbitraries.strings().ascii().ofMaxLength(100);
+    return Arbitraries.oneOf(List.of(handshake(), dumps(), linkFrames(), answers(), joins()));
+  }
+
+  private static Arbitrary<BootstrapFrame> handshake() {
+    Arbitrary<InetSocketAddress> address =
+        Arbitraries.oneOf(addresses(), Arbitraries.just(Links.NOWHERE));
     return Arbitraries.oneOf(
+        Arbitraries.just(new Hello()),
         bytes(32).map(Greeting::new),
         Combinators.combine(
-                Arbitraries.of(LinkKind.class), anyInt, anyInt, anyInt, bytes(32), bytes(32))
+                Arbitraries.of(LinkKind.class), address, LONG, LONG, bytes(32), bytes(32))
             .as(Proof::new),
-        Combinators.combine(Arbitraries.of(Admission.class), anyInt, bytes(32)).as(Verdict::new),
-        Combinators.combine(members(), Arbitraries.of(true, false), process).as(Register::new),
-        ranks.map(Waiting::new),
-        ranks.map(Silent::new),
-        Arbitraries.of(true, false).map(DumpRequest::new),
+        Combinators.combine(Arbitraries.of(Admission.class), address, LONG, bytes(32))
+            .as(Verdict::new));
+  }
+
+  private static Arbitrary<BootstrapFrame> dumps() {
+    return Arbitraries.oneOf(
+        FLAG.map(DumpRequest::new),
         Arbitraries.bytes().array(byte[].class).ofMaxSize(1000).map(DumpReply::new),
-        ranks.map(Departed::new),
+        rosters().map(DumpMembers::new),
+        RANKS.map(DumpMissing::new));
+  }
+
+  private static Arbitrary<BootstrapFrame> linkFrames() {
+    return Arbitraries.oneOf(
+        Arbitraries.of(new Goodbye(), new Attach()),
+        LONG.map(Confirm::new),
+        Combinators.combine(bytes(32), LONG).as(Resume::new),
         Combinators.combine(
-                bytes(16),
-                Arbitraries.just(-1),
-                process,
-                members().list().ofMinSize(1).ofMaxSize(20))
-            .as(Peers::new),
-        Combinators.combine(
-                Arbitraries.of(ErrorCode.class), rank, Arbitraries.strings().ofMaxLength(200))
-            .as(
-                (code, blame, text) ->
-                    new Failed(code, blame, BootstrapFrameCodec.shortened(text))),
-        Combinators.combine(
-                Arbitraries.longs(),
+                NONCE,
+                LONG,
                 Arbitraries.of(StreamKey.Space.class),
-                Arbitraries.longs(),
-                anyInt,
+                LONG,
+                Arbitraries.integers(),
                 Arbitraries.bytes().array(byte[].class).ofMaxSize(10_000),
-                Arbitraries.integers().between(-1, BootstrapFrameCodec.MAX_RANKS - 1))
+                RANK_OR_NONE)
             .as(
-                (group, space, channel, sequence, payload, leftRank) ->
-                    new Data(group, space, channel, sequence, new Message(payload, leftRank))),
+                (roster, group, space, channel, sequence, payload, leftRank) ->
+                    new Data(
+                        roster, group, space, channel, sequence, new Message(payload, leftRank))));
+  }
+
+  private static Arbitrary<BootstrapFrame> joins() {
+    Arbitrary<Map<String, String>> settings =
+        Arbitraries.maps(
+                Arbitraries.strings().ascii().ofMaxLength(64),
+                Arbitraries.strings().ascii().ofMaxLength(256))
+            .ofMaxSize(BootstrapFrameCodec.MAX_SETTINGS);
+    Arbitrary<JoinRequest> request =
         Combinators.combine(
-                Arbitraries.longs().between(0, Long.MAX_VALUE),
-                Arbitraries.integers().between(-1, 100),
-                Arbitraries.integers().between(0, 100),
-                ranks,
-                Arbitraries.integers().between(1, 100),
-                Arbitraries.longs())
-            .as(Attend::new),
-        Combinators.combine(
-                Arbitraries.longs(), rank.list().ofMinSize(1).ofMaxSize(20), bytes(16), members())
-            .as(
-                (generation, previous, jobId, root) ->
-                    new Convened(generation, previous.size() - 1, previous, jobId, root.address())),
-        Arbitraries.of(new Spare(), new Ping(), new Pong(), new Goodbye(), new Attach()));
+                Arbitraries.of(Kind.class), RANK_OR_NONE, COUNT, COUNT, TIME, TIME, settings)
+            .as(JoinRequest::new);
+    Arbitrary<Ballot> ballot =
+        Arbitraries.oneOf(
+            Combinators.combine(TERM, TERM, rosters()).as(Ballot::new),
+            TERM.map(Ballot::promise),
+            Arbitraries.just(Ballot.EMPTY));
+    return Combinators.combine(contacts(), EPOCH, NONCE, TERM, ballot, request, RANKS)
+        .as(Join::new);
+  }
+
+  private static Arbitrary<BootstrapFrame> answers() {
+    return Arbitraries.oneOf(
+        List.of(
+            Combinators.combine(TERM, NONCE, FLAG, RANKS, addresses().list().ofMaxSize(9), PROCESS)
+                .as(Waiting::new),
+            Combinators.combine(TERM, addresses()).as(Redirect::new),
+            Combinators.combine(TERM, NONCE, rosters()).as(Propose::new),
+            TERM.map(Accept::new),
+            TERM.map(Refuse::new),
+            rosters().map(Formed::new),
+            NONCE.map(FormedAsProposed::new),
+            Combinators.combine(EPOCH, addresses()).as(Missed::new),
+            failures().map(Rejected::new),
+            Combinators.combine(EPOCH, NONCE, RANKS, RANKS, FLAG).as(Beat::new),
+            Combinators.combine(NONCE, failures()).as(Failed::new),
+            Combinators.combine(NONCE, RANKS).as(Departed::new)));
   }
 
   private static Arbitrary<byte[]> bytes(int length) {
     return Arbitraries.bytes().array(byte[].class).ofSize(length);
   }
 
-  private static Arbitrary<Member> members() {
-    Arbitrary<byte[]> ip = Arbitraries.oneOf(bytes(4), bytes(16));
+  private static Arbitrary<InetSocketAddress> addresses() {
     return Combinators.combine(
-            ip, Arbitraries.integers().between(1, 65535), Arbitraries.longs(), Arbitraries.longs())
+            Arbitraries.oneOf(bytes(4), bytes(16)), Arbitraries.integers().between(1, 65535))
+        .as((ip, port) -> new InetSocketAddress(UniqueId.addressOf(ip, 0), port));
+  }
+
+  private static Arbitrary<Contact> contacts() {
+    return Combinators.combine(addresses(), LONG, LONG, LONG, LONG, PROCESS).as(Contact::new);
+  }
+
+  private static Arbitrary<Roster> rosters() {
+    return Combinators.combine(
+            TERM, NONCE, contacts().list().ofMinSize(1).ofMaxSize(20), RANK_OR_NONE)
         .as(
-            (address, port, host, process) ->
-                new Member(
-                    new InetSocketAddress(UniqueId.addressOf(address, 0), port), host, process));
+            (term, nonce, members, before) ->
+                new Roster(term, nonce, members, Collections.nCopies(members.size(), before)));
+  }
+
+  private static Arbitrary<Failure> failures() {
+    return Combinators.combine(
+            Arbitraries.of(ErrorCode.class), RANK_OR_NONE, Arbitraries.strings().ofMaxLength(200))
+        .as((code, rank, text) -> new Failure(code, rank, BootstrapFrameCodec.shortened(text)));
   }
 
   private static BootstrapFrame decode(byte[] bytes, int length) {
@@ -152,7 +225,7 @@ class BootstrapFrameCodecTest {
   void shouldRefuseAFrameThatEndsEarlyOrLate(
       @ForAll("frames") BootstrapFrame frame, @ForAll @IntRange(min = 1, max = 4) int off) {
     byte[] bytes = TcpRanks.encode(frame);
-    boolean open = frame instanceof Data || frame instanceof Failed;
+    boolean open = frame instanceof Data;
     if (bytes.length - 4 > off && !open) {
       assertThrows(TransportFailure.class, () -> decode(bytes, bytes.length - off));
     }
@@ -164,7 +237,7 @@ class BootstrapFrameCodecTest {
 
   @Property(tries = 1000)
   void shouldDecodeAnyBytesOrThrowTheTypedException(
-      @ForAll @Size(max = 300) byte[] bytes, @ForAll @IntRange(min = 0, max = 15) int type) {
+      @ForAll @Size(max = 300) byte[] bytes, @ForAll @IntRange(min = 0, max = 26) int type) {
     if (bytes.length > 0) {
       bytes[0] = (byte) type;
     }
@@ -183,6 +256,134 @@ class BootstrapFrameCodecTest {
           .hasRootCauseInstanceOf(TransportFailure.class);
       channel.finishAndReleaseAll();
     }
+  }
+
+  private static final Term FIRST = new Term(1, 1, 0);
+  private static final Nonce ID = new Nonce(1, 2);
+
+  private static Contact contact(String process) {
+    return new Contact(TcpRanks.loopback(1), 1, 2, 3, 4, process);
+  }
+
+  private static Formed formed(int nPreviousRanks, Contact... members) {
+    List<Integer> previousRanks = Collections.nCopies(nPreviousRanks, Roster.NEWCOMER);
+    return new Formed(new Roster(FIRST, ID, List.of(members), previousRanks));
+  }
+
+  private static Join join(int size, int least, Duration limit, Map<String, String> settings) {
+    JoinRequest request =
+        new JoinRequest(Kind.FIXED, 0, size, least, Duration.ZERO, limit, settings);
+    return new Join(contact("a"), 0, ID, FIRST, Ballot.EMPTY, request, List.of());
+  }
+
+  private static Join joinWith(String name, String value) {
+    return join(2, 1, Duration.ZERO, Map.of(name, value));
+  }
+
+  @Example
+  void shouldRefuseValuesOutOfRange() {
+    Map<String, String> tooMany =
+        IntStream.rangeClosed(0, BootstrapFrameCodec.MAX_SETTINGS)
+            .boxed()
+            .collect(Collectors.toMap(each -> "name" + each, each -> "value"));
+    Contact member = contact("a");
+    List<BootstrapFrame> frames =
+        List.of(
+            new Missed(-1, TcpRanks.loopback(1)),
+            new Missed(1, TcpRanks.loopback(0)),
+            new Accept(new Term(1, -1, 0)),
+            new Accept(new Term(1, 1, -2)),
+            new Accept(new Term(1, 1, BootstrapFrameCodec.MAX_RANKS)),
+            new Departed(ID, List.of(-1)),
+            new Waiting(FIRST, ID, false, List.of(-1), List.of(), ""),
+            formed(0),
+            formed(0, member),
+            formed(2, member),
+            join(0, 1, Duration.ZERO, Map.of()),
+            join(BootstrapFrameCodec.MAX_RANKS + 1, 1, Duration.ZERO, Map.of()),
+            join(2, 0, Duration.ZERO, Map.of()),
+            join(2, 1, Duration.ofMillis(-1), Map.of()),
+            join(2, 1, Duration.ZERO, tooMany),
+            joinWith("x".repeat(65), "1"),
+            joinWith("x", "1".repeat(257)));
+    assertThat(frames)
+        .allSatisfy(
+            each -> {
+              byte[] bytes = TcpRanks.encode(each);
+              assertThat(assertThrows(TransportFailure.class, () -> decode(bytes, bytes.length)))
+                  .hasMessageContaining("malformed");
+            });
+  }
+
+  @Example
+  void shouldRefuseASettingThatIsSentTwice() {
+    Map<String, String> twice = new IdentityHashMap<>();
+    twice.put("name", "1");
+    twice.put(new StringBuilder("name").toString(), "2");
+    byte[] bytes = TcpRanks.encode(join(2, 1, Duration.ZERO, twice));
+    assertThat(assertThrows(TransportFailure.class, () -> decode(bytes, bytes.length)))
+        .hasMessageContaining("name twice");
+  }
+
+  private static BootstrapFrame sent(BootstrapFrame frame) {
+    byte[] bytes = TcpRanks.encode(frame);
+    return decode(bytes, bytes.length);
+  }
+
+  @Example
+  void shouldCutTextsAndTimesThatAreTooLong() {
+    assertThat(sent(formed(1, contact("€".repeat(200)))))
+        .isEqualTo(formed(1, contact("€".repeat(42))));
+    assertThat(sent(new Waiting(FIRST, ID, true, List.of(), List.of(), "n".repeat(5000))))
+        .isEqualTo(new Waiting(FIRST, ID, true, List.of(), List.of(), "n".repeat(4096)));
+    assertThat(sent(new Rejected(new Failure(ErrorCode.ABORTED, 1, "n".repeat(5000)))))
+        .isEqualTo(new Rejected(new Failure(ErrorCode.ABORTED, 1, "n".repeat(4096))));
+    Join endless = (Join) sent(join(2, 1, Duration.ofSeconds(Long.MAX_VALUE), Map.of()));
+    assertThat(endless.request().limit()).isEqualTo(Duration.ofDays(36_500));
+    assertThat(endless.request().limit().toNanos()).isPositive();
+  }
+
+  /** The first frames of version 7: their numbers and fields never change. */
+  @Example
+  void shouldNameTheVersionOfAnotherRelease() {
+    byte[] greeting =
+        new WireWriter().uint8(0).header(BootstrapFrameCodec.MAGIC, 7).raw(new byte[32]).toBytes();
+    byte[] hello = new WireWriter().uint8(21).header(BootstrapFrameCodec.MAGIC, 7).toBytes();
+    for (byte[] each : List.of(greeting, hello)) {
+      assertThat(
+              assertThrows(
+                  TransportFailure.class,
+                  () -> BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(each))))
+          .hasMessageContaining("it has version 7 of the bootstrap's protocol")
+          .hasMessageContaining("run the same version of FluxCCL on all ranks");
+    }
+    assertThat(TcpRanks.encode(new Hello())).startsWith(0, 0, 0, 7, 21);
+    assertThat(TcpRanks.encode(new Greeting(new byte[32]))).startsWith(0, 0, 0, 39, 0);
+  }
+
+  @Example
+  void shouldRefuseAnUnknownType() {
+    byte[] bytes = {99, 1, 2};
+    assertThat(
+            assertThrows(
+                TransportFailure.class,
+                () -> BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes))))
+        .hasMessageContaining("type=99, expected 0..25");
+  }
+
+  @Example
+  void shouldFitAllFramesOfTheHandshakeIntoItsLimit() {
+    InetSocketAddress address = new InetSocketAddress(UniqueId.addressOf(new byte[16], 0), 65535);
+    byte[] mac = new byte[BootstrapFrameCodec.MAC_BYTES];
+    List<BootstrapFrame> frames =
+        List.of(
+            new Proof(LinkKind.LINK, address, -1, -1, new byte[32], mac),
+            new Verdict(Admission.LEAVING, address, -1, mac));
+    assertThat(frames)
+        .allSatisfy(
+            each ->
+                assertThat(TcpRanks.encode(each))
+                    .hasSizeLessThan(BootstrapFrameCodec.HANDSHAKE_LIMIT));
   }
 
   @Example

@@ -28,6 +28,17 @@ class BootstrapFuzzTest {
   }
 
   @FuzzTest(maxDuration = "75s")
+  void ballot(byte[] bytes) {
+    try {
+      Ballot ballot = BootstrapFrameCodec.decodeBallot(bytes);
+      assertThat(BootstrapFrameCodec.decodeBallot(BootstrapFrameCodec.encode(ballot)))
+          .isEqualTo(ballot);
+    } catch (TransportFailure expected) {
+      return;
+    }
+  }
+
+  @FuzzTest(maxDuration = "75s")
   void stream(byte[] bytes) {
     EmbeddedChannel channel = new EmbeddedChannel(new Frames.Decoder());
     decode(() -> channel.writeInbound(Unpooled.wrappedBuffer(bytes)));

@@ -12,12 +12,15 @@ import io.fluxccl.ErrorCode;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.OpenFiles;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
-import io.fluxccl.bootstrap.BootstrapFrame.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.bootstrap.JoinMessage.Failed;
+import io.fluxccl.bootstrap.JoinMessage.Failure;
+import io.fluxccl.bootstrap.JoinMessage.Rejected;
+import io.fluxccl.bootstrap.Roster.Nonce;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.InetAddress;
@@ -36,6 +39,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /** A job of four ranks succeeds while unauthenticated clients connect to its ports. */
 @org.junit.jupiter.api.Timeout(60)
@@ -112,11 +117,14 @@ class BootstrapTrustTest {
       say(door, ByteBuffer.allocate(8).putInt(length).putInt(1).array());
     }
     // Before the handshake, frames that report a failure or a departure are ignored.
-    say(door, new Failed(ErrorCode.REMOTE_FAILURE, 1, "so they say"));
+    Failure failure = new Failure(ErrorCode.REMOTE_FAILURE, 1, "so they say");
+    say(door, new Failed(new Nonce(0, 0), failure));
+    say(door, new Rejected(failure));
     say(door, new Goodbye());
     byte[] guess = new byte[32];
-    say(door, new Proof(LinkKind.ROOT, 3, N, -1, guess, guess));
-    say(door, new Proof(LinkKind.PEER, 3, N, 0, guess, guess));
+    for (LinkKind kind : LinkKind.values()) {
+      say(door, new Proof(kind, root, 3, 0, guess, guess));
+    }
     // A challenge of another protocol, with the length of a real one.
     byte[] greeting = TcpRanks.encode(new Greeting(guess));
     greeting[6] ^= 1;
@@ -200,7 +208,7 @@ class BootstrapTrustTest {
         assertThat(victim.getInputStream().read()).isNotNegative();
         victim
             .getOutputStream()
-            .write(TcpRanks.encode(new Verdict(Admission.WRONG_SECRET, 0, zeros)));
+            .write(TcpRanks.encode(new Verdict(Admission.WRONG_SECRET, Links.NOWHERE, 0, zeros)));
         forger.close();
         assertCloses(victim);
       }
@@ -212,35 +220,43 @@ class BootstrapTrustTest {
     joinLastRankAndGather();
   }
 
-  @Test
-  void shouldRefuseAnotherNumberOfRanks() {
-    try (TcpBootstrap stranger = TcpBootstrap.create(4, N + 1, options)) {
-      assertFails(stranger.initialize(address), InvalidUsage.class, "gathers 4 ranks");
+  @ParameterizedTest
+  @CsvSource({
+    "4, 5, 'nRanks=5, but the job has nRanks=4'",
+    "1, 4, ' has joined with this rank'",
+  })
+  void shouldRefuseARankThatDoesNotFitIntoTheJob(int rank, int nRanks, String why) {
+    Awaitility.await()
+        .ignoreExceptions()
+        .until(() -> TcpRanks.missing(ranks.get(0)).equals(List.of(N - 1)));
+    try (TcpBootstrap stranger = TcpBootstrap.create(rank, nRanks, options)) {
+      assertFails(stranger.initialize(address), InvalidUsage.class, why);
     }
     joinLastRankAndGather();
   }
 
   @Test
-  void shouldRefuseARankThatIsThereAlready() {
-    Awaitility.await().until(() -> refusal(1) != null);
-    assertThat(refusal(1)).isEqualTo(Admission.DUPLICATE_RANK);
-    joinLastRankAndGather();
-    assertThat(refusal(1)).isEqualTo(Admission.JOB_COMPLETE);
-  }
-
-  @Test
-  void shouldRefuseRanksOutOfRange() {
-    for (int rank : new int[] {-1, N, Integer.MAX_VALUE, Integer.MIN_VALUE}) {
-      Awaitility.await().until(() -> refusal(rank) == Admission.RANK_OUT_OF_RANGE);
+  void shouldRefuseRanksOutOfRange() throws IOException {
+    for (int rank : new int[] {-1, N, BootstrapFrameCodec.MAX_RANKS - 1}) {
+      try (RawPeer stranger = new RawPeer(SessionKey.of(options.secret().get()))) {
+        stranger.requestRank(rank, N, root);
+        assertThat(stranger.read(Rejected.class).failure().toException())
+            .isInstanceOf(InvalidUsage.class)
+            .hasMessageContaining("the job has no such rank");
+      }
     }
     joinLastRankAndGather();
   }
 
-  /** Returns the root's answer to an authenticated rank; null if it can't be reached. */
-  private Admission refusal(int rank) {
-    SessionKey key = SessionKey.of(options.secret().get());
-    Admission admission = TcpRanks.admission(key, rank, N, root);
-    return admission == Admission.WELCOME ? null : admission;
+  @Test
+  void shouldNotAdmitALateRankToAGroupThatRuns() {
+    joinLastRankAndGather();
+    BootstrapOptions.Builder soon = BootstrapOptions.builder().secret(options.secret().get());
+    try (TcpBootstrap late =
+        TcpBootstrap.create(1, N, soon.timeout(Duration.ofSeconds(2)).build())) {
+      assertFails(late.initialize(address), io.fluxccl.Timeout.class);
+    }
+    await(onAll(ranks, each -> each.barrier(soon())));
   }
 
   @Test

@@ -93,7 +93,9 @@ class DumpClientTest {
   }
 
   private List<JobFile> own() throws IOException {
-    return entries().stream().filter(each -> each.root().equals(ranks.get(0).root())).toList();
+    return entries().stream()
+        .filter(each -> each.root().equals(ranks.get(0).job.jobAddress()))
+        .toList();
   }
 
   @Test
@@ -218,7 +220,7 @@ class DumpClientTest {
         sparse.setLength(1L << 40);
       }
       placed.add(Files.createSymbolicLink(folder.resolve(prefix + "-2-4"), huge));
-      Path entry = folder.resolve(prefix + "-" + ranks.get(0).root().getPort());
+      Path entry = folder.resolve(prefix + "-" + ranks.get(0).job.jobAddress().getPort());
       placed.add(Files.createSymbolicLink(folder.resolve(prefix + "-2-5"), entry));
       for (String odd :
           List.of(prefix.split("-")[0] + "-", prefix, prefix + "-2", prefix + "-x-1")) {
@@ -259,8 +261,8 @@ class DumpClientTest {
   @Test
   void shouldDeriveADumpKeyThatCannotJoin() throws Exception {
     SessionKey key = fileOf(2).key();
-    SessionKey links = ranks.get(0).jobKey();
-    assertThat(Stream.of(links, links.of(BootstrapFrame.LinkKind.PEER)).map(SessionKey::key))
+    SessionKey links = ranks.get(0).job.sockets.key;
+    assertThat(Stream.of(links, links.of(BootstrapFrame.LinkKind.LINK)).map(SessionKey::key))
         .noneMatch(each -> Arrays.equals(each, key.key()));
     assertThat(links.of(BootstrapFrame.LinkKind.INQUIRY).key()).isEqualTo(key.key());
   }

@@ -7,13 +7,9 @@ import static io.fluxccl.bootstrap.BootstrapContract.soon;
 import static io.fluxccl.bootstrap.TcpRanks.assertTakesLessThan;
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
-import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
-import io.netty.buffer.Unpooled;
-import java.io.DataInputStream;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -90,16 +86,8 @@ class FloodTest {
 
     private static void connectAgainAndAgain(int port) {
       while (true) {
-        try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
-          DataInputStream in = new DataInputStream(socket.getInputStream());
-          byte[] bytes = in.readNBytes(in.readInt());
-          Greeting greeting = (Greeting) BootstrapFrameCodec.decode(Unpooled.wrappedBuffer(bytes));
-          byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
-          Proof request = new Proof(LinkKind.ROOT, 1, RANKS, -1, nonce, Message.NO_BYTES);
-          byte[] mac =
-              SessionKey.withoutSecret("").connectorProof(request, greeting.nonce(), new byte[0]);
-          socket.getOutputStream().write(TcpRanks.encode(request.withMac(mac)));
-          in.readAllBytes();
+        try (RawPeer peer = new RawPeer()) {
+          peer.connect(LinkKind.LINK, TcpRanks.loopback(port));
           if (ANSWERS.incrementAndGet() == 2 * AT_ONCE) {
             System.out.println("flooding");
           }

@@ -22,6 +22,7 @@ import java.io.IOException;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.slf4j.LoggerFactory;
 
@@ -102,7 +103,7 @@ class ForeignServiceTest {
 
   @Test
   void shouldLogAtTheRootThatARankHasAnotherVersion() throws Exception {
-    Logger logger = (Logger) LoggerFactory.getLogger(Gate.class);
+    Logger logger = (Logger) LoggerFactory.getLogger(Handshake.class);
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
     lines.start();
     logger.addAppender(lines);
@@ -110,6 +111,7 @@ class ForeignServiceTest {
     int port = TcpRanks.freePort();
     try (TcpBootstrap root = TcpBootstrap.create(0, 2, BootstrapOptions.defaults())) {
       root.initialize("127.0.0.1:" + port);
+      Awaitility.await().ignoreExceptions().until(() -> !TcpRanks.missing(root).isEmpty());
       try (Socket rank = knock(loopback(port))) {
         rank.getOutputStream().write(ofOtherVersion(new Hello()));
         rank.getInputStream().readAllBytes(); // until the root has closed it

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import static io.fluxccl.bootstrap.BootstrapContract.assertLost;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
@@ -9,7 +8,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.bootstrap.BootstrapFrame.Failed;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.JoinMessage.Failed;
+import io.fluxccl.bootstrap.JoinMessage.Failure;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -103,20 +104,24 @@ class InjectionTest {
     CloseHelper.closeAll(path, toRank, toRoot);
   }
 
-  private void assertBothLost() {
-    for (int rank : new int[] {0, 1}) {
-      FluxCclException reason = await(ranks.get(rank).failure());
-      assertLost(reason, 1 - rank);
-      assertThat(reason).hasMessageContaining("without a goodbye");
+  /** Asserts that the receiver of the bytes has found them out, and that both have failed. */
+  private void assertFoundOut(boolean atRoot) {
+    for (TcpBootstrap rank : ranks) {
+      FluxCclException reason = await(rank.failure());
+      assertThat(reason)
+          .isInstanceOf(TransportFailure.class)
+          .hasMessageContainingAll("is unusable", "wrong authentication code");
+      assertThat(reason.rank()).isEqualTo(atRoot ? 1 : 0);
     }
   }
 
   @ParameterizedTest
   @ValueSource(booleans = {true, false})
   void shouldDisconnectIfAFrameIsInjected(boolean atRoot) throws IOException {
-    Failed forged = new Failed(ErrorCode.ABORTED, 0, "the attacker says so");
+    Failure failure = new Failure(ErrorCode.ABORTED, 0, "the attacker says so");
+    Failed forged = new Failed(ranks.get(0).roster().nonce(), failure);
     send(atRoot ? toRoot : toRank, TcpRanks.encode(forged));
-    assertBothLost();
+    assertFoundOut(atRoot);
   }
 
   @ParameterizedTest
@@ -125,6 +130,6 @@ class InjectionTest {
     last = new byte[0];
     Awaitility.await().until(() -> last.length > 0); // a heartbeat
     send(back ? toRoot : toRank, last);
-    assertBothLost();
+    assertFoundOut(back);
   }
 }

@@ -53,8 +53,8 @@ class ResumeTest {
     await(
         CompletableFuture.runAsync(
             () ->
-                rank.channels().stream()
-                    .filter(channel -> channel.pipeline().get("session") != null)
+                rank.job.sockets.channels.stream()
+                    .filter(channel -> channel.pipeline().get("link") != null)
                     .forEach(ResumeTest::reset),
             rank.loop));
   }
@@ -85,7 +85,7 @@ class ResumeTest {
 
   @Test
   void shouldDeliverEveryMessageOnceAndInOrder() {
-    List<Channel> before = List.copyOf(ranks.get(0).channels());
+    List<Channel> before = List.copyOf(ranks.get(0).job.sockets.channels);
     for (int round = 0; round < 60; round++) {
       int victim = round % RANKS;
       CompletableFuture<Void> resets = CompletableFuture.runAsync(() -> reset(ranks.get(victim)));

@@ -5,13 +5,13 @@ import static io.fluxccl.bootstrap.BootstrapContract.assertLost;
 import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.testing.FailureAssertions.assertFails;
-import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
-import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.JoinMessage.Propose;
+import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -50,17 +50,11 @@ class SetupDeathTest {
   private List<CompletableFuture<Void>> start(int count) {
     List<TcpBootstrap> first = ranks.subList(0, count);
     List<CompletableFuture<Void>> joined = onAll(first, each -> each.initialize(address));
-    String missing = IntStream.range(count, ranks.size()).boxed().toList().toString();
+    List<Integer> missing = IntStream.range(count, ranks.size()).boxed().toList();
     for (TcpBootstrap each : first) {
-      Awaitility.await().until(() -> state(each).contains(missing));
+      Awaitility.await().ignoreExceptions().until(() -> TcpRanks.missing(each).equals(missing));
     }
     return joined;
-  }
-
-  private static String state(TcpBootstrap rank) {
-    return await(
-        CompletableFuture.supplyAsync(
-            () -> rank.control == null ? "" : rank.control.late(0).getMessage(), rank.loop));
   }
 
   private void assertAllLose(int victim, List<CompletableFuture<Void>> joined) {
@@ -88,11 +82,6 @@ class SetupDeathTest {
     List<CompletableFuture<Void>> joined = start(nRanks - 1);
     await(TcpRanks.kill(ranks.get(victim)));
     assertAllLose(victim, joined);
-    if (victim != 0) {
-      // The root still reports the death to ranks that join later.
-      int last = nRanks - 1;
-      assertLost(failureOf(ranks.get(last).initialize(address)), victim);
-    }
   }
 
   @ParameterizedTest
@@ -105,11 +94,13 @@ class SetupDeathTest {
   }
 
   @Test
-  void shouldNameARankThatDiesBeforeItRegisters() {
+  void shouldNameARankThatDiesAsSoonAsItHasRequestedItsRank() throws IOException {
     create(3);
     List<CompletableFuture<Void>> joined = start(2);
-    SessionKey key = SessionKey.withoutSecret("");
-    assertThat(TcpRanks.admission(key, 2, 3, TcpRanks.loopback(port))).isEqualTo(Admission.WELCOME);
+    try (RawPeer dying = new RawPeer()) {
+      dying.requestRank(2, 3, TcpRanks.loopback(port));
+      dying.read(Propose.class);
+    }
     assertAllLose(2, joined);
   }
 
@@ -133,7 +124,7 @@ class SetupDeathTest {
     }
     List<CompletableFuture<Void>> joined = start(3);
     for (CompletableFuture<Void> each : joined) {
-      assertThat(assertFails(each, Timeout.class, "[3] did not register").rank()).isEqualTo(3);
+      assertThat(assertFails(each, Timeout.class, "[3] did not join").rank()).isEqualTo(3);
     }
   }
 
@@ -142,6 +133,6 @@ class SetupDeathTest {
     create(3);
     List<CompletableFuture<Void>> joined = start(2);
     await(ranks.get(0).closeAsync());
-    assertLost(assertFails(joined.get(1), RemoteFailure.class, "it has left"), 0);
+    assertLost(assertFails(joined.get(1), RemoteFailure.class, "has left or died"), 0);
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import static io.fluxccl.bootstrap.TcpRanks.assertTakesLessThan;
 import static io.fluxccl.testing.FailureAssertions.assertFails;
+import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.testing.FailureAssertions.failureOf;
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -11,14 +12,19 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.bootstrap.BootstrapFrame.Peers;
+import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.net.Socket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -125,7 +131,7 @@ class TcpBootstrapTest extends BootstrapContract {
   void shouldNameTheRootWhenItIsMissing() {
     String address = "127.0.0.1:" + TcpRanks.freePort();
     FluxCclException late = TcpRanks.failureOfJoining(address, Duration.ofMillis(300));
-    assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("root");
+    assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("no coordinator answers at");
     assertThat(late.rank()).isEqualTo(0);
   }
 
@@ -157,19 +163,53 @@ class TcpBootstrapTest extends BootstrapContract {
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
     await(onAll(ranks, each -> each.initialize(id)));
     gatherAndClose(ranks);
-    Awaitility.await().until(() -> Rendezvous.hostedFor(id) == null);
+    Awaitility.await().until(() -> isClosed(id));
   }
 
   @Test
-  void shouldCloseTheRootOfAnIdIfJoinedRanksGiveUpAndNoOthersJoin() {
-    byte[] secret = SessionKey.nonce(UniqueId.SECRET_LENGTH);
-    SessionKey key = SessionKey.of(secret);
-    BootstrapRoot root = new BootstrapRoot(key, 0, OPTIONS, Duration.ofSeconds(2));
-    UniqueId id = UniqueId.of(await(root.open(TcpRanks.loopback(0))), secret);
+  void shouldCloseTheRootOfAnIdIfTheJoinedRankGivesUp() {
+    UniqueId id = TcpBootstrap.createUniqueId(OPTIONS);
     try (TcpBootstrap rank = TcpBootstrap.create(0, 2, within(1000))) {
-      assertFails(rank.initialize(id), Timeout.class, "[1] did not register");
+      assertThat(isClosed(id)).isFalse();
+      assertFails(rank.initialize(id), Timeout.class, "[1] did not join");
     }
-    await(root.ended());
+    Awaitility.await().until(() -> isClosed(id));
+  }
+
+  private static boolean isClosed(UniqueId id) {
+    try (Socket socket = new Socket(id.address().getAddress(), id.address().getPort())) {
+      return !socket.isConnected();
+    } catch (IOException e) {
+      return true;
+    }
+  }
+
+  private static BootstrapOptions with(Map<String, String> settings) {
+    return BootstrapOptions.builder().settings(settings).build();
+  }
+
+  @Test
+  void shouldNameASettingThatDiffersBetweenRanks() {
+    String address = "127.0.0.1:" + TcpRanks.freePort();
+    try (TcpBootstrap root = TcpBootstrap.create(0, 2, with(Map.of("CHECKS", "1", "LANES", "2")));
+        TcpBootstrap wrong = TcpBootstrap.create(1, 2, with(Map.of("CHECKS", "0", "LANES", "2")));
+        TcpBootstrap without = TcpBootstrap.create(1, 2, with(Map.of("CHECKS", "1")))) {
+      CompletableFuture<Void> joined = root.initialize(address);
+      assertFails(
+          wrong.initialize(address), InvalidUsage.class, "CHECKS=0, but the job has CHECKS=1");
+      assertFails(
+          without.initialize(address), InvalidUsage.class, "LANES=unset, but the job has LANES=2");
+      assertThat(joined).isNotDone();
+    }
+  }
+
+  @Test
+  void shouldRefuseSettingsThatAreTooLongToBeSent() {
+    Map<String, String> many =
+        IntStream.range(0, 33).boxed().collect(Collectors.toMap(each -> "x" + each, each -> ""));
+    assertRefused(() -> with(many), "33 of them; give at most 32");
+    assertRefused(() -> with(Map.of("x".repeat(65), "")), "has 65 bytes; give at most 64");
+    assertRefused(() -> with(Map.of("x", "y".repeat(257))), "has 257 bytes; give at most 256");
   }
 
   @Test
@@ -182,12 +222,15 @@ class TcpBootstrapTest extends BootstrapContract {
   }
 
   @Test
-  void shouldStartNoTimerIfTheListOfMembersArrivesAfterTheRankHasLeft() {
-    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, OPTIONS)) {
-      ControlConnection control = new ControlConnection(rank, null, Duration.ofSeconds(1));
-      control.sendGoodbye();
-      control.formed(new Peers(NOTHING, -1, "", List.of()));
-      assertThat(control.formed()).isFalse();
+  void shouldEndItsThreadIfItIsClosedWhileTheGroupForms() {
+    for (int round = 0; round < 20; round++) {
+      String address = "127.0.0.1:" + TcpRanks.freePort();
+      List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
+      onAll(ranks, each -> each.initialize(address));
+      LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(200 * round));
+      ranks.get(round % 2).close();
+      ranks.get(1 - round % 2).close();
+      Awaitility.await().until(ranks.get(0).loop::isTerminated);
     }
   }
 

@@ -4,12 +4,9 @@ package io.fluxccl.bootstrap;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.bootstrap.BootstrapFrame.Admission;
-import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.DumpMissing;
 import io.fluxccl.testing.FailureAssertions;
 import io.netty.buffer.ByteBuf;
-import io.netty.channel.Channel;
-import io.netty.channel.group.DefaultChannelGroup;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -54,18 +51,14 @@ final class TcpRanks {
 
   /** Closes every socket of a rank and sends nothing, as if its process had died. */
   static CompletableFuture<Void> kill(TcpBootstrap rank) {
-    return CompletableFuture.runAsync(
-        () -> {
-          rank.left = CompletableFuture.completedFuture(null);
-          rank.links.stopSending("was killed");
-          rank.control.stop();
-          rank.channels().close();
-          if (rank.localRoot != null) {
-            rank.localRoot.kill();
-            rank.localRoot = null;
-          }
-        },
-        rank.loop);
+    return CompletableFuture.runAsync(rank::kill, rank.loop);
+  }
+
+  /** Returns the ranks that have not joined, as far as a rank knows. */
+  static List<Integer> missing(TcpBootstrap rank) {
+    return BootstrapContract.await(
+        CompletableFuture.supplyAsync(
+            () -> ((DumpMissing) rank.job.answer(false, loopback(0))).missing(), rank.loop));
   }
 
   /** Encodes a frame as on the wire, with its length first. */
@@ -94,35 +87,6 @@ final class TcpRanks {
         socket.close(); // the root does not listen yet
       }
     }
-  }
-
-  /** Returns what a root answers to a rank, which disconnects; null if it can't be reached. */
-  static Admission admission(SessionKey key, int rank, int nRanks, InetSocketAddress root) {
-    CompletableFuture<Admission> answer = new CompletableFuture<>();
-    Handshake.Outcome outcome =
-        new Handshake.Outcome() {
-          @Override
-          public void admitted(Channel channel, Handshake.Connector connector) {
-            channel.close();
-            answer.complete(Admission.WELCOME);
-          }
-
-          @Override
-          public void refused(Admission admission, int expectedRanks) {
-            answer.complete(admission);
-          }
-
-          @Override
-          public void lost(String why) {
-            answer.complete(null);
-          }
-        };
-    SharedEventLoop thread = SharedEventLoop.acquire();
-    new Handshake.Connector(key, LinkKind.ROOT, rank, nRanks, -1, outcome)
-        .connect(thread.loop(), null, root, new DefaultChannelGroup(thread.loop()));
-    Admission admission = BootstrapContract.await(answer);
-    thread.leave();
-    return admission;
   }
 
   /** Returns the failure of a rank that joins at an address within a limit. */

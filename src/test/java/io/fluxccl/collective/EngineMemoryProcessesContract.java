@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
-
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.EngineMemory;
 import io.fluxccl.device.cuda.EngineStream;

@@ -63,7 +63,7 @@ final class AllReduceLoopRank {
     listener.setDaemon(true);
     listener.start();
     // Each loss of a link, not one a minute.
-    for (String each : List.of("transport.net.Resumption", "bootstrap.ResumingSession")) {
+    for (String each : List.of("transport.net.Resumption", "bootstrap.Link")) {
       ((Logger) LoggerFactory.getLogger("io.fluxccl." + each)).setLevel(Level.DEBUG);
     }
     System.out.println("joining");

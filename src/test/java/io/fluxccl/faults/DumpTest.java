@@ -127,7 +127,7 @@ class DumpTest {
     assertThat(verdict(pid(0), "3 ranks, of which (\\d) answer\n" + healthy).group(1))
         .isEqualTo("3");
 
-    // Stops a rank that neither hosts the root nor gets the request. The others receive no
+    // Stops a rank that neither watches the others nor gets the request. The others receive no
     // heartbeats from it, so no rank waits for its answer until the limit of 500 ms.
     ranks.get(2).stop();
     awaitVerdict(silent(2, 0, 1), pid(0), pid(2), address);
@@ -135,7 +135,7 @@ class DumpTest {
     ranks.get(2).resume();
     verdict(pid(0), healthy);
 
-    // The rank that hosts the root.
+    // The rank that watches the others.
     ranks.get(0).stop();
     awaitVerdict(silent(0, 1, 2), pid(1), pid(0), address);
     ranks.get(0).resume();

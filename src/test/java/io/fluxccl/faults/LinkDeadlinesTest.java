@@ -47,7 +47,7 @@ class LinkDeadlinesTest {
     long cut = System.nanoTime();
     job.ranks().forEach(rank -> rank.awaitLine("silent"));
     assertThat(since(cut)).isLessThan(SILENCE_BOUND);
-    // The host of the root misses the last rank, which misses the root's.
+    // Rank 0 watches the others, and they watch it.
     assertThat(job.rank(0).last("silent")).isEqualTo("silent " + LAST_RANK);
     assertThat(job.rank(1).last("silent")).isEqualTo("silent " + LAST_RANK);
     assertThat(job.rank(LAST_RANK).last("silent")).isEqualTo("silent 0");

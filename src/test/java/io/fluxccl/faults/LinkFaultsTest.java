@@ -76,7 +76,7 @@ class LinkFaultsTest {
     }
     // At least one end of each connection logs the loss.
     assertThat(job.count("the link is lost")).isGreaterThanOrEqualTo(RESETS);
-    assertThat(job.count("of the bootstrap was reset and is replaced"))
+    assertThat(job.count("of the bootstrap was lost and is replaced"))
         .isGreaterThanOrEqualTo(RESETS);
     // Each rank warns of these losses at most once a minute.
     assertThat(job.count("the link was lost and is replaced: ")).isPositive();

@@ -117,7 +117,7 @@ class FifoGpuTest {
     "fifoRelaxedPush, 512, 4, 32, 20000",
     "fifoPush, 512, 1, 1024, 500",
     "fifoPush, 64, 16, 128, 100",
-    // These look at what the handler has written.
+    // These read the words that the handler has written.
     "fifoPushAndLook, 512, 1, 1, 5000",
     "fifoPushAndLook, 8, 1, 64, 200",
     "fifoPushAndLook, 512, 8, 64, 200",

@@ -91,7 +91,7 @@ class FailureLogTest {
     }
   }
 
-  /** Rank 0 hosts the root. */
+  /** Rank 0 watches the others. */
   @ParameterizedTest
   @ValueSource(ints = {0, 2})
   void shouldWarnOnceAndNameTheDeadProcessAndTheCall(int victim) throws Exception {

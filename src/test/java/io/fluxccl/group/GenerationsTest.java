@@ -13,6 +13,7 @@ import static org.awaitility.Awaitility.await;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.group.Groups.Place;
 import io.fluxccl.testing.Rounds;
@@ -35,6 +36,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.Disposable;
 
@@ -128,7 +130,7 @@ class GenerationsTest {
     }
   }
 
-  @ParameterizedTest(name = "rank {0} goes; rank 0 came first and hosts the meeting")
+  @ParameterizedTest(name = "rank {0} leaves")
   @ValueSource(ints = {0, 2})
   void shouldContinueWithFewerRanksAndGrowAgain(int gone) throws Exception {
     List<Process> all = startAll(1);
@@ -178,6 +180,31 @@ class GenerationsTest {
   }
 
   @Test
+  void shouldRefuseAReplacementWithOtherOptionsAloneAndTakeTheNextOne() throws Exception {
+    List<Process> all = startAll(0);
+    List<RankGroup> first = next(all);
+    JoinOptions wrong = options(1).withCollectives(CollectivesOptions.DEFAULT.withChecks(true));
+    assertRefusedByTheJob(wrong); // while a generation runs
+    first.get(1).communicator().abort(new Aborted(1, "leaving"));
+    all.get(1).subscription.dispose();
+    assertRefusedByTheJob(wrong); // while the next one waits for a replacement
+    all.set(1, start(options(1)));
+    List<RankGroup> second = next(all);
+    assertThat(second.get(0).generation().previousRanks()).containsExactly(0, -1, 2);
+    assertWorks(second);
+  }
+
+  private void assertRefusedByTheJob(JoinOptions wrong) {
+    assertFails(
+        start(wrong).end,
+        InvalidUsage.class,
+        "FLUXCCL_CHECKS=1",
+        "the job has FLUXCCL_CHECKS=0",
+        "rank 1 of 3",
+        "chat");
+  }
+
+  @Test
   void shouldNotLeakAcrossGenerations() throws Exception {
     List<Process> all = startAll(0);
     List<RankGroup> groups = next(all);
@@ -220,10 +247,11 @@ class GenerationsTest {
     Groups.assertAllSucceed(all.stream().map(process -> process.end).toList());
   }
 
-  @Test
-  void shouldNameMissingRanksIfJoiningTimesOut() {
-    JoinOptions options = options(1).withJoinTimeout(Duration.ofSeconds(2));
-    assertFails(start(options).end, io.fluxccl.Timeout.class, "ranks [0, 2] of 3", "chat");
+  @ParameterizedTest
+  @CsvSource({"0, 'ranks [1, 2] did not join'", "1, no coordinator answers at [/127.0.0.1:"})
+  void shouldNameMissingRanksOrTheAddressIfJoiningTimesOut(int rank, String reason) {
+    JoinOptions options = options(rank).withJoinTimeout(Duration.ofSeconds(2));
+    assertFails(start(options).end, io.fluxccl.Timeout.class, "of 3", reason, "chat");
   }
 
   @Test
@@ -249,13 +277,13 @@ class GenerationsTest {
   void shouldWaitForTheAddressOfAHostThatHasNoneYet() {
     JoinOptions options =
         options(0).withAddress("nowhere.invalid:29500").withJoinTimeout(Duration.ofSeconds(3));
-    assertFails(start(options).end, io.fluxccl.Timeout.class, "the host is unknown");
+    assertFails(start(options).end, InvalidUsage.class, "the host is unknown", "chat");
   }
 
   @Test
   void shouldRefuseARankOfAJobOfAnotherSize() throws Exception {
     startAll(0);
     Process other = start(place.options(3, 4));
-    assertFails(other.end, InvalidUsage.class, "has 3 ranks");
+    assertFails(other.end, InvalidUsage.class, "nRanks=4", "the job has nRanks=3");
   }
 }

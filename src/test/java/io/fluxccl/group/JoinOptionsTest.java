@@ -6,11 +6,13 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.bootstrap.RankEnvironment;
+import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.settings.Settings;
 import io.fluxccl.transport.Transport;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -106,6 +108,7 @@ class JoinOptionsTest {
     assertRefused(() -> JoinOptions.of(2, 2));
     assertRefused(() -> options.withName("a b"), "name=a b");
     assertRefused(() -> options.withAddress("nowhere"), "nowhere");
+    assertRefused(() -> options.withAddress("10.0.0.1:29500,nowhere"), "address=nowhere");
     assertRefused(() -> options.withDevice(null), "device=null");
   }
 
@@ -116,12 +119,43 @@ class JoinOptionsTest {
         from(Map.of("FLUXCCL_NAME", "chat", "FLUXCCL_TIMEOUT", "5"))
             .withName("search")
             .withTimeout(Duration.ofSeconds(1))
-            .withAddress("127.0.0.1:29500")
+            .withAddress("127.0.0.1:29500,eth0:10.0.0.2:29500")
             .withSecret(secret);
     assertThat(options.name()).isEqualTo("search");
     assertThat(options.collectives().timeout()).isEqualTo(Duration.ofSeconds(1));
-    assertThat(options.place().address()).hasValue("127.0.0.1:29500");
+    assertThat(options.place().address()).hasValue("127.0.0.1:29500,eth0:10.0.0.2:29500");
     assertThat(options.place().secret()).hasValue(secret);
+  }
+
+  @Test
+  void shouldCompareTheOptionsThatMustBeEqualOnAllRanks() {
+    JoinOptions options = from(Map.of("FLUXCCL_DEVICE", "host"));
+    Map<String, String> settings = options.settings();
+    assertThat(settings).containsEntry("FLUXCCL_CHECKS", "0").containsEntry("transport", "any");
+    CollectivesOptions calls = options.collectives();
+    for (CollectivesOptions other :
+        List.of(
+            calls.withChecks(true),
+            calls.withTransport(Transport.ETHERNET),
+            calls.withTag(7),
+            calls.withMaxBlocks(1),
+            calls.withCopyEngines(true),
+            calls.withReproducible(true),
+            calls.withTuning(Path.of("/nowhere")),
+            calls.withAlgorithm(Collective.ALL_REDUCE, "ring"))) {
+      assertThat(options.withCollectives(other).settings()).isNotEqualTo(settings);
+    }
+    assertThat(options.withDevice(DeviceChoice.cuda(3)).settings())
+        .isEqualTo(options.withDevice(DeviceChoice.CUDA).settings())
+        .isNotEqualTo(settings);
+    assertThat(
+            options
+                .withName("chat")
+                .withLeastRanks(1)
+                .withTimeout(Duration.ofSeconds(7))
+                .withCollectives(calls.withChecksums(true).withThreads(3).withAbortOnCancel(true))
+                .settings())
+        .isEqualTo(settings);
   }
 
   @Test

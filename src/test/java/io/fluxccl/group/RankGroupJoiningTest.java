@@ -83,7 +83,7 @@ class RankGroupJoiningTest {
   @Test
   void shouldNameTheJobIfARankDoesNotJoin() {
     JoinOptions options = Place.free().options(0, 2).withJoinTimeout(Duration.ofSeconds(1));
-    assertFails(RankGroup.join(options), Timeout.class, "[1] did not register", "chat");
+    assertFails(RankGroup.join(options), Timeout.class, "ranks [1] did not join", "chat");
   }
 
   @Test

@@ -15,13 +15,17 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.bootstrap.BootstrapOptions;
 import io.fluxccl.bootstrap.TcpBootstrap;
 import io.fluxccl.bootstrap.UniqueId;
+import io.fluxccl.collective.AlgorithmSet;
+import io.fluxccl.collective.PeerConnections;
 import io.fluxccl.device.IntView;
 import io.fluxccl.group.Groups.Place;
+import io.fluxccl.testing.FakeFamily;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.IntFunction;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
@@ -114,6 +118,32 @@ class ShrinkTest {
     first.get(1).communicator().abort(new Aborted(1, "on purpose"));
     awaitFailure(first);
     assertWorks(shrink(first));
+  }
+
+  /** A family whose second set-up, that of the smaller group, fails. */
+  private static JoinOptions failingOnce(JoinOptions options) {
+    AtomicInteger prepared = new AtomicInteger();
+    FakeFamily family =
+        new FakeFamily("fake") {
+          @Override
+          public CompletableFuture<AlgorithmSet> prepare(PeerConnections peers) {
+            return prepared.incrementAndGet() == 2 && peers.rank() == 0
+                ? CompletableFuture.failedFuture(new Aborted(0, "on purpose"))
+                : super.prepare(peers);
+          }
+        };
+    return options.withCollectives(options.collectives().withFamily(family));
+  }
+
+  @Test
+  void shouldFormAnotherGroupIfTheSetUpOfTheSmallerOneFails() {
+    List<RankGroup> first = start(4, rank -> failingOnce(place.options(rank, 4)));
+    first.get(2).communicator().abort(new Aborted(2, "on purpose"));
+    awaitFailure(first);
+    List<RankGroup> next = shrink(first);
+    assertWorks(next);
+    assertThat(next.get(0).generation().number()).isEqualTo(3);
+    assertThat(next.get(0).device()).isSameAs(first.get(0).device());
   }
 
   @Test

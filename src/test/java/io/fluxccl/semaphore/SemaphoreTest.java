@@ -37,6 +37,10 @@ import reactor.test.StepVerifier;
 @Ranks(value = 2, leakCheck = false)
 class SemaphoreTest {
   private static final Duration TIMEOUT = Duration.ofSeconds(60);
+
+  /** The limit of a wait that fails. */
+  private static final Duration SOON = Duration.ofMillis(100);
+
   private static final int ROUNDS = 20;
 
   private static TestConnection linkOf(LocalRank rank, Transport transport) {
@@ -128,13 +132,9 @@ class SemaphoreTest {
   void shouldNameThePeerIfItsSignalDoesNotArrive(LocalRank rank) {
     TestConnection link = linkOf(rank, Transport.SHM);
     Host2HostSemaphore semaphore = hostSemaphore(rank, link);
-    Timeout late =
-        assertThrows(
-            Timeout.class, () -> semaphore.await(Duration.ofMillis(100)), "rank " + link.peer);
+    Timeout late = assertThrows(Timeout.class, () -> semaphore.await(SOON), "rank " + link.peer);
     assertThat(late.rank()).isEqualTo(link.peer);
-    StepVerifier.create(semaphore.arrival(Duration.ofMillis(100)))
-        .expectError(Timeout.class)
-        .verify(TIMEOUT);
+    StepVerifier.create(semaphore.arrival(SOON)).expectError(Timeout.class).verify(TIMEOUT);
   }
 
   @Test

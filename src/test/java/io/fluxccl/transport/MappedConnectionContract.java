@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport;
 
-import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.testing.FailureAssertions.assertFailure;
 import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.deadline;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;

@@ -22,7 +22,7 @@ import io.fluxccl.ReduceOp;
  */
 @Experimental
 public final class HostReduction {
-  private final ReductionBlock<?>[] blocks = new ReductionBlock[DataType.values().length];
+  private final ReductionBlock<?>[] blocks = new ReductionBlock<?>[DataType.values().length];
   private final long[] oneTarget = new long[1];
 
   /** Creates an instance without scratch memory. */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.cudaipc;
 
-import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
+import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
@@ -13,10 +13,10 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.device.cuda.CudaMemory;
 import io.fluxccl.device.cuda.CudaBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaMapping;
+import io.fluxccl.device.cuda.CudaMemory;
 import io.fluxccl.device.cuda.StreamBlocker;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.Rounds;

@@ -144,7 +144,8 @@ final class FaultyNet {
 
           NetRequest isend(long address, long size, int tag, NetMemory memory) {
             beforeSend.accept(size);
-            NetRequest request = comm.isend(address, size, tag, registered(memory));
+            long sent = size == shortenedSize ? size - 1 : size;
+            NetRequest request = comm.isend(address, sent, tag, registered(memory));
             return request == null ? null : held(request, size);
           }
 

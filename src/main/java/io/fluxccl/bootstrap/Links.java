@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.bootstrap;
+
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
+import io.fluxccl.bootstrap.BootstrapFrame.Data;
+import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.bootstrap.JoinMessage.Beat;
+import io.fluxccl.bootstrap.JoinMessage.Waiting;
+import io.netty.channel.Channel;
+import java.net.InetSocketAddress;
+import java.util.ArrayDeque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The connections of one process with the others of its job, by the address at which each listens.
+ * A connection is made when it is first needed; both sides use it. Only on the event loop.
+ */
+final class Links {
+  static final InetSocketAddress NOWHERE = new InetSocketAddress("0.0.0.0", 0);
+
+  private static final Logger LOG = LoggerFactory.getLogger(Links.class);
+  private static final long FIRST_BACKOFF_MILLIS = 10;
+  private static final long MAX_BACKOFF_MILLIS = 200;
+  private static final int MAX_QUEUED_MESSAGES = 64;
+
+  private final Job job;
+  private final Map<InetSocketAddress, Route> routes = new HashMap<>();
+
+  /** The links that other processes have opened. */
+  private final Map<InetSocketAddress, Link> incoming = new HashMap<>();
+
+  private final Handshake.Unproven unproven = new Handshake.Unproven();
+
+  private CompletableFuture<Void> flushed;
+  private boolean leaving;
+
+  Links(Job job) {
+    this.job = job;
+  }
+
+  JobSockets sockets() {
+    return job.sockets;
+  }
+
+  int frameLimit() {
+    return BootstrapFrameCodec.frameLimit(job.sockets.options.messageLimit());
+  }
+
+  // ---- sending ----
+
+  /** Sends a message of the join protocol. It may be lost; the protocol repeats it. */
+  void send(InetSocketAddress to, JoinMessage message) {
+    if (!leaving) {
+      routes.computeIfAbsent(to, Route::new).send(message);
+    }
+  }
+
+  /** Sends a message of a group; completes {@code done} when the network has it. */
+  void send(InetSocketAddress to, int rank, Data data, CompletableFuture<Void> done) {
+    if (job.process.hasEnded(to)) {
+      done.completeExceptionally(Link.unsent(rank));
+      return;
+    }
+    routes.computeIfAbsent(to, Route::new).send(new Queued(data, rank, done));
+  }
+
+  /** Returns whether frames of a process may still arrive. */
+  boolean isOpen(InetSocketAddress peer) {
+    Route route = routes.get(peer);
+    return incoming.containsKey(peer)
+        || (route != null && route.link != null && !route.link.hasEnded());
+  }
+
+  /** Reports when the last bytes of each connected process arrived. */
+  void forEachReceived(java.util.function.ObjLongConsumer<InetSocketAddress> consumer) {
+    incoming.values().forEach(each -> consumer.accept(each.peer(), each.lastReceivedNanos()));
+    for (Route each : routes.values()) {
+      if (each.link != null && !each.link.hasEnded() && !each.link.incoming()) {
+        consumer.accept(each.link.peer(), each.link.lastReceivedNanos());
+      }
+    }
+  }
+
+  void connect(LinkKind kind, InetSocketAddress to, long id, Handshake.Outcome outcome) {
+    job.sockets.connect(kind, to, id, outcome);
+  }
+
+  /** Probes whether a process still listens. */
+  void probe(InetSocketAddress at, Runnable perhaps, Runnable no) {
+    Frames.probe(job.sockets.loop, at, job.sockets.channels, perhaps, no);
+  }
+
+  /** Fails queued messages for a process that has left, died, or is sent nothing more. */
+  void shut(InetSocketAddress peer, FluxCclException reason) {
+    Route route = routes.get(peer);
+    if (route != null) {
+      route.failQueue(reason);
+    }
+    drained();
+  }
+
+  private record Queued(Data data, int rank, CompletableFuture<Void> done) {}
+
+  /** The way to one process: its link, or the attempt to get one. */
+  private final class Route implements Handshake.Outcome {
+    private final InetSocketAddress to;
+
+    /** The address is the job's: any process may listen there. */
+    private final boolean isShared;
+
+    private final ArrayDeque<JoinMessage> messages = new ArrayDeque<>();
+    private final ArrayDeque<Queued> queue = new ArrayDeque<>();
+    private Link link;
+    private Handshake.Connector connector;
+    private long backoffMillis = FIRST_BACKOFF_MILLIS;
+    private String trouble = "no answer yet";
+
+    Route(InetSocketAddress to) {
+      this.to = to;
+      this.isShared = job.isShared(to);
+    }
+
+    private boolean isReady() {
+      if (link != null && link.hasEnded()) {
+        link = null;
+      }
+      return link != null;
+    }
+
+    void send(JoinMessage message) {
+      if (isReady()) {
+        link.send(message);
+        return;
+      }
+      boolean isRepeated = message instanceof Beat || message instanceof Waiting;
+      if (!isRepeated || connector == null) {
+        messages.add(message);
+        while (messages.size() > (isShared ? 1 : MAX_QUEUED_MESSAGES)) {
+          messages.remove();
+        }
+      }
+      connect();
+    }
+
+    void send(Queued queued) {
+      if (isReady()) {
+        link.send(queued.data, queued.rank, queued.done);
+      } else {
+        queue.add(queued);
+        connect();
+      }
+    }
+
+    void failQueue(FluxCclException reason) {
+      Queued queued;
+      while ((queued = queue.poll()) != null) {
+        queued.done.completeExceptionally(reason);
+      }
+    }
+
+    private void connect() {
+      if (connector == null && !job.hasEnded()) {
+        connector = job.sockets.connect(LinkKind.LINK, to, job.messages.idOf(to), this);
+      }
+    }
+
+    /** Uses the link that the peer has opened, unless this side opens one. */
+    void adopt(Link opened) {
+      if (!isReady() && connector == null) {
+        use(opened);
+      }
+    }
+
+    private void use(Link opened) {
+      link = opened;
+      backoffMillis = FIRST_BACKOFF_MILLIS;
+      JoinMessage message;
+      while ((message = messages.poll()) != null) {
+        link.send(message);
+      }
+      Queued queued;
+      while ((queued = queue.poll()) != null) {
+        link.send(queued.data, queued.rank, queued.done);
+      }
+      drained();
+    }
+
+    /** Returns whether nothing waits for the connection. */
+    boolean isIdle() {
+      return nothingToSend() && (link == null || !link.isResuming());
+    }
+
+    private boolean nothingToSend() {
+      queue.removeIf(queued -> queued.done.isDone());
+      return queue.isEmpty();
+    }
+
+    @Override
+    public void admitted(Channel channel, Handshake.Connector admitted) {
+      connector = null;
+      if (leaving && nothingToSend()) {
+        channel.close();
+        drained();
+        return;
+      }
+      job.answered(to);
+      Link opened = Link.connected(Links.this, channel, admitted);
+      if (!to.equals(opened.peer())) {
+        routes.computeIfAbsent(opened.peer(), Route::new).adopt(opened);
+      }
+      use(opened);
+    }
+
+    @Override
+    public void refused(Admission admission) {
+      if (admission == Admission.OTHER_PROCESS) {
+        absent("another process listens there");
+      } else {
+        lost(admission == Admission.LEAVING ? "its process leaves" : "it has a link already");
+      }
+    }
+
+    @Override
+    public void absent(String why) {
+      trouble = why;
+      messages.clear();
+      again();
+      if (!isShared) {
+        job.refused(to);
+      }
+    }
+
+    @Override
+    public void lost(String why) {
+      trouble = why;
+      job.answered(to);
+      again();
+    }
+
+    @Override
+    public void ranOut(String why) {
+      trouble = why;
+      job.ranOut("can't connect to " + to + ": " + why);
+      again();
+    }
+
+    @Override
+    public void foreign(String why) {
+      if (isShared) {
+        trouble = why;
+        job.refusedAt(to, why);
+        again();
+      } else {
+        absent(why);
+      }
+    }
+
+    @Override
+    public void secretMismatch() {
+      foreign(Handshake.SECRETS_DIFFER);
+    }
+
+    /** Retries while a message waits; messages of the join protocol are repeated anyway. */
+    private void again() {
+      if (!isShared) {
+        messages.clear();
+      }
+      if ((messages.isEmpty() && nothingToSend()) || (flushed != null && nothingToSend())) {
+        connector = null;
+        drained();
+        return;
+      }
+      job.sockets.loop.schedule(this::retry, backoffMillis, TimeUnit.MILLISECONDS);
+      backoffMillis = Math.min(2 * backoffMillis, MAX_BACKOFF_MILLIS);
+    }
+
+    private void retry() {
+      connector = null;
+      if (!isReady() && !(messages.isEmpty() && nothingToSend())) {
+        connect();
+      }
+    }
+  }
+
+  /** Returns why a process can't be reached, for messages. */
+  String troubleAt(InetSocketAddress at) {
+    Route route = routes.get(at);
+    if (route == null) {
+      return "no answer yet";
+    }
+    if (route.isReady()) {
+      return "its process is in a group that is complete; does an earlier run still hold the port?";
+    }
+    return route.connector != null && route.connector.isUnanswered()
+        ? Handshake.UNANSWERED
+        : route.trouble;
+  }
+
+  // ---- processes that connect ----
+
+  /** Decides whether to admit an authenticated connector. Dump requests are always admitted. */
+  Admission judge(Proof proof) {
+    if (proof.kind() == LinkKind.INQUIRY) {
+      return Admission.WELCOME;
+    }
+    if (proof.target() != 0 && proof.target() != job.sockets.id) {
+      return Admission.OTHER_PROCESS;
+    }
+    if (leaving) {
+      return Admission.LEAVING;
+    }
+    Link present = incoming.get(proof.address());
+    boolean isTaken = present != null && present.isOpen() && present.peerId() == proof.id();
+    boolean isDouble = isTaken && !present.isResuming() && proof.kind() == LinkKind.LINK;
+    return isDouble || proof.id() == job.sockets.id ? Admission.DUPLICATE : Admission.WELCOME;
+  }
+
+  /** Returns a decision without its proof. */
+  Verdict verdict(Admission admission) {
+    return new Verdict(admission, job.sockets.address, job.sockets.id, Message.NO_BYTES);
+  }
+
+  /** Replaces the handshake by a link, or by the answer to a dump request. */
+  void admit(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
+    switch (proof.kind()) {
+      case INQUIRY -> DumpClient.answer(channel, acceptor, job);
+      case RESUME -> Link.accept(channel, acceptor, incoming.get(proof.address()));
+      case LINK -> {
+        Link abandoned =
+            incoming.put(proof.address(), Link.accepted(this, channel, acceptor, proof));
+        if (abandoned != null) {
+          abandoned.close();
+        }
+      }
+    }
+  }
+
+  Handshake.Unproven unproven() {
+    return unproven;
+  }
+
+  /** Called if no connection can be accepted, because this process has no file descriptor. */
+  void ranOut(String why) {
+    job.ranOut("can't accept connections: " + why);
+  }
+
+  // ---- what links report ----
+
+  boolean mayResume(InetSocketAddress peer) {
+    return !leaving && !job.process.hasEnded(peer);
+  }
+
+  void attached(Link link) {
+    routes.computeIfAbsent(link.peer(), Route::new).adopt(link);
+  }
+
+  /** Handles a frame. Returns false if it may not arrive on a link. */
+  boolean received(Link link, BootstrapFrame frame) {
+    if (frame instanceof JoinMessage message) {
+      job.received(link.peer(), message);
+    } else if (frame instanceof Data data) {
+      job.received(link.peer(), data);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  /** The other side leaves the job in good order. */
+  void left(Link link) {
+    shut(link.peer(), Link.unsent(FluxCclException.NO_RANK));
+    job.left(link.peer());
+  }
+
+  void violated(Link link, String problem) {
+    job.messages.violated(link.peer(), problem);
+  }
+
+  void died(InetSocketAddress peer) {
+    job.died(peer);
+  }
+
+  /**
+   * A link is over.
+   *
+   * @param isBroken frames may be lost, though both processes live
+   */
+  void ended(Link link, boolean isBroken) {
+    if (link.incoming()) {
+      incoming.remove(link.peer(), link);
+    }
+    Route route = routes.get(link.peer());
+    if (route != null && route.link == link) {
+      route.link = null;
+    }
+    if (isBroken) {
+      job.messages.violated(link.peer(), "it was lost and could not be resumed");
+    }
+    job.messages.linkEnded(link.peer());
+    drained();
+  }
+
+  void resumed(Link link) {
+    LOG.debug("the link with {} is resumed", link.peer());
+    drained();
+  }
+
+  // ---- leaving ----
+
+  /** Returns a future that completes when nothing waits for a connection. */
+  CompletableFuture<Void> flush() {
+    CompletableFuture<Void> done = new CompletableFuture<>();
+    flushed = done;
+    drained();
+    return done;
+  }
+
+  private void drained() {
+    if (flushed != null
+        && routes.entrySet().stream()
+            .allMatch(
+                each ->
+                    each.getValue().isIdle()
+                        || job.process.isSilent(each.getKey(), System.nanoTime()))) {
+      CompletableFuture<Void> done = flushed;
+      flushed = null;
+      done.complete(null);
+    }
+  }
+
+  /** Sends a goodbye on every link; the other sides close them. */
+  void sendGoodbye() {
+    stop(Link.unsent(FluxCclException.NO_RANK));
+    forEachLink(Link::sendGoodbye);
+  }
+
+  /** Fails queued messages. From now on the loss of a link means nothing. */
+  void stop(FluxCclException reason) {
+    leaving = true;
+    failQueues(reason);
+  }
+
+  /** Fails the queued messages of a group that has failed. */
+  void failQueues(FluxCclException reason) {
+    routes.values().forEach(each -> each.failQueue(reason));
+  }
+
+  /** Forgets processes that have ended. */
+  void forgetAllBut(Set<InetSocketAddress> kept) {
+    routes
+        .values()
+        .removeIf(
+            each ->
+                !each.isReady()
+                    && each.connector == null
+                    && each.nothingToSend()
+                    && !kept.contains(each.to));
+  }
+
+  private void forEachLink(Consumer<Link> action) {
+    List.copyOf(incoming.values()).forEach(action);
+    for (Route each : List.copyOf(routes.values())) {
+      if (each.link != null && !each.link.incoming()) {
+        action.accept(each.link);
+      }
+    }
+  }
+}
