@@ -190,7 +190,9 @@ final class Frames {
    * does not prove it.
    */
   static boolean isRefused(Throwable cause) {
-    return cause instanceof ConnectException && !(cause instanceof ConnectTimeoutException);
+    return cause instanceof ConnectException
+        && !(cause instanceof ConnectTimeoutException)
+        && String.valueOf(cause.getMessage()).contains("refused");
   }
 
   private static ChannelInitializer<Channel> pipeline(

@@ -57,7 +57,9 @@ final class GroupMessages {
     List<Early> arrived = List.copyOf(early);
     early.clear();
     earlyBytes = 0;
-    arrived.forEach(each -> received(each.from, each.data));
+    arrived.stream()
+        .filter(each -> each.data.roster().equals(roster.nonce()))
+        .forEach(each -> received(each.from, each.data));
   }
 
   /** The current group has failed. */

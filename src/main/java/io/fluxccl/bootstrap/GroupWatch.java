@@ -177,8 +177,8 @@ final class GroupWatch {
     InetSocketAddress before = watcher;
     List<InetSocketAddress> news = new ArrayList<>();
     for (int rank : departed.ranks()) {
-      InetSocketAddress peer = roster.address(rank);
-      if (!process.is(peer) && process.left.add(peer)) {
+      InetSocketAddress peer = roster.address(Math.min(rank, roster.size() - 1));
+      if (rank < roster.size() && !process.is(peer) && process.left.add(peer)) {
         news.add(peer);
       }
     }

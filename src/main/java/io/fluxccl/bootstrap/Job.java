@@ -37,12 +37,14 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.security.SecureRandom;
 import java.time.Duration;
+import java.util.ArrayDeque;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Queue;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
@@ -71,6 +73,7 @@ public final class Job implements AutoCloseable {
   private static final long NEWS_MILLIS = 300;
 
   private static final long LISTEN_AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
+  private static final int KEPT_BALLOTS = 2;
   private static final long UNUSED_NANOS = TimeUnit.MINUTES.toNanos(10);
   private static final int MAX_PAST_GROUPS = 16;
 
@@ -88,11 +91,16 @@ public final class Job implements AutoCloseable {
   // The fields below are accessed only on the event loop.
   private final Set<Object> users = new HashSet<>();
   private final Map<InetSocketAddress, Set<Integer>> departures = new LinkedHashMap<>();
+  private Nonce departuresBase = Roster.NONE.nonce();
   private CompletableFuture<Void> started;
   LocalProcess process;
   private Member member;
   private Coordinator root;
   private Ballots ballots;
+
+  /** The latest groups. */
+  private final Queue<Roster> bases = new ArrayDeque<>();
+
   private CompletableFuture<Void> votes = CompletableFuture.completedFuture(null);
   private Joining joining;
   private FluxCclException unknownHost;
@@ -205,8 +213,9 @@ public final class Job implements AutoCloseable {
   }
 
   private void begin(Joining next) {
-    if (left != null || joining != null) {
-      fail(next.result, left != null ? closed() : InvalidUsage.of("%s joins already", describe()));
+    boolean isClosed = left != null || (place.kind() == Kind.HEALING && !users.contains(Job.class));
+    if (isClosed || joining != null) {
+      fail(next.result, isClosed ? closed() : InvalidUsage.of("%s joins already", describe()));
       return;
     }
     joining = next;
@@ -225,6 +234,7 @@ public final class Job implements AutoCloseable {
             (begun, failure) -> {
               guard.cancel(false);
               if (failure != null) {
+                started = null;
                 endJoin(FluxCclException.from(failure));
               } else if (joining == next) {
                 member = new Member(process);
@@ -254,6 +264,9 @@ public final class Job implements AutoCloseable {
       Joining ended = joining;
       joining = null;
       fail(ended.result, reason);
+      if (member != null && left == null) {
+        run(member.abandon(Failure.of(reason), System.nanoTime()));
+      }
       release(ended);
     }
   }
@@ -413,6 +426,10 @@ public final class Job implements AutoCloseable {
     if (process.is(to) || listener.isAt(to)) {
       loop.execute(() -> received(sockets.address, message));
     } else if (message instanceof Departed departed) {
+      if (!departed.base().equals(departuresBase)) {
+        sendDepartures();
+        departuresBase = departed.base();
+      }
       // Usually many ranks leave at once: one frame names all of them.
       departures.computeIfAbsent(to, each -> new LinkedHashSet<>()).addAll(departed.ranks());
     } else {
@@ -422,7 +439,7 @@ public final class Job implements AutoCloseable {
 
   private void sendDepartures() {
     departures.forEach(
-        (to, ranks) -> links.send(to, new Departed(member.roster().nonce(), List.copyOf(ranks))));
+        (to, ranks) -> links.send(to, new Departed(departuresBase, List.copyOf(ranks))));
     departures.clear();
   }
 
@@ -513,6 +530,10 @@ public final class Job implements AutoCloseable {
             ? joining.first
             : new TcpBootstrap(rank, roster.size(), options, this);
     users.add(group);
+    bases.add(roster);
+    if (bases.size() > KEPT_BALLOTS) {
+      forgetBallot(bases.remove(), roster);
+    }
     messages.begin(group, roster);
     if (joining != null) {
       Joining done = joining;
@@ -521,6 +542,18 @@ public final class Job implements AutoCloseable {
         group.closeAsync(); // the caller waits no longer
       }
       release(done);
+    }
+  }
+
+  /** Deletes a ballot, unless a suspended process of this host may still vote on it. */
+  private void forgetBallot(Roster base, Roster current) {
+    boolean isOver =
+        base.members().stream()
+            .filter(each -> each.host() == process.self.host())
+            .map(Contact::address)
+            .allMatch(each -> current.lists(each) || process.hasEnded(each));
+    if (isOver) {
+      ballots.forget(base.nonce());
     }
   }
 

@@ -396,7 +396,15 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
       return;
     }
     next.pipeline().replace(connector, "resumption", new Answered());
+    next.eventLoop()
+        .schedule(() -> closeUnanswered(next), Handshake.LIMIT_MILLIS, TimeUnit.MILLISECONDS);
     next.writeAndFlush(new Resume(session, received));
+  }
+
+  private static void closeUnanswered(Channel next) {
+    if (next.pipeline().get(Answered.class) != null) {
+      next.close();
+    }
   }
 
   /** Waits for the number of the last frame that has arrived at the other side. */

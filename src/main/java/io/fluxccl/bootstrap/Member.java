@@ -127,6 +127,15 @@ final class Member {
     return process.drain();
   }
 
+  /** Ends a join, because of an error of this process. */
+  List<JoinOutput> abandon(Failure reason, long now) {
+    enter(now);
+    if (isJoining()) {
+      seeker.get().end(reason);
+    }
+    return process.drain();
+  }
+
   /** Leaves in good order. */
   List<JoinOutput> leave(long now) {
     enter(now);

@@ -219,7 +219,10 @@ final class Seeker {
 
   /** Follows the coordinator of a term if that is the highest one, and the coordinator lives. */
   private void learn(Term other, long now) {
-    if (base.isEmpty() || other.epoch() != base.epoch() + 1 || !other.isAfter(term)) {
+    if (other.rank() < 0
+        || other.rank() >= base.size()
+        || other.epoch() != base.epoch() + 1
+        || !other.isAfter(term)) {
       return;
     }
     term = other;

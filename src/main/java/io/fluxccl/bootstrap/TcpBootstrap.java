@@ -288,7 +288,10 @@ public final class TcpBootstrap extends CollectiveBootstrap {
 
   @Override
   void relay(FluxCclException reason) {
-    if (job != null) {
+    if (generation() == 0) {
+      ready.completeExceptionally(reason); // the others can't form the group without this rank
+      leave();
+    } else {
       job.failed(this, reason);
     }
   }
