@@ -100,9 +100,21 @@ final class Frames {
                           bound.cause(),
                           describe(bound.cause())
                               + "; choose a free port and an address of this host"));
-              listening.completeExceptionally(new TransportFailure(rank, problem, bound.cause()));
+              TransportFailure failure = new TransportFailure(rank, problem, bound.cause());
+              onLoop(loop, () -> listening.completeExceptionally(failure));
             });
     return listening;
+  }
+
+  /**
+   * Runs a task on the event loop. Netty reports on another thread that a socket could not be made.
+   */
+  static void onLoop(EventLoop loop, Runnable task) {
+    if (loop.inEventLoop()) {
+      task.run();
+    } else {
+      loop.execute(task);
+    }
   }
 
   /**
@@ -178,9 +190,9 @@ final class Frames {
         .addListener(
             done -> {
               if (isRefused(done.cause())) {
-                refused.run();
+                onLoop(loop, refused);
               } else if (!done.isSuccess()) {
-                greeted.run();
+                onLoop(loop, greeted);
               }
             });
   }

@@ -334,20 +334,21 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     /** Begins the attempt; see {@link Frames#connect}. */
     void connect(EventLoop loop, InetAddress from, InetSocketAddress to, ChannelGroup channels) {
       Frames.connect(loop, from, to, channels, this)
-          .addListener(
-              done -> {
-                if (!done.isSuccess() && !decided) {
-                  decided = true;
-                  String why = Frames.describe(done.cause());
-                  if (Frames.isRefused(done.cause())) {
-                    outcome.absent(why);
-                  } else if (OpenFiles.ranOut(done.cause())) {
-                    outcome.ranOut(why);
-                  } else {
-                    outcome.lost(why);
-                  }
-                }
-              });
+          .addListener(done -> Frames.onLoop(loop, () -> connected(done.cause())));
+    }
+
+    private void connected(Throwable failure) {
+      if (failure != null && !decided) {
+        decided = true;
+        String why = Frames.describe(failure);
+        if (Frames.isRefused(failure)) {
+          outcome.absent(why);
+        } else if (OpenFiles.ranOut(failure)) {
+          outcome.ranOut(why);
+        } else {
+          outcome.lost(why);
+        }
+      }
     }
 
     /** Returns the acceptor's decision, with its own address. */

@@ -50,6 +50,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -75,7 +76,6 @@ public final class Job implements AutoCloseable {
   private static final long LISTEN_AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
   private static final int KEPT_BALLOTS = 2;
   private static final long UNUSED_NANOS = TimeUnit.MINUTES.toNanos(10);
-  private static final int MAX_PAST_GROUPS = 16;
 
   private final JobPlace place;
   private final BootstrapOptions options;
@@ -197,12 +197,8 @@ public final class Job implements AutoCloseable {
   }
 
   private void onLoop(Runnable task, Runnable ended) {
-    if (loop.inEventLoop()) {
-      task.run();
-      return;
-    }
     try {
-      loop.execute(task);
+      Frames.onLoop(loop, task);
     } catch (RejectedExecutionException e) {
       ended.run();
     }
@@ -387,13 +383,31 @@ public final class Job implements AutoCloseable {
   // ---- the machine ----
 
   private void run(List<JoinOutput> outputs) {
+    Optional<RuntimeException> failure = Optional.empty();
     for (JoinOutput each : outputs) {
-      handle(each);
+      try {
+        handle(each);
+      } catch (RuntimeException e) {
+        failure = Optional.of(e); // the later actions are carried out
+      }
     }
     if (!departures.isEmpty()) {
       loop.execute(this::sendDepartures);
     }
     schedule();
+    failure.ifPresent(this::fail);
+  }
+
+  /** Fails the join, or else the group, with an error of this process. */
+  private void fail(RuntimeException failure) {
+    FluxCclException reason = FluxCclException.from(failure);
+    if (joining != null) {
+      endJoin(reason);
+    } else if (messages.group() != null) {
+      messages.group().fail(reason);
+    } else {
+      LOG.warn("{}: {}", describe(), reason.getMessage(), failure);
+    }
   }
 
   private void handle(JoinOutput output) {
@@ -476,8 +490,16 @@ public final class Job implements AutoCloseable {
     if (left != null) {
       return;
     }
+    try {
+      advance(System.nanoTime());
+    } catch (RuntimeException e) {
+      schedule();
+      fail(e);
+    }
+  }
+
+  private void advance(long now) {
     links.forEachReceived(process::refresh);
-    long now = System.nanoTime();
     if (member != null) {
       run(member.tick(now));
       if (now - listenNanos > LISTEN_AGAIN_NANOS && place.kind() == Kind.HEALING) {
@@ -532,8 +554,13 @@ public final class Job implements AutoCloseable {
     users.add(group);
     bases.add(roster);
     if (bases.size() > KEPT_BALLOTS) {
-      forgetBallot(bases.remove(), roster);
+      Roster old = bases.remove();
+      if (process.isOver(old, roster)) {
+        ballots.forget(old.nonce());
+      }
     }
+    process.forgetAllBut(
+        bases.stream().flatMap(each -> each.addresses().stream()).collect(Collectors.toSet()));
     messages.begin(group, roster);
     if (joining != null) {
       Joining done = joining;
@@ -542,18 +569,6 @@ public final class Job implements AutoCloseable {
         group.closeAsync(); // the caller waits no longer
       }
       release(done);
-    }
-  }
-
-  /** Deletes a ballot, unless a suspended process of this host may still vote on it. */
-  private void forgetBallot(Roster base, Roster current) {
-    boolean isOver =
-        base.members().stream()
-            .filter(each -> each.host() == process.self.host())
-            .map(Contact::address)
-            .allMatch(each -> current.lists(each) || process.hasEnded(each));
-    if (isOver) {
-      ballots.forget(base.nonce());
     }
   }
 
@@ -640,12 +655,7 @@ public final class Job implements AutoCloseable {
 
   /** This process has no descriptor for a socket. */
   void ranOut(String why) {
-    TransportFailure reason = TransportFailure.of(place.rank(), "%s %s", describe(), why);
-    if (joining != null) {
-      endJoin(reason);
-    } else if (messages.group() != null) {
-      messages.group().fail(reason);
-    }
+    fail(TransportFailure.of(place.rank(), "%s %s", describe(), why));
   }
 
   /** The process at one of the job's addresses answers, and does not refuse this one. */
@@ -766,7 +776,7 @@ public final class Job implements AutoCloseable {
             all -> {
               grace.cancel(false);
               ended.complete(null);
-              sockets.thread.leave().whenComplete((over, failure) -> done.complete(null));
+              sockets.release().whenComplete((over, failure) -> done.complete(null));
             });
   }
 
@@ -784,6 +794,6 @@ public final class Job implements AutoCloseable {
     sockets
         .channels
         .close()
-        .addListener(all -> sockets.thread.leave().thenRun(() -> left.complete(null)));
+        .addListener(all -> sockets.release().thenRun(() -> left.complete(null)));
   }
 }

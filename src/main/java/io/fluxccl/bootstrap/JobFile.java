@@ -93,7 +93,10 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Contac
     JobFile entry = new JobFile(ProcessHandle.current().pid(), job, key, members);
     return WRITTEN.compute(
         entry.root(),
-        (root, known) -> known != null && known.tryRetain() ? known : new Written(entry));
+        (root, known) ->
+            known != null && known.members.equals(members) && known.tryRetain()
+                ? known
+                : new Written(entry));
   }
 
   private String fileName() throws IOException {
@@ -250,9 +253,11 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Contac
 
   /** A file that is being written, was written, or has no rank any more. Thread-safe. */
   static final class Written extends UseCount implements AutoCloseable {
+    private final List<Contact> members;
     private final CompletableFuture<Optional<Path>> file;
 
     private Written(JobFile entry) {
+      members = entry.members();
       file = CompletableFuture.supplyAsync(entry::create, BlockingTasks.EXECUTOR);
     }
 

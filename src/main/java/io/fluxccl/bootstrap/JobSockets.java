@@ -35,9 +35,19 @@ final class JobSockets {
   /** Whether this process can answer others. */
   boolean isReady;
 
+  private boolean isReleased;
+
   JobSockets(SessionKey key, BootstrapOptions options) {
     this.key = key;
     this.options = options;
+  }
+
+  /** Gives up the event loop; completes when its thread has ended, if this was its last user. */
+  CompletableFuture<Void> release() {
+    CompletableFuture<Void> released =
+        isReleased ? CompletableFuture.completedFuture(null) : thread.leave();
+    isReleased = true;
+    return released;
   }
 
   /**

@@ -8,6 +8,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.JoinMessage.Beat;
+import io.fluxccl.bootstrap.JoinMessage.Join;
 import io.fluxccl.bootstrap.JoinMessage.Waiting;
 import io.netty.channel.Channel;
 import java.net.InetSocketAddress;
@@ -367,7 +368,11 @@ final class Links {
 
   /** Handles a frame. Returns false if it may not arrive on a link. */
   boolean received(Link link, BootstrapFrame frame) {
-    if (frame instanceof JoinMessage message) {
+    boolean isOfAnother =
+        frame instanceof Join join && !join.member().address().equals(link.peer());
+    if (isOfAnother) {
+      return false;
+    } else if (frame instanceof JoinMessage message) {
       job.received(link.peer(), message);
     } else if (frame instanceof Data data) {
       job.received(link.peer(), data);

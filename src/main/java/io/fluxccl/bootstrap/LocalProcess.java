@@ -70,6 +70,25 @@ final class LocalProcess {
     return drained;
   }
 
+  /**
+   * Returns whether no process of this host can still vote on the group after a base: none is
+   * suspended in it.
+   */
+  boolean isOver(Roster base, Roster current) {
+    return base.members().stream()
+        .filter(each -> each.host() == self.host())
+        .map(Contact::address)
+        .allMatch(each -> current.lists(each) || hasEnded(each));
+  }
+
+  /** Forgets processes that are in none of the latest groups: another one may get their port. */
+  void forgetAllBut(Set<InetSocketAddress> members) {
+    dead.retainAll(members);
+    left.retainAll(members);
+    entries.clear();
+    watchOnly(members);
+  }
+
   boolean hasEnded(InetSocketAddress peer) {
     return dead.contains(peer) || left.contains(peer);
   }

@@ -136,12 +136,8 @@ final class PendingOperations {
 
   /** Runs now when on the event loop, otherwise soon; not at all once the loop has ended. */
   void onLoop(Runnable task) {
-    if (loop.inEventLoop()) {
-      task.run();
-      return;
-    }
     try {
-      loop.execute(task);
+      Frames.onLoop(loop, task);
     } catch (RejectedExecutionException e) {
       LOG.trace("the bootstrap was closed already", e);
     }

@@ -256,7 +256,10 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   /** Sets the silent ranks. On the event loop. */
   void silent(List<Integer> ranks, long noLaterNanos) {
     liveness.set(
-        ranks.stream().filter(each -> each != rank() && !hasDeparted(each)).toList(), noLaterNanos);
+        ranks.stream()
+            .filter(each -> each < nRanks() && each != rank() && !hasDeparted(each))
+            .toList(),
+        noLaterNanos);
   }
 
   // ---- dumps ----

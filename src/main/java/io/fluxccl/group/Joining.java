@@ -157,8 +157,7 @@ final class Joining {
     LOG.info(
         "generation {} failed while it was set up: {}", failed.generation(), reason.getMessage());
     CompletableFuture<RankGroup> next = join(failed, reason);
-    closing.get();
-    return next;
+    return closing.get().handle((closed, trouble) -> null).thenCompose(closed -> next);
   }
 
   /** Returns whether another generation may succeed after one that failed in its set-up. */

@@ -6,6 +6,7 @@ import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
 import static io.fluxccl.testing.FailureAssertions.assertFails;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.ErrorCode;
@@ -19,8 +20,11 @@ import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.JoinMessage.Failed;
 import io.fluxccl.bootstrap.JoinMessage.Failure;
+import io.fluxccl.bootstrap.JoinMessage.Propose;
 import io.fluxccl.bootstrap.JoinMessage.Rejected;
+import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.InetAddress;
@@ -244,6 +248,16 @@ class BootstrapTrustTest {
             .isInstanceOf(InvalidUsage.class)
             .hasMessageContaining("the job has no such rank");
       }
+    }
+    joinLastRankAndGather();
+  }
+
+  @Test
+  void shouldDisconnectAProcessThatJoinsInTheNameOfAnother() throws IOException {
+    try (RawPeer liar = new RawPeer(SessionKey.of(options.secret().get()))) {
+      Contact other = new Contact(TcpRanks.loopback(1), 1, 1, 1, 1, "another process");
+      liar.requestRank(other, N - 1, N, root);
+      assertThatThrownBy(() -> liar.read(Propose.class)).isInstanceOf(EOFException.class);
     }
     joinLastRankAndGather();
   }

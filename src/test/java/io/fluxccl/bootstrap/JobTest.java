@@ -7,15 +7,20 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.ResourceLeaks;
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -101,6 +106,59 @@ class JobTest {
         .isInstanceOf(TimeoutException.class);
     Stream.of(first, second).flatMap(List::stream).forEach(TcpBootstrap::closeAsync);
     jobs.forEach(Job::close);
+  }
+
+  @Test
+  void shouldForgetProcessesOfPastGenerations() {
+    List<Job> jobs = new ArrayList<>(jobsOf(3));
+    List<TcpBootstrap> group = joinAll(jobs);
+    for (int round = 0; round < 3; round++) {
+      TcpRanks.kill(group.get(2)).join();
+      List<TcpBootstrap> failed = group.subList(0, 2);
+      failed.forEach(each -> assertThat(each.failure()).succeedsWithin(LONG));
+      jobs.set(2, job(2, 3, 3));
+      group = joinAll(jobs);
+      failed.forEach(TcpBootstrap::closeAsync);
+    }
+    // Only the dead process of the generation before.
+    assertThat(jobs.get(0).process.dead).hasSize(1);
+    group.forEach(TcpBootstrap::closeAsync);
+    jobs.forEach(Job::close);
+  }
+
+  @Test
+  void shouldKeepTheThreadOfOthersIfItIsKilledAgain() {
+    List<Job> jobs = jobsOf(2);
+    List<TcpBootstrap> group = joinAll(jobs);
+    Job other = job("127.0.0.1:" + port, 0, 2, 2);
+    int moreThanUsers = 6;
+    for (int i = 0; i < moreThanUsers; i++) {
+      CompletableFuture.runAsync(other::kill, other.sockets.loop).join();
+    }
+    for (int round = 0; round < 2; round++) {
+      List<CompletableFuture<Void>> barriers =
+          group.stream().map(each -> each.barrier(Deadline.after(LONG))).toList();
+      barriers.forEach(each -> assertThat(each).succeedsWithin(LONG));
+    }
+    group.forEach(TcpBootstrap::closeAsync);
+    jobs.forEach(Job::close);
+  }
+
+  @Test
+  void shouldListTheMembersOfTheLatestGroupInItsFile() {
+    InetSocketAddress address = TcpRanks.loopback(port);
+    SessionKey key = SessionKey.withoutSecret("");
+    JobFile.Written before = JobFile.write(address, key, List.of(contact(1)));
+    JobFile.Written after = JobFile.write(address, key, List.of(contact(2)));
+    await()
+        .atMost(LONG)
+        .until(() -> JobFile.members(Set.of(address)).contains(TcpRanks.loopback(2)));
+    before.close();
+    after.close();
+  }
+
+  private static Contact contact(int port) {
+    return new Contact(TcpRanks.loopback(port), port, 0, 0, 0, "");
   }
 
   @Test

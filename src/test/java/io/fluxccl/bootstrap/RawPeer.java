@@ -137,12 +137,17 @@ final class RawPeer implements AutoCloseable {
 
   /** Requests a rank of the job at an address over a new link. */
   void requestRank(int rank, int size, InetSocketAddress at) throws IOException {
+    requestRank(contact(), rank, size, at);
+  }
+
+  /** Requests a rank for a process, which may be another one. */
+  void requestRank(Contact member, int rank, int size, InetSocketAddress at) throws IOException {
     link(at);
     Duration limit = Duration.ofSeconds(60);
     JoinRequest request =
         new JoinRequest(Kind.FIXED, rank, size, size, Duration.ZERO, limit, Map.of());
     Nonce none = Roster.NONE.nonce();
-    send(new Join(contact(), 0, none, Term.NONE, Ballot.EMPTY, request, List.of()));
+    send(new Join(member, 0, none, Term.NONE, Ballot.EMPTY, request, List.of()));
   }
 
   /** Requests a rank, and returns the roster of the group when it has formed. */
