@@ -73,11 +73,16 @@ final class GroupWatch {
   }
 
   /**
-   * Answers a process that waits for the next group, or refuses it. A group that no other one
-   * follows has no answer: an earlier run may still hold the port of the newcomer's job.
+   * Answers a process that waits for the next group, or refuses it. A group without newcomers has
+   * no answer, because an earlier run may still hold the port of the newcomer's job; but it refuses
+   * a process that has taken part in a join, because the group may have formed without it.
    */
   void admit(InetSocketAddress from, Join newcomer, JoinRequest own) {
     if (fullSize == 0) {
+      if (newcomer.term().epoch() > 0) {
+        Failure missed = newcomer.request().missed(roster.epoch(), Roster.NEWCOMER);
+        process.send(from, new Rejected(missed));
+      }
       return;
     }
     Optional<Failure> refusal = own.refusal(newcomer.request());

@@ -413,6 +413,7 @@ final class Member {
     seeker.get().stepDown(news.member());
     process.entries.add(news.member());
     base = Roster.NONE;
+    failure = Optional.empty();
     lost = new HashSet<>();
     missed = Optional.empty();
     Term known = new Term(news.epoch(), 0, Roster.NEWCOMER);

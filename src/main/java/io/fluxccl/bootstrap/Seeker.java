@@ -283,13 +283,14 @@ final class Seeker {
     Set<InetSocketAddress> asked = new LinkedHashSet<>(process.jobAddresses);
     asked.addAll(process.entries);
     target.ifPresent(asked::add);
-    asked.addAll(answer.others());
+    Set<InetSocketAddress> members = new LinkedHashSet<>(answer.others());
     // The members of an accepted proposal know whether their group has formed.
-    proposal.ifPresent(each -> asked.addAll(each.roster().entries()));
+    proposal.ifPresent(each -> members.addAll(each.roster().entries()));
+    members.removeIf(process::is);
+    asked.addAll(members);
     asked.removeIf(process::hasEnded);
     asked.forEach(this::ask);
-    boolean hadGroup = target.isEmpty() && !answer.others().isEmpty();
-    if (hadGroup && process.dead.containsAll(answer.others())) {
+    if (target.isEmpty() && !members.isEmpty() && process.dead.containsAll(members)) {
       term = known; // the group that this process waited for has ended: a new job may begin
     }
   }
