@@ -27,6 +27,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -36,11 +37,17 @@ import org.junit.jupiter.api.Timeout;
 class JobTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
+  private final ResourceLeaks before = ResourceLeaks.snapshot();
   private int port;
 
   @BeforeEach
   void choosePort() throws IOException {
     port = Ports.free();
+  }
+
+  @AfterEach
+  void checkForLeaks() {
+    before.assertNone(LONG);
   }
 
   private static Job job(String address, int rank, int nRanks, int least) {
@@ -113,9 +120,9 @@ class JobTest {
     List<Job> jobs = new ArrayList<>(jobsOf(3));
     List<TcpBootstrap> group = joinAll(jobs);
     for (int round = 0; round < 3; round++) {
-      TcpRanks.kill(group.get(2)).join();
-      List<TcpBootstrap> failed = group.subList(0, 2);
-      failed.forEach(each -> assertThat(each.failure()).succeedsWithin(LONG));
+      List<TcpBootstrap> failed = group;
+      TcpRanks.kill(failed.get(2)).join();
+      failed.subList(0, 2).forEach(each -> assertThat(each.failure()).succeedsWithin(LONG));
       jobs.set(2, job(2, 3, 3));
       group = joinAll(jobs);
       failed.forEach(TcpBootstrap::closeAsync);
@@ -162,8 +169,7 @@ class JobTest {
   }
 
   @Test
-  void shouldWaitForALateConnectedMemberWithoutLeaks() {
-    ResourceLeaks before = ResourceLeaks.snapshot();
+  void shouldWaitForALateConnectedMember() {
     List<Job> jobs = jobsOf(3);
     List<TcpBootstrap> first = joinAll(jobs);
     first.get(0).abort(Aborted.of(0, "renewed"));
@@ -177,7 +183,6 @@ class JobTest {
     assertThat(second).extracting(TcpBootstrap::nRanks).containsExactly(3, 3, 3);
     Stream.of(first, second).flatMap(List::stream).forEach(TcpBootstrap::closeAsync);
     jobs.forEach(Job::close);
-    before.assertNone(LONG);
   }
 
   @Test
