@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.RankLog;
@@ -149,6 +150,17 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
               stream, lane.communicator.device().description()));
     }
     return open(lane.communicator, options, new LaneStream(stream.failFast(), false), lanes);
+  }
+
+  /**
+   * Opens a lane whose operations match by name, so that ranks may begin them in any order. Every
+   * rank calls it, in the same order among its lanes.
+   *
+   * @return the named collectives; the caller closes them, or they close with the communicator
+   */
+  @Experimental
+  public CompletableFuture<NamedCollectives> named() {
+    return lane("named").thenCompose(opened -> NamedCollectives.open(opened.lane));
   }
 
   /** Returns the communicator whose ranks take part. */

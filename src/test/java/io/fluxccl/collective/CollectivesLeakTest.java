@@ -55,7 +55,10 @@ class CollectivesLeakTest {
             CollectivesOptions options = CollectivesOptions.DEFAULT.withTransport(transport);
             Collectives collectives = lane(rank, options);
             collectives.allReduce(buffer, INT32, SUM).block(LONG);
+            NamedCollectives named = collectives.named().join();
+            named.of("x").allReduce(buffer, INT32, SUM).block(LONG);
             if (closed) {
+              named.close();
               collectives.close();
             }
             buffer.close();

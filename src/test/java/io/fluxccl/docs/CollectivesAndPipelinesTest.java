@@ -15,6 +15,7 @@ import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.ExpertBatch;
 import io.fluxccl.collective.ExpertShape;
+import io.fluxccl.collective.NamedCollectives;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.Registration;
 import io.fluxccl.device.Device;
@@ -31,6 +32,9 @@ import io.fluxccl.group.RankGroup;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.Ranks;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -42,6 +46,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
 
@@ -253,6 +258,26 @@ class CollectivesAndPipelinesTest {
       assertThat(first(x)).isEqualTo(3);
       assertThat(bad).isNotNull();
     }
+  }
+
+  @Test
+  void shouldMatchByName(LocalRank rank, Collectives collectives) {
+    List<String> buckets = new ArrayList<>(List.of("embedding", "attention", "mlp"));
+    Map<String, FloatView> views = new HashMap<>();
+    buckets.forEach(each -> views.put(each, rank.device().allocateFloats(COUNT)));
+    views.values().forEach(each -> setFirst(each.buffer(), 1 + rank.rank()));
+    Collections.rotate(buckets, rank.rank());
+    try (NamedCollectives named = collectives.named().join()) {
+      Flux.fromIterable(buckets)
+          .flatMap(each -> ready(each).then(named.allReduce(each, views.get(each), ReduceOp.AVG)))
+          .then()
+          .block(LONG);
+    }
+    assertThat(views.values()).allMatch(each -> first(each.buffer()) == 1.5f);
+  }
+
+  private static Mono<Long> ready(String bucket) {
+    return Mono.delay(Duration.ofMillis(bucket.length()));
   }
 
   private static Kernel scale() {

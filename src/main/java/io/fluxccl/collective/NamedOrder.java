@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.collective;
+
+import io.fluxccl.ErrorCode;
+import io.fluxccl.Text;
+import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+
+/**
+ * Decides the one order in which all ranks begin their named calls: a call begins when every rank
+ * has announced it. Rank 0 has it. Pure: announcements and times in, {@link Verdicts} out.
+ *
+ * <p>The k-th announcement of a name by a rank belongs to the k-th call of that name, also if that
+ * call has failed. So a rank that was late for a call gets its failure, and calls that ranks retry
+ * match again.
+ */
+final class NamedOrder {
+  private static final long ABSENT = -1;
+
+  /** The most ranks that a message lists. */
+  private static final int LISTED = 8;
+
+  /** Receives the verdicts on announced calls. Every rank must apply them in this order. */
+  interface Verdicts {
+    /** A rank begins a call that it has announced. */
+    void begin(int rank, long number);
+
+    /** A call that a rank has announced, fails. */
+    void fail(int rank, long number, Failure failure);
+  }
+
+  /** The failure of a call. */
+  record Failure(ErrorCode code, int rank, String text) {}
+
+  /**
+   * The announcement of a call by a rank.
+   *
+   * @param number of the call on its rank
+   * @param what the first number of the {@link CallSignature}
+   * @param count the second one
+   * @param limitNanos how long the call may wait for other ranks
+   */
+  record Announcement(String name, long number, long what, long count, long limitNanos) {}
+
+  /** One call of a name. */
+  private static final class Call {
+    final Announcement first;
+    final int firstRank;
+    final long[] numbers;
+    int present;
+    long deadlineNanos = Long.MAX_VALUE;
+    Failure failure;
+
+    Call(Announcement first, int rank, int nRanks) {
+      this.first = first;
+      this.firstRank = rank;
+      this.numbers = new long[nRanks];
+      Arrays.fill(numbers, ABSENT);
+    }
+
+    List<Integer> ranks(boolean present) {
+      return IntStream.range(0, numbers.length)
+          .filter(rank -> (numbers[rank] != ABSENT) == present)
+          .boxed()
+          .toList();
+    }
+  }
+
+  private final int nRanks;
+  private final Verdicts verdicts;
+
+  /** The calls that some rank has not announced yet, by name, in their order. */
+  private final Map<String, Deque<Call>> open = new HashMap<>();
+
+  private final boolean[] gone;
+
+  /** The first rank that has left, or {@link #ABSENT}: no call can begin any more. */
+  private int firstGone = (int) ABSENT;
+
+  /** No deadline is earlier. */
+  private long nextDeadlineNanos = Long.MAX_VALUE;
+
+  NamedOrder(int nRanks, Verdicts verdicts) {
+    this.nRanks = nRanks;
+    this.verdicts = verdicts;
+    this.gone = new boolean[nRanks];
+  }
+
+  /** Returns the number of calls that some rank has not announced yet, failed ones included. */
+  int openCalls() {
+    return open.values().stream().mapToInt(Deque::size).sum();
+  }
+
+  /** A rank has announced a call. */
+  void announced(int rank, Announcement announcement, long now) {
+    if (firstGone != ABSENT) {
+      verdicts.fail(rank, announcement.number(), gone(announcement.name()));
+      return;
+    }
+    Deque<Call> calls = open.computeIfAbsent(announcement.name(), name -> new ArrayDeque<>());
+    Call call = null;
+    for (Iterator<Call> each = calls.iterator(); call == null && each.hasNext(); ) {
+      Call next = each.next();
+      call = next.numbers[rank] == ABSENT ? next : null;
+    }
+    if (call == null) {
+      call = new Call(announcement, rank, nRanks);
+      calls.add(call);
+    }
+    call.numbers[rank] = announcement.number();
+    call.present++;
+    boolean isSame =
+        announcement.what() == call.first.what() && announcement.count() == call.first.count();
+    if (call.failure != null) {
+      verdicts.fail(rank, announcement.number(), call.failure);
+    } else if (!isSame) {
+      fail(call, difference(call, rank, announcement));
+    } else if (call.present == nRanks) {
+      for (int each = 0; each < nRanks; each++) {
+        verdicts.begin(each, call.numbers[each]);
+      }
+    } else {
+      setDeadline(call, now + announcement.limitNanos());
+    }
+    if (call.present == nRanks) {
+      calls.remove(call);
+      open.computeIfPresent(announcement.name(), (name, left) -> left.isEmpty() ? null : left);
+    }
+  }
+
+  private void setDeadline(Call call, long nanos) {
+    boolean isLimited = nanos > 0; // otherwise the sum has overflowed: no limit
+    call.deadlineNanos = isLimited ? Math.min(call.deadlineNanos, nanos) : call.deadlineNanos;
+    nextDeadlineNanos = Math.min(nextDeadlineNanos, call.deadlineNanos);
+  }
+
+  /** A rank takes part in no more calls, and gets no more verdicts. */
+  void left(int rank) {
+    gone[rank] = true;
+    firstGone = firstGone == ABSENT ? rank : firstGone;
+    for (Deque<Call> calls : open.values()) {
+      calls.stream().filter(call -> call.failure == null).forEach(call -> fail(call, gone(call)));
+    }
+    open.clear();
+  }
+
+  private Failure gone(Call call) {
+    return gone(call.first.name());
+  }
+
+  private Failure gone(String name) {
+    String text = Text.of("'%s': rank %s has closed its named collectives", name, firstGone);
+    return new Failure(ErrorCode.ABORTED, firstGone, text);
+  }
+
+  /** Fails the calls whose time is over. Returns how many. */
+  int tick(long now) {
+    if (now < nextDeadlineNanos) {
+      return 0;
+    }
+    int late = 0;
+    nextDeadlineNanos = Long.MAX_VALUE;
+    for (Deque<Call> calls : open.values()) {
+      for (Call call : calls) {
+        if (call.failure == null && now >= call.deadlineNanos) {
+          fail(call, timeout(call));
+          late++;
+        } else if (call.failure == null) {
+          nextDeadlineNanos = Math.min(nextDeadlineNanos, call.deadlineNanos);
+        }
+      }
+    }
+    return late;
+  }
+
+  private void fail(Call call, Failure failure) {
+    call.failure = failure;
+    for (int rank = 0; rank < nRanks; rank++) {
+      if (call.numbers[rank] != ABSENT && !gone[rank]) {
+        verdicts.fail(rank, call.numbers[rank], failure);
+      }
+    }
+  }
+
+  private static Failure timeout(Call call) {
+    List<Integer> missing = call.ranks(false);
+    String text =
+        Text.of(
+            "'%s': ranks %s have not subscribed to it in time, ranks %s have; give every rank the"
+                + " same names",
+            call.first.name(), list(missing), list(call.ranks(true)));
+    return new Failure(ErrorCode.TIMEOUT, missing.get(0), text);
+  }
+
+  private static String list(List<Integer> ranks) {
+    String shown =
+        ranks.stream().limit(LISTED).map(String::valueOf).collect(Collectors.joining(", "));
+    int more = ranks.size() - LISTED;
+    return more > 0 ? Text.of("[%s and %s more]", shown, more) : "[" + shown + "]";
+  }
+
+  private static Failure difference(Call call, int rank, Announcement other) {
+    Announcement first = call.first;
+    String mine = CallSignature.text(first.what(), first.count(), false);
+    String theirs = CallSignature.text(other.what(), other.count(), false);
+    boolean isHidden = mine.equals(theirs);
+    String text =
+        Text.of(
+            "'%s': rank %s calls %s, rank %s calls %s; call the same on every rank",
+            first.name(),
+            call.firstRank,
+            CallSignature.text(first.what(), first.count(), isHidden),
+            rank,
+            CallSignature.text(other.what(), other.count(), isHidden));
+    return new Failure(ErrorCode.INVALID_USAGE, rank, text);
+  }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.collective;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.fluxccl.ErrorCode;
+import io.fluxccl.collective.NamedOrder.Announcement;
+import io.fluxccl.collective.NamedOrder.Failure;
+import io.fluxccl.collective.NamedOrder.Verdicts;
+import io.fluxccl.testing.Rounds;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import org.junit.jupiter.api.Test;
+
+/** The order of named calls, without ranks. */
+class NamedOrderTest {
+  private static final long LIMIT = 100;
+  private static final long WHAT = 1;
+  private static final int COUNT = 5;
+
+  /** The verdicts on each rank, in their order. */
+  private final Map<Integer, List<String>> verdicts = new HashMap<>();
+
+  private final List<Failure> failures = new ArrayList<>();
+
+  private final Verdicts recorder =
+      new Verdicts() {
+        @Override
+        public void begin(int rank, long number) {
+          verdicts.computeIfAbsent(rank, any -> new ArrayList<>()).add("begin " + number);
+        }
+
+        @Override
+        public void fail(int rank, long number, Failure failure) {
+          verdicts.computeIfAbsent(rank, any -> new ArrayList<>()).add("fail " + number);
+          failures.add(failure);
+        }
+      };
+
+  private static Announcement call(String name, long number, long count) {
+    return new Announcement(name, number, WHAT, count, LIMIT);
+  }
+
+  private static Announcement call(String name, long number) {
+    return call(name, number, COUNT);
+  }
+
+  private List<String> of(int rank) {
+    return verdicts.getOrDefault(rank, List.of());
+  }
+
+  @Test
+  void shouldBeginACallWhenAllRanksHaveAnnouncedIt() {
+    NamedOrder order = new NamedOrder(2, recorder);
+    order.announced(0, call("a", 0), 0);
+    order.announced(0, call("b", 1), 0);
+    assertThat(verdicts).isEmpty();
+    order.announced(1, call("b", 0), 0);
+    order.announced(1, call("a", 1), 0);
+    assertThat(of(0)).containsExactly("begin 1", "begin 0");
+    assertThat(of(1)).containsExactly("begin 0", "begin 1");
+    assertThat(order.openCalls()).isZero();
+  }
+
+  @Test
+  void shouldMatchRepeatedNamesByTheirNumber() {
+    NamedOrder order = new NamedOrder(2, recorder);
+    order.announced(0, call("a", 0), 0);
+    order.announced(0, call("a", 1), 0);
+    order.announced(1, call("a", 0), 0);
+    assertThat(of(0)).containsExactly("begin 0");
+    order.announced(1, call("a", 1), 0);
+    assertThat(of(0)).containsExactly("begin 0", "begin 1");
+  }
+
+  @Test
+  void shouldFailLateCallsOnAllRanksAndMatchRetries() {
+    NamedOrder order = new NamedOrder(3, recorder);
+    order.announced(0, call("a", 0), 0);
+    order.announced(2, call("a", 0), 50);
+    assertThat(order.tick(LIMIT - 1)).isZero();
+    assertThat(order.tick(LIMIT)).isEqualTo(1);
+    assertThat(failures.get(0).code()).isEqualTo(ErrorCode.TIMEOUT);
+    assertThat(failures.get(0).rank()).isEqualTo(1);
+    assertThat(failures.get(0).text()).contains("'a'", "ranks [1] have not", "ranks [0, 2] have");
+    for (int rank : new int[] {0, 2, 1}) {
+      order.announced(rank, call("a", 1), 200);
+    }
+    assertThat(of(1)).as("rank 1 is late for the first call").containsExactly("fail 1");
+    order.announced(1, call("a", 2), 200);
+    assertThat(of(0)).containsExactly("fail 0", "begin 1");
+    assertThat(of(1)).containsExactly("fail 1", "begin 2");
+    assertThat(of(2)).containsExactly("fail 0", "begin 1");
+    assertThat(order.openCalls()).isZero();
+    assertThat(order.tick(Long.MAX_VALUE)).isZero();
+  }
+
+  @Test
+  void shouldShowBothCallsThatDiffer() {
+    NamedOrder order = new NamedOrder(3, recorder);
+    order.announced(1, call("a", 0), 0);
+    order.announced(0, call("a", 0, COUNT + 1), 0);
+    order.announced(2, call("a", 0), 0);
+    assertThat(failures).hasSize(3).allMatch(each -> each.code() == ErrorCode.INVALID_USAGE);
+    assertThat(failures.get(2).text()).contains("rank 1 calls", "count=5", "rank 0", "count=6");
+    assertThat(order.openCalls()).isZero();
+  }
+
+  @Test
+  void shouldFailCallsThatWaitForARankThatHasLeft() {
+    NamedOrder order = new NamedOrder(2, recorder);
+    order.announced(0, call("a", 0), 0);
+    order.announced(1, call("c", 0), 0);
+    order.left(1);
+    order.announced(0, call("b", 1), 0);
+    order.announced(0, call("c", 2), 0);
+    assertThat(of(0)).containsExactly("fail 0", "fail 1", "fail 2");
+    assertThat(of(1)).isEmpty();
+    assertThat(failures).allMatch(each -> each.code() == ErrorCode.ABORTED && each.rank() == 1);
+  }
+
+  @Test
+  void shouldWaitForEverWithoutALimit() {
+    NamedOrder order = new NamedOrder(2, recorder);
+    order.announced(0, new Announcement("a", 0, WHAT, COUNT, Long.MAX_VALUE), 1);
+    assertThat(order.tick(Long.MAX_VALUE - 1)).isZero();
+    assertThat(verdicts).isEmpty();
+  }
+
+  /** Names in random orders, which differ between ranks: all ranks begin the same ones alike. */
+  @Test
+  void shouldKeepOneOrderIfRanksAnnounceCallsInOthers() {
+    Random random = new Random(Rounds.SEED);
+    int nRanks = 4;
+    int calls = 200;
+    NamedOrder order = new NamedOrder(nRanks, recorder);
+    List<List<String>> names = new ArrayList<>();
+    for (int rank = 0; rank < nRanks; rank++) {
+      List<String> all = new ArrayList<>();
+      for (int i = 0; i < calls; i++) {
+        all.add("name " + i % 50);
+      }
+      Collections.shuffle(all, random);
+      names.add(all);
+    }
+    int[] next = new int[nRanks];
+    for (int i = 0; i < nRanks * calls; i++) {
+      int rank = random.nextInt(nRanks);
+      while (next[rank] == calls) {
+        rank = (rank + 1) % nRanks;
+      }
+      order.announced(rank, call(names.get(rank).get(next[rank]), next[rank]++), 0);
+    }
+    List<String> first = begun(0, names.get(0));
+    assertThat(first).hasSize(calls);
+    for (int rank = 1; rank < nRanks; rank++) {
+      assertThat(begun(rank, names.get(rank))).isEqualTo(first);
+    }
+    assertThat(order.openCalls()).isZero();
+  }
+
+  private List<String> begun(int rank, List<String> names) {
+    return of(rank).stream()
+        .map(verdict -> names.get(Integer.parseInt(verdict.substring("begin ".length()))))
+        .toList();
+  }
+}
