@@ -4,6 +4,7 @@ package io.fluxccl.bootstrap;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.fluxccl.wire.SocketTable;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -13,6 +14,8 @@ import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -97,10 +100,12 @@ class SocketOwnersTest {
   private boolean ofOneUser(String... entries) throws IOException {
     Path table = folder.resolve("tcp");
     Files.writeString(table, "  sl  local_address rem_address st\n" + String.join("\n", entries));
-    SocketOwners.Question question =
-        SocketOwners.Question.of(
-            new InetSocketAddress("127.0.0.1", 8080), new InetSocketAddress("127.0.0.1", 0xa001));
-    SocketOwners.answer(List.of(question), List.of(table, folder.resolve("absent")));
-    return !question.differ().join();
+    InetSocketAddress here = new InetSocketAddress("127.0.0.1", 8080);
+    InetSocketAddress there = new InetSocketAddress("127.0.0.1", 0xa001);
+    String own = SocketTable.key(here, there);
+    String other = SocketTable.key(there, here);
+    Map<String, SocketTable.Row> rows =
+        SocketTable.read(Set.of(own, other), List.of(table, folder.resolve("absent")));
+    return !SocketOwners.differ(rows.get(own), rows.get(other));
   }
 }
