@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin;
 
+import java.util.concurrent.CompletableFuture;
+
 /** The sending end of a connection. */
 public interface NetSendComm extends NetComm {
   /**
@@ -38,5 +40,15 @@ public interface NetSendComm extends NetComm {
   default NetRequest isend(
       long head, long headSize, NetMemory memory, long body, long bodySize, boolean more) {
     throw new NetMisuse("the network carries no bodies");
+  }
+
+  /**
+   * Asks whether the peer's system acknowledges what this end has sent. It does so even while the
+   * peer's process is too busy to read.
+   *
+   * @return completes within milliseconds, on any thread; with false also if the network can't know
+   */
+  default CompletableFuture<Boolean> isAnswered() {
+    return CompletableFuture.completedFuture(false);
   }
 }

@@ -12,6 +12,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -120,6 +121,11 @@ final class FaultySender implements NetSendComm {
     return fault == null
         ? sent(length, comm.isend(head, headSize, memory, body, bodySize, more))
         : befall(fault, head, headSize, memory, body, bodySize);
+  }
+
+  @Override
+  public CompletableFuture<Boolean> isAnswered() {
+    return silent ? CompletableFuture.completedFuture(false) : comm.isAnswered();
   }
 
   private NetRequest befall(

@@ -3,13 +3,17 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.wire.RawView;
+import io.fluxccl.wire.SocketTable;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import org.agrona.BufferUtil;
 import org.agrona.UnsafeApi;
 
@@ -34,6 +38,9 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   private static final int STAGING_LENGTH = 16 * 1024;
 
   private static final long LOOK_NANOS = 1_000_000;
+
+  /** The repetitions after which the peer's system counts as silent: one may be lost on the way. */
+  private static final int UNANSWERED = 2;
 
   private final ByteBuffer headers = WireDescriptor.buffer(RING * WireDescriptor.HEADER_LENGTH);
   private final long headersAddress = BufferUtil.address(headers);
@@ -151,6 +158,19 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     boolean writes = head != tail;
     return (writes ? SelectionKey.OP_WRITE : 0)
         | (writes || refusedLast ? SelectionKey.OP_READ : 0);
+  }
+
+  @Override
+  public CompletableFuture<Boolean> isAnswered() {
+    String key;
+    try {
+      key =
+          SocketTable.key(socket.channel().getLocalAddress(), socket.channel().getRemoteAddress());
+    } catch (IOException e) {
+      return CompletableFuture.completedFuture(false); // it is closed
+    }
+    return SocketTable.find(Set.of(key), BlockingTasks.EXECUTOR)
+        .thenApply(rows -> rows.containsKey(key) && rows.get(key).unanswered() < UNANSWERED);
   }
 
   @Override

@@ -11,6 +11,7 @@ import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.netplugin.NetSendComm;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.agrona.CloseHelper;
 
@@ -83,6 +84,11 @@ final class LinkResume {
     this.peer = peer;
     this.token = token;
     this.links = links;
+  }
+
+  /** Asks whether the peer's system acknowledges what the link in use has sent. */
+  CompletableFuture<Boolean> isAnswered() {
+    return links.senders[0].isAnswered();
   }
 
   /** Returns whether the peer has begun to replace the link. Called while the link is in use. */

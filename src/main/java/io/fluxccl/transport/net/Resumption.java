@@ -31,7 +31,7 @@ final class Resumption implements AutoCloseable {
   private final ControlSender outbound;
   private final long limitNs;
 
-  private LinkLiveness liveness = new LinkLiveness();
+  private LinkLiveness liveness;
 
   /** Why the link was lost. */
   private Throwable cause;
@@ -57,6 +57,7 @@ final class Resumption implements AutoCloseable {
     this.inbound = inbound;
     this.outbound = outbound;
     this.limitNs = TimeUnit.NANOSECONDS.convert(connection.config().resumeTimeout());
+    this.liveness = new LinkLiveness(link::isAnswered, limitNs, System.nanoTime());
   }
 
   /** Returns how many times the link was lost. */
@@ -73,7 +74,14 @@ final class Resumption implements AutoCloseable {
     if (link.isChallenged(nowNs)) {
       return lost("rank " + connection.remoteRank() + " connects again");
     }
-    return liveness.isLost(inbound, outbound, nowNs)
+    boolean owes = outbound.lastConfirmed() != inbound.received();
+    boolean awaits = outbound.awaitsConfirmation();
+    LinkLiveness.Action action =
+        liveness.check(nowNs, inbound.arrived(), inbound.isReading(), owes, awaits);
+    if (action == LinkLiveness.Action.CONFIRM) {
+      outbound.confirm();
+    }
+    return action == LinkLiveness.Action.REPLACE
         ? lost("no answer for " + TimeUnit.NANOSECONDS.toSeconds(liveness.silentNs()) + " s")
         : null;
   }
@@ -148,7 +156,7 @@ final class Resumption implements AutoCloseable {
     inbound.resume(links.receivers[0]);
     receivedThen = inbound.received();
     confirmedThen = outbound.confirmed();
-    liveness = new LinkLiveness();
+    liveness = new LinkLiveness(link::isAnswered, limitNs, now);
     connection.interrupted(null);
     if (!logged) {
       log("is replaced");

@@ -186,6 +186,8 @@ class LinkLossTest {
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void shouldContinueIfThePathIsCutFor2Seconds(boolean oldSocketsRecover) throws Exception {
+    ranks.close();
+    use(NetRanks.ethernetUnanswered());
     connect();
     checkWritesWhileCutFor(Duration.ofSeconds(2), oldSocketsRecover);
     assertThat(link.resumptions() > 0).isNotEqualTo(oldSocketsRecover);
@@ -199,6 +201,8 @@ class LinkLossTest {
   @ParameterizedTest
   @MethodSource("secondsCut")
   void shouldContinueIfThePathIsCutForLessThanTheResumeTimeout(int seconds) throws Exception {
+    ranks.close();
+    use(NetRanks.ethernetUnanswered());
     config = config.withResumeTimeout(Duration.ofSeconds(90));
     connect();
     checkWritesWhileCutFor(Duration.ofSeconds(seconds), false);
@@ -307,6 +311,18 @@ class LinkLossTest {
           device.letGo();
         });
     assertThat(link.resumptions()).isZero();
+  }
+
+  @Test
+  @Tag("long")
+  void shouldKeepTheLinkIfThePeersLoopIsLate() throws Exception {
+    connect();
+    checkWrites();
+    // The peer's system acknowledges all, its process reads nothing.
+    back.context().agent().execute(() -> pause(Duration.ofSeconds(8)));
+    checkWrites();
+    assertThat(link.resumptions()).isZero();
+    assertThat(back.resumptions()).isZero();
   }
 
   /** Checksums detect it without TLS. */

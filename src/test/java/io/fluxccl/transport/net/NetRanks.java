@@ -7,11 +7,17 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
+import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
+import io.fluxccl.netplugin.NetRequest;
+import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.netplugin.NetWaiter;
 import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.EndpointConfig;
+import io.fluxccl.transport.Overlay;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
@@ -112,6 +118,58 @@ public final class NetRanks extends ConnectedRanks {
   /** Two ranks over ETHERNET, on the host; its memory staged or not. */
   public static NetRanks ethernet(boolean staged) {
     return ethernet(staged ? buffer -> true : null, HostDevice.create(), HostDevice.create());
+  }
+
+  /**
+   * Two ranks over ETHERNET, on the host, to whose ends no system acknowledges what they send. The
+   * system of a forwarder does so even after the test has cut the path.
+   */
+  static NetRanks ethernetUnanswered() {
+    return new NetRanks(
+        HostDevice.create(),
+        HostDevice.create(),
+        environment ->
+            (NetContext)
+                new EthernetTransport()
+                    .open(Transport.ETHERNET, environment, NetRanks::unanswered));
+  }
+
+  private static NetPlugin unanswered(NetPlugin tcp) {
+    Object changes =
+        new Object() {
+          boolean carriesBodies() {
+            return tcp.carriesBodies();
+          }
+
+          void tend() {
+            tcp.tend();
+          }
+
+          NetSendComm connect(int device, NetHandle handle) {
+            NetSendComm comm = tcp.connect(device, handle);
+            return comm == null ? null : unanswered(comm);
+          }
+        };
+    return Overlay.of(NetPlugin.class, changes, tcp);
+  }
+
+  private static NetSendComm unanswered(NetSendComm comm) {
+    Object changes =
+        new Object() {
+          NetRequest isend(
+              long head, long size, NetMemory memory, long body, long bodySize, boolean more) {
+            return comm.isend(head, size, memory, body, bodySize, more);
+          }
+
+          boolean watchedBy(NetWaiter waiter) {
+            return comm.watchedBy(waiter);
+          }
+
+          CompletableFuture<Boolean> isAnswered() {
+            return CompletableFuture.completedFuture(false);
+          }
+        };
+    return Overlay.of(NetSendComm.class, changes, comm);
   }
 
   /** Two ranks over ETHERNET, on the host, with TLS. */
