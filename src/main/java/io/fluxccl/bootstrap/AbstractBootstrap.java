@@ -8,8 +8,6 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
-import io.fluxccl.bootstrap.Mailboxes.Receiver;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
@@ -20,9 +18,12 @@ import io.netty.channel.EventLoop;
 import java.net.InetAddress;
 import java.time.Duration;
 import java.util.BitSet;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
+import java.util.function.ObjIntConsumer;
 import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -50,9 +51,12 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   // The fields below are accessed only on the event loop.
   final Mailboxes mailboxes;
-  private final Unsent unsent;
+  private final WaitingBytes unsent;
   final PendingOperations operations;
-  final SubGroups subGroups = new SubGroups(this);
+
+  /** The sub-groups that have this rank, by id; each stays until all its ranks have left it. */
+  final Map<Long, SubBootstrap> subGroups = new HashMap<>();
+
   final DumpResponder reports = new DumpResponder(this);
   private final BitSet departed = new BitSet();
 
@@ -64,7 +68,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     this.messageLimit = messageLimit;
     this.lifecycle = new Lifecycle("the bootstrap of " + describe());
     this.mailboxes = new Mailboxes(nRanks);
-    this.unsent = new Unsent(this);
+    this.unsent = new WaitingBytes(nRanks, WaitingBytes.LIMIT);
     this.thread = SharedEventLoop.acquire();
     this.loop = thread.loop();
     this.operations = new PendingOperations(this);
@@ -77,11 +81,8 @@ abstract class AbstractBootstrap implements Bootstrap {
 
   // ---- what subclasses do; all on the event loop ----
 
-  /** Sends to another rank; completes {@code done} when the network has it. */
-  abstract void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done);
-
-  /** Sends a broadcast that has arrived on to other ranks. */
-  abstract void forwardBroadcast(StreamKey key, Message message);
+  /** Sends to another rank; the future completes when the network has the message. */
+  abstract CompletableFuture<Void> transmit(int peer, StreamKey key, byte[] message);
 
   /** Whether a message of a departed rank may still arrive. */
   boolean mayStillDeliver(int peer) {
@@ -161,15 +162,14 @@ abstract class AbstractBootstrap implements Bootstrap {
   @Override
   public final CompletableFuture<Void> send(int peer, int tag, byte[] message, Deadline deadline) {
     CompletableFuture<Void> done = NonblockingFuture.create();
-    submit(
+    operations.submit(
         done,
         () -> {
           checkPeer(peer);
           checkMessage(message);
-          post(peer, tagged(rank, tag), Message.of(message).copy(), done);
+          pipe(post(peer, tagged(rank, tag), message.clone()), done);
           String operation = "send(peer=" + peer + ", tag=" + tag + ")";
-          operations.trackSend(
-              done, deadline, () -> operations.late(operation, List.of(peer), deadline));
+          operations.trackSend(done, deadline, operation, () -> List.of(peer));
         });
     return done;
   }
@@ -177,20 +177,18 @@ abstract class AbstractBootstrap implements Bootstrap {
   @Override
   public final CompletableFuture<byte[]> recv(int peer, int tag, Deadline deadline) {
     CompletableFuture<byte[]> done = NonblockingFuture.create();
-    submit(
+    operations.submit(
         done,
         () -> {
           checkPeer(peer);
           StreamKey key = tagged(peer, tag);
-          Receiver receiver = new FutureReceiver(done, this::left);
-          receive(key, receiver);
+          receive(key, done);
           operations.track(
               done,
               deadline,
-              () ->
-                  operations.late(
-                      "recv(peer=" + peer + ", tag=" + tag + ")", List.of(peer), deadline),
-              () -> mailboxes.forget(key, receiver));
+              "recv(peer=" + peer + ", tag=" + tag + ")",
+              () -> List.of(peer),
+              () -> mailboxes.forget(key, done));
         });
     return done;
   }
@@ -199,55 +197,105 @@ abstract class AbstractBootstrap implements Bootstrap {
     return new StreamKey(peer, StreamKey.Space.TAGGED, tag, 0);
   }
 
-  /** Sends within the operation of another class. */
-  final void post(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
+  /**
+   * Sends within an operation. Too many bytes that the network has not taken yet fail the job: a
+   * lost message would leave its receiver waiting.
+   */
+  final CompletableFuture<Void> post(int peer, StreamKey key, byte[] message) {
     if (peer == rank) {
-      mailboxes.deliver(key, message.copy());
-      done.complete(null);
+      mailboxes.deliver(key, message.clone());
+      return CompletableFuture.completedFuture(null);
     } else if (departed.get(peer)) {
-      done.completeExceptionally(left(peer));
-    } else {
-      unsent.send(peer, key, message, done);
+      return CompletableFuture.failedFuture(left(peer));
+    } else if (!unsent.hasRoom(message)) {
+      TransportFailure full =
+          full(
+              unsent,
+              "%s: over %s bytes wait to be sent, most of them to rank %s, which does not take"
+                  + " them; is it stopped? Await the futures of sends before sending more");
+      fail(full);
+      return CompletableFuture.failedFuture(full);
     }
+    long bytes = WaitingBytes.of(message);
+    unsent.add(peer, bytes);
+    return transmit(peer, key, message).whenComplete((taken, failure) -> unsent.add(peer, -bytes));
   }
 
-  /** Waits for the next message of a key, unless its sender has left. */
-  final void receive(StreamKey key, Receiver receiver) {
+  private TransportFailure full(WaitingBytes waiting, String problem) {
+    int peer = waiting.fullest();
+    return TransportFailure.of(peer, problem, describe(), WaitingBytes.LIMIT, peer);
+  }
+
+  /** Completes a receiver with the next message of a key, unless its sender has left. */
+  final void receive(StreamKey key, CompletableFuture<byte[]> receiver) {
     if (!mailboxes.has(key) && streamEnded(key.peer())) {
-      receiver.fail(left(key.peer()));
+      receiver.completeExceptionally(left(key.peer()));
     } else {
       mailboxes.receive(key, receiver);
     }
   }
 
-  final void abandon(StreamKey key, Receiver receiver) {
-    mailboxes.forget(key, receiver);
-    mailboxes.abandon(key);
-  }
-
-  /** Delivers a message of another rank. */
-  final void arrived(StreamKey key, Message message) {
+  /** Delivers a message of another rank; keeps one for a sub-group that has not formed here. */
+  final void arrived(StreamKey key, byte[] message) {
     if (hasEnded()) {
       return;
     }
+    SubBootstrap group = subGroups.get(key.group());
     if (!mailboxes.unreceived.hasRoom(message)) {
-      int peer = mailboxes.unreceived.fullest();
       fail(
-          TransportFailure.of(
-              peer,
+          full(
+              mailboxes.unreceived,
               "%s: over %s bytes wait here for a receive, most of them from rank %s; receive them"
-                  + " before it sends more, or give this JVM a larger heap",
-              describe(),
-              WaitingBytes.LIMIT,
-              peer));
-      return;
+                  + " before it sends more, or give this JVM a larger heap"));
+    } else if (group != null) {
+      group.arrivedAtJob(key, message);
+    } else {
+      mailboxes.deliver(key, message);
     }
-    if (key.group() != StreamKey.ALL) {
-      subGroups.arrived(key, message);
-      return;
-    }
-    forwardBroadcast(key, message);
-    mailboxes.deliver(key, message);
+  }
+
+  static <T> void pipe(CompletableFuture<T> from, CompletableFuture<T> to) {
+    pipe(from, to, unwanted -> {});
+  }
+
+  /**
+   * Completes a future with the outcome of another; {@code unwanted} gets the value if it was
+   * complete already.
+   */
+  static <T> void pipe(CompletableFuture<T> from, CompletableFuture<T> to, Consumer<T> unwanted) {
+    from.whenComplete(
+        (value, thrown) -> {
+          if (thrown == null) {
+            if (!to.complete(value)) {
+              unwanted.accept(value);
+            }
+          } else {
+            to.completeExceptionally(FluxCclException.from(thrown));
+          }
+        });
+  }
+
+  // ---- sub-groups ----
+
+  /** Adds a sub-group, with the messages of ranks that formed it earlier. */
+  final void add(SubBootstrap group) {
+    subGroups.put(group.id, group);
+    mailboxes.take(group.id, group::arrivedAtJob);
+  }
+
+  // A copy: each may remove itself.
+  private void forEachSubGroup(Consumer<SubBootstrap> action) {
+    List.copyOf(subGroups.values()).forEach(action);
+  }
+
+  private void forEachSubGroupWith(int peer, ObjIntConsumer<SubBootstrap> action) {
+    forEachSubGroup(
+        group -> {
+          int there = group.ranks.indexOf(peer);
+          if (there >= 0) {
+            action.accept(group, there);
+          }
+        });
   }
 
   // ---- failure and leaving ----
@@ -276,7 +324,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     }
     // Notifies the other ranks first: a completion below may close this bootstrap.
     relay(reason);
-    subGroups.fail(reason);
+    forEachSubGroup(group -> group.fail(group.fromJob(reason)));
     operations.endAll(reason);
     mailboxes.clear();
     lifecycle.announceFailure();
@@ -297,15 +345,17 @@ abstract class AbstractBootstrap implements Bootstrap {
       departed.set(peer);
       streamMayHaveEnded(peer);
       onDeparture(peer);
-      subGroups.departed(peer);
+      forEachSubGroupWith(peer, SubBootstrap::hasLeft);
     }
   }
 
   /** Fails the receivers that wait for a rank of which no message can arrive any more. */
   final void streamMayHaveEnded(int peer) {
     if (!hasEnded() && streamEnded(peer)) {
-      mailboxes.removeReceivers(peer).forEach(receiver -> receiver.fail(left(peer)));
-      subGroups.streamMayHaveEnded(peer);
+      mailboxes
+          .removeReceivers(peer)
+          .forEach(receiver -> receiver.completeExceptionally(left(peer)));
+      forEachSubGroupWith(peer, AbstractBootstrap::streamMayHaveEnded);
     }
   }
 
@@ -331,7 +381,7 @@ abstract class AbstractBootstrap implements Bootstrap {
       operations.endAllButSends(reason);
       lifecycle.announceFailure();
     }
-    subGroups.close();
+    forEachSubGroup(AbstractBootstrap::closeAsync);
     leave().whenComplete((left, trouble) -> endClose(reason));
   }
 
@@ -369,11 +419,6 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   // ---- operations ----
-
-  /** Begins an operation on the event loop; see {@link PendingOperations#submit}. */
-  final void submit(CompletableFuture<?> result, Runnable operation) {
-    operations.submit(result, operation);
-  }
 
   /** Returns why no operation can begin now, or null. */
   final FluxCclException refusal() {

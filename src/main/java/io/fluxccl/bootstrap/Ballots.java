@@ -216,7 +216,8 @@ final class Ballots {
       }
       create(files, fileOf(base, number + 1), after);
       if (number > 1) {
-        LocalFiles.replace(files, fileOf(base, number - 1), Message.NO_BYTES, FILE_PERMISSIONS);
+        LocalFiles.replace(
+            files, fileOf(base, number - 1), BootstrapFrame.NO_BYTES, FILE_PERMISSIONS);
       }
       return Optional.of(BootstrapFrameCodec.decodeBallot(after));
     } catch (FileAlreadyExistsException | NoSuchFileException e) {

@@ -26,6 +26,8 @@ sealed interface BootstrapFrame
         BootstrapFrame.Attach,
         BootstrapFrame.Data,
         JoinMessage {
+  byte[] NO_BYTES = {};
+
   // ---- the handshake, before a socket is trusted ----
 
   /** The acceptor's first frame. */
@@ -104,9 +106,9 @@ sealed interface BootstrapFrame
    * @param roster of the group
    */
   record Data(
-      Nonce roster, long group, StreamKey.Space space, long channel, int sequence, Message message)
+      Nonce roster, long group, StreamKey.Space space, long channel, int sequence, byte[] message)
       implements BootstrapFrame {
-    static Data of(Nonce roster, StreamKey key, Message message) {
+    static Data of(Nonce roster, StreamKey key, byte[] message) {
       return new Data(roster, key.group(), key.space(), key.channel(), key.sequence(), message);
     }
 

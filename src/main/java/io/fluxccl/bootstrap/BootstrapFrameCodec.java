@@ -211,7 +211,7 @@ final class BootstrapFrameCodec {
     }
     WireWriter out = new WireWriter().uint8(type);
     FORMS.get(type).write(frame, out);
-    byte[] tail = frame instanceof Data data ? data.message().bytes() : Message.NO_BYTES;
+    byte[] tail = frame instanceof Data data ? data.message() : BootstrapFrame.NO_BYTES;
     return Unpooled.wrappedBuffer(out.toBytes(), tail);
   }
 
@@ -277,7 +277,7 @@ final class BootstrapFrameCodec {
   // The bytes of the message follow; see encode.
   private static void writeData(Data data, WireWriter out) {
     writeEnum(writeNonce(data.roster(), out).int64(data.group()), data.space());
-    out.int64(data.channel()).int32(data.sequence()).int32(data.message().leftRank());
+    out.int64(data.channel()).int32(data.sequence());
   }
 
   private static Data readData(WireReader in) {
@@ -286,9 +286,8 @@ final class BootstrapFrameCodec {
     StreamKey.Space space = readEnum(in, "space", StreamKey.Space.values());
     long channel = in.int64("channel");
     int sequence = in.int32("sequence");
-    int leftRank = in.int32("leftRank", FluxCclException.NO_RANK, MAX_RANKS - 1);
-    byte[] bytes = in.raw("message", in.remaining());
-    return new Data(roster, group, space, channel, sequence, new Message(bytes, leftRank));
+    byte[] message = in.raw("message", in.remaining());
+    return new Data(roster, group, space, channel, sequence, message);
   }
 
   // ---- joining ----
@@ -411,7 +410,8 @@ final class BootstrapFrameCodec {
   }
 
   /** The latest roster that was written: a coordinator sends it to all its members. */
-  private static volatile EncodedRoster encoded = new EncodedRoster(Roster.NONE, Message.NO_BYTES);
+  private static volatile EncodedRoster encoded =
+      new EncodedRoster(Roster.NONE, BootstrapFrame.NO_BYTES);
 
   private record EncodedRoster(Roster roster, byte[] bytes) {}
 
@@ -479,12 +479,12 @@ final class BootstrapFrameCodec {
     return new Ballot(promised, accepted, in.bool("hasRoster") ? readRoster(in) : Roster.NONE);
   }
 
-  private static void writeFailure(Failure failure, WireWriter out) {
+  static void writeFailure(Failure failure, WireWriter out) {
     writeEnum(out, failure.code()).int32(failure.rank());
     out.bytes(shorten(failure.message(), MAX_REASON_BYTES));
   }
 
-  private static Failure readFailure(WireReader in) {
+  static Failure readFailure(WireReader in) {
     return new Failure(
         readEnum(in, "code", ErrorCode.values()),
         in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1),

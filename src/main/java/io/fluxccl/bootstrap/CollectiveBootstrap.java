@@ -2,12 +2,8 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.Deadline;
-import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
-import io.fluxccl.RemoteFailure;
-import io.fluxccl.bootstrap.Mailboxes.FutureReceiver;
-import io.fluxccl.bootstrap.Mailboxes.Receiver;
 import io.fluxccl.bootstrap.StreamKey.Space;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -15,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -27,9 +24,6 @@ import reactor.core.publisher.Flux;
  * one. State is accessed only on the event loop.
  */
 abstract class CollectiveBootstrap extends AbstractBootstrap {
-  /** The rank that forwards broadcasts. */
-  private static final int LEADER = 0;
-
   /**
    * The latest operation number: by tag for exchanges, by list of ranks for group barriers, by
    * {@link Space} for others.
@@ -73,7 +67,7 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
 
   @Override
   public final CompletableFuture<Void> barrier(Deadline deadline, Consumer<List<Integer>> missing) {
-    return gather("barrier", this::nextOfAll, Message.NO_BYTES, deadline, missing)
+    return gather("barrier", this::nextOfAll, BootstrapFrame.NO_BYTES, deadline, missing)
         .thenApply(all -> null);
   }
 
@@ -85,7 +79,7 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
   @Override
   public final CompletableFuture<Void> groupBarrier(List<Integer> ranks, Deadline deadline) {
     List<Integer> group = List.copyOf(ranks);
-    return gather("groupBarrier" + group, () -> nextOf(group), Message.NO_BYTES, deadline)
+    return gather("groupBarrier" + group, () -> nextOf(group), BootstrapFrame.NO_BYTES, deadline)
         .thenApply(all -> null);
   }
 
@@ -123,7 +117,7 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
       Deadline deadline,
       Consumer<List<Integer>> missing) {
     CompletableFuture<List<byte[]>> result = NonblockingFuture.create();
-    submit(
+    operations.submit(
         result,
         () -> {
           // A refused call takes a number too, or later calls would no longer match other ranks'.
@@ -146,87 +140,53 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
   @Override
   public final CompletableFuture<byte[]> broadcast(int root, byte[] message, Deadline deadline) {
     CompletableFuture<byte[]> result = NonblockingFuture.create();
-    submit(
+    operations.submit(
         result,
         () -> {
           // Before anything may be refused, as in a gather.
           int number = next(Space.GATHER);
           checkPeer(root);
-          StreamKey key = new StreamKey(root, Space.BROADCAST, root, number);
+          StreamKey key = new StreamKey(root, Space.BROADCAST, 0, number);
           if (root == rank()) {
             checkMessage(message);
-            sendBroadcast(key, message, deadline, result);
+            sendToOthers(key, message.clone(), deadline, result);
           } else {
-            receiveBroadcast(rank() == LEADER ? key : key.from(LEADER), root, deadline, result);
+            receiveFromRoot(key, deadline, result);
           }
         });
     return result;
   }
 
-  private void sendBroadcast(
+  private void sendToOthers(
       StreamKey key, byte[] message, Deadline deadline, CompletableFuture<byte[]> result) {
-    Message copy = Message.of(message).copy();
-    CompletableFuture<Void> sent = rank() == LEADER ? lead(key, copy) : post(LEADER, key, copy);
-    pipe(sent.thenApply(done -> message.clone()), result);
-    String operation = "broadcast(root=" + rank() + ")";
+    Map<Integer, CompletableFuture<Void>> sent = new TreeMap<>();
+    all.stream()
+        .filter(peer -> peer != rank())
+        .forEach(peer -> sent.put(peer, post(peer, key, message)));
+    CompletableFuture<Void> done =
+        CompletableFuture.allOf(sent.values().toArray(CompletableFuture<?>[]::new));
+    pipe(done.thenApply(all -> message.clone()), result);
     operations.trackSend(
-        sent, deadline, () -> operations.late(operation, List.of(LEADER), deadline));
+        done,
+        deadline,
+        "broadcast(root=" + rank() + ")",
+        () -> all.stream().filter(peer -> peer != rank() && !sent.get(peer).isDone()).toList());
   }
 
-  private CompletableFuture<Void> post(int peer, StreamKey key, Message message) {
-    CompletableFuture<Void> sent = NonblockingFuture.create();
-    post(peer, key, message, sent);
-    return sent;
-  }
-
-  /** Sends a broadcast to all ranks but its root, and this one. */
-  private CompletableFuture<Void> lead(StreamKey key, Message message) {
-    CompletableFuture<Void> sent = NonblockingFuture.create();
-    pipe(
-        CompletableFuture.allOf(
-            IntStream.range(0, nRanks())
-                .filter(peer -> peer != rank() && peer != key.channel())
-                .mapToObj(peer -> post(peer, key.from(rank()), message))
-                .toArray(CompletableFuture<?>[]::new)),
-        sent);
-    return sent;
-  }
-
-  private void receiveBroadcast(
-      StreamKey key, int root, Deadline deadline, CompletableFuture<byte[]> result) {
+  private void receiveFromRoot(StreamKey key, Deadline deadline, CompletableFuture<byte[]> result) {
     CompletableFuture<byte[]> done = NonblockingFuture.create();
     pipe(done, result);
-    Receiver receiver =
-        new FutureReceiver(done, this::left) {
-          @Override
-          public void fail(FluxCclException reason) {
-            if (reason instanceof RemoteFailure) {
-              forwardBroadcast(key, Message.brokenBy(reason.rank()));
-            }
-            super.fail(reason);
-          }
-        };
-    receive(key, receiver);
+    receive(key, done);
     operations.track(
         done,
         deadline,
-        () -> operations.late("broadcast(root=" + root + ")", List.of(root), deadline),
+        "broadcast(root=" + key.peer() + ")",
+        () -> List.of(key.peer()),
         () -> {
           if (done.isCompletedExceptionally()) {
-            abandon(key, receiver);
+            mailboxes.abandon(key);
           }
         });
-  }
-
-  /**
-   * The leader sends a broadcast that has arrived to the other ranks, before a receiver here waits
-   * for it: so only its root can be late.
-   */
-  @Override
-  final void forwardBroadcast(StreamKey key, Message message) {
-    if (key.space() == Space.BROADCAST && rank() == LEADER && key.peer() == key.channel()) {
-      lead(key, message);
-    }
   }
 
   // ---- sub-groups ----
@@ -236,7 +196,7 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
       List<Split> splits, Deadline deadline) {
     List<Split> asked = List.copyOf(splits);
     CompletableFuture<List<Optional<Bootstrap>>> result = NonblockingFuture.create();
-    submit(
+    operations.submit(
         result,
         () -> {
           int number = next(Space.SPLIT);
@@ -249,27 +209,5 @@ abstract class CollectiveBootstrap extends AbstractBootstrap {
           gather.start(Split.describe(asked), Split.encode(asked), deadline);
         });
     return result;
-  }
-
-  private static <T> void pipe(CompletableFuture<T> from, CompletableFuture<T> to) {
-    pipe(from, to, unwanted -> {});
-  }
-
-  /**
-   * Completes a future with the outcome of another; {@code unwanted} gets the value if it was
-   * complete already.
-   */
-  private static <T> void pipe(
-      CompletableFuture<T> from, CompletableFuture<T> to, Consumer<T> unwanted) {
-    from.whenComplete(
-        (value, thrown) -> {
-          if (thrown == null) {
-            if (!to.complete(value)) {
-              unwanted.accept(value);
-            }
-          } else {
-            to.completeExceptionally(FluxCclException.from(thrown));
-          }
-        });
   }
 }

@@ -7,17 +7,17 @@ import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.GatherAnswer.Blocks;
-import io.fluxccl.bootstrap.GatherAnswer.GaveUp;
+import io.fluxccl.bootstrap.GatherAnswer.Ended;
 import io.fluxccl.bootstrap.GatherAnswer.Missing;
-import io.fluxccl.bootstrap.Mailboxes.Receiver;
+import io.fluxccl.bootstrap.JoinMessage.Failure;
 import io.netty.util.concurrent.ScheduledFuture;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.stream.IntStream;
 
 /**
  * Gathers one block of each of some ranks at each of them. The first rank leads: the others send it
@@ -66,7 +66,8 @@ abstract class Gather {
     bootstrap.operations.track(
         done,
         deadline,
-        () -> bootstrap.operations.late(operation, missing(), deadline),
+        operation,
+        this::missing,
         () -> {
           if (done.isCompletedExceptionally()) {
             failed();
@@ -98,8 +99,25 @@ abstract class Gather {
     drop();
   }
 
-  final void send(int peer, Message message) {
-    bootstrap.post(peer, key, message, NonblockingFuture.create());
+  final void send(int peer, byte[] message) {
+    bootstrap.post(peer, key, message);
+  }
+
+  final StreamKey from(int position) {
+    return key.from(ranks.get(position));
+  }
+
+  /** Calls a handler with the next message of a participant; the gather fails without one. */
+  final void receive(int position, Consumer<byte[]> handler) {
+    CompletableFuture<byte[]> message = new CompletableFuture<>();
+    message
+        .thenAccept(handler)
+        .exceptionally(
+            failure -> {
+              done.completeExceptionally(FluxCclException.from(failure));
+              return null;
+            });
+    bootstrap.receive(from(position), message);
   }
 
   final void complete() {
@@ -110,24 +128,19 @@ abstract class Gather {
   private static final class Leader extends Gather {
     private static final int REPORTED_RANKS_PER_MILLI = 4;
 
-    private final List<Part> parts = new ArrayList<>();
     private int arrived;
     private ScheduledFuture<?> report;
 
     Leader(CollectiveBootstrap bootstrap, Turn turn) {
       super(bootstrap, turn);
-      for (int i = 1; i < ranks.size(); i++) {
-        parts.add(new Part(i));
-      }
     }
 
     @Override
     void begin(byte[] mine) {
       arrived(0, mine);
-      for (Part part : parts) {
-        if (!done.isDone()) {
-          bootstrap.receive(part.stream(), part);
-        }
+      for (int i = 1; i < blocks.length && !done.isDone(); i++) {
+        int position = i;
+        receive(position, block -> arrived(position, block));
       }
     }
 
@@ -147,7 +160,7 @@ abstract class Gather {
     /** Sends the list of missing ranks to each rank whose block has arrived. */
     private void report() {
       report = null;
-      Message news = new Missing(missing()).toMessage();
+      byte[] news = new Missing(missing()).toBytes();
       for (int i = 1; i < blocks.length && !done.isDone(); i++) {
         if (blocks[i] != null) {
           send(ranks.get(i), news);
@@ -163,127 +176,76 @@ abstract class Gather {
     }
 
     private void answerAll(GatherAnswer answer) {
-      sendAll(answer.toMessage());
-    }
-
-    private void sendAll(Message message) {
-      ranks.subList(1, ranks.size()).forEach(peer -> send(peer, message));
+      byte[] bytes = answer.toBytes();
+      ranks.subList(1, ranks.size()).forEach(peer -> send(peer, bytes));
     }
 
     @Override
     List<Integer> missing() {
-      List<Integer> missing = new ArrayList<>();
-      for (int i = 0; i < blocks.length; i++) {
-        if (blocks[i] == null) {
-          missing.add(ranks.get(i));
-        }
-      }
-      return missing;
+      return IntStream.range(0, blocks.length)
+          .filter(each -> blocks[each] == null)
+          .mapToObj(ranks::get)
+          .toList();
     }
 
     // From now on the other ranks' gathers can't succeed, whatever their deadlines are.
     @Override
     void failed() {
       drop();
-      if (bootstrap.hasEnded()) {
-        return; // the job's failure gives them the reason
-      }
       FluxCclException reason = FluxCclException.from(done.handle((all, why) -> why).join());
-      if (reason instanceof RemoteFailure) {
-        sendAll(Message.brokenBy(reason.rank()));
-      } else if (reason instanceof Timeout) {
-        answerAll(new GaveUp(reason.rank(), reason.getMessage()));
+      // The failure of the job gives them its own reason.
+      if (!bootstrap.hasEnded() && (reason instanceof RemoteFailure || reason instanceof Timeout)) {
+        answerAll(new Ended(Failure.of(reason)));
       }
     }
 
     @Override
     void drop() {
       stopReports();
-      for (Part part : parts) {
-        if (blocks[part.position] == null) {
-          bootstrap.abandon(part.stream(), part);
+      for (int i = 1; i < blocks.length; i++) {
+        if (blocks[i] == null) {
+          bootstrap.mailboxes.abandon(from(i));
         }
-      }
-    }
-
-    /** Waits for the block of one rank. */
-    private final class Part implements Receiver {
-      final int position;
-
-      Part(int position) {
-        this.position = position;
-      }
-
-      StreamKey stream() {
-        return key.from(ranks.get(position));
-      }
-
-      @Override
-      public boolean accept(Message message) {
-        arrived(position, message.bytes());
-        return true;
-      }
-
-      @Override
-      public void fail(FluxCclException reason) {
-        done.completeExceptionally(reason);
       }
     }
   }
 
   /** Sends its block to the leader and waits for all blocks. */
-  private static final class Follower extends Gather implements Receiver {
-    private final int leader;
-    private final StreamKey inbound;
-    private List<Integer> missing;
+  private static final class Follower extends Gather {
+    private List<Integer> missing = ranks.subList(0, 1);
     private int received;
 
     Follower(CollectiveBootstrap bootstrap, Turn turn) {
       super(bootstrap, turn);
-      leader = ranks.get(0);
-      inbound = key.from(leader);
-      missing = List.of(leader);
     }
 
     @Override
     void begin(byte[] mine) {
-      send(leader, Message.of(mine));
-      bootstrap.receive(inbound, this);
+      send(ranks.get(0), mine);
+      receive(0, this::arrived);
       if (isReported()) {
         // The leader may be missing itself; if it is not, it has reported by then.
         bootstrap.loop.schedule(this::reportMissing, 2 * REPORT_MILLIS, TimeUnit.MILLISECONDS);
       }
     }
 
-    @Override
-    public boolean accept(Message message) {
+    private void arrived(byte[] first) {
       // A loop, not a recursion: many answers may have arrived already.
-      for (Message each = message; each != null; each = bootstrap.mailboxes.poll(inbound)) {
-        try {
-          read(each);
-        } catch (FluxCclException malformed) {
-          done.completeExceptionally(malformed);
-        }
+      for (byte[] each = first; each != null; each = bootstrap.mailboxes.poll(from(0))) {
+        read(GatherAnswer.of(each, ranks.get(0), blocks.length - received));
         if (done.isDone()) {
-          return true;
+          return;
         }
       }
-      bootstrap.receive(inbound, this);
-      return true;
+      receive(0, this::arrived);
     }
 
-    private void read(Message message) {
-      if (message.broken()) {
-        int rank = message.leftRank();
-        String text = "%s: rank %s left before it sent its part";
-        throw RemoteFailure.of(rank, text, bootstrap.describe(), rank);
-      }
-      GatherAnswer answer = GatherAnswer.of(message, leader, blocks.length - received);
+    private void read(GatherAnswer answer) {
       if (answer instanceof Missing news) {
         missing = news.ranks();
         reportMissing();
-      } else if (answer instanceof GaveUp news) {
-        throw new Timeout(news.rank(), news.reason());
+      } else if (answer instanceof Ended news) {
+        throw news.failure().toException();
       } else if (answer instanceof Blocks some) {
         for (byte[] block : some.blocks()) {
           blocks[received++] = block;
@@ -295,18 +257,13 @@ abstract class Gather {
     }
 
     @Override
-    public void fail(FluxCclException reason) {
-      done.completeExceptionally(reason);
-    }
-
-    @Override
     List<Integer> missing() {
       return missing;
     }
 
     @Override
     void drop() {
-      bootstrap.abandon(inbound, this);
+      bootstrap.mailboxes.abandon(from(0));
     }
   }
 }

@@ -2,6 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.JoinMessage.Failure;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.util.ArrayList;
@@ -36,15 +37,11 @@ sealed interface GatherAnswer {
   /** The ranks that have not sent their blocks; not empty. */
   record Missing(List<Integer> ranks) implements GatherAnswer {}
 
-  /**
-   * The leader's deadline has passed.
-   *
-   * @param rank the attributed rank
-   */
-  record GaveUp(int rank, String reason) implements GatherAnswer {}
+  /** The leader's gather has failed: a rank has left, or the deadline has passed. */
+  record Ended(Failure failure) implements GatherAnswer {}
 
   /** Returns the message, which all ranks may share. */
-  default Message toMessage() {
+  default byte[] toBytes() {
     WireWriter out = new WireWriter();
     if (this instanceof Blocks some) {
       out.uint8(0).int32(some.blocks().size());
@@ -52,10 +49,10 @@ sealed interface GatherAnswer {
     } else if (this instanceof Missing some) {
       out.uint8(1).int32(some.ranks().size());
       some.ranks().forEach(out::int32);
-    } else if (this instanceof GaveUp end) {
-      out.uint8(2).int32(end.rank()).string(BootstrapFrameCodec.shortened(end.reason()));
+    } else if (this instanceof Ended end) {
+      BootstrapFrameCodec.writeFailure(end.failure(), out.uint8(2));
     }
-    return Message.of(out.toBytes());
+    return out.toBytes();
   }
 
   /**
@@ -64,8 +61,8 @@ sealed interface GatherAnswer {
    * @param mostBlocks the number of blocks that have not arrived yet
    * @throws TransportFailure if it is malformed; it names the leader
    */
-  static GatherAnswer of(Message message, int leader, int mostBlocks) {
-    WireReader in = WireReader.ofPeer(message.bytes(), "answer of a gather", leader);
+  static GatherAnswer of(byte[] message, int leader, int mostBlocks) {
+    WireReader in = WireReader.ofPeer(message, "answer of a gather", leader);
     int kind = in.uint8("kind");
     in.check(kind <= 2, "kind", Integer.toString(kind));
     GatherAnswer answer;
@@ -84,8 +81,7 @@ sealed interface GatherAnswer {
       }
       answer = new Missing(ranks);
     } else {
-      int rank = in.int32("rank", 0, BootstrapFrameCodec.MAX_RANKS - 1);
-      answer = new GaveUp(rank, in.string("reason", BootstrapFrameCodec.MAX_REASON_BYTES));
+      answer = new Ended(BootstrapFrameCodec.readFailure(in));
     }
     in.end();
     return answer;

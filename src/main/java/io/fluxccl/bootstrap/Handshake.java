@@ -327,7 +327,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         long target,
         Outcome outcome) {
       this.key = key;
-      this.request = new Proof(kind, address, id, target, nonce, Message.NO_BYTES);
+      this.request = new Proof(kind, address, id, target, nonce, BootstrapFrame.NO_BYTES);
       this.outcome = outcome;
     }
 

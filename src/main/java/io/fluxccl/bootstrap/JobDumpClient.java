@@ -105,7 +105,7 @@ public final class JobDumpClient {
               waiting.missing().isEmpty() ? FluxCclException.NO_RANK : waiting.missing().get(0),
               "the job at %s is being set up; missing ranks: %s",
               root,
-              Message.describe(waiting.missing())));
+              PendingOperations.describe(waiting.missing())));
     }
     FluxCclException reason = FluxCclException.from(failure);
     if (reason instanceof InvalidUsage) {

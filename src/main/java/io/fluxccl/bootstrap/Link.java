@@ -235,7 +235,7 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
   }
 
   private static int bytes(BootstrapFrame frame) {
-    return FRAME_OVERHEAD + (frame instanceof Data data ? data.message().bytes().length : 0);
+    return FRAME_OVERHEAD + (frame instanceof Data data ? data.message().length : 0);
   }
 
   private void forget() {

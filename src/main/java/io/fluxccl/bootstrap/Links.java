@@ -329,7 +329,7 @@ final class Links {
 
   /** Returns a decision without its proof. */
   Verdict verdict(Admission admission) {
-    return new Verdict(admission, job.sockets.address, job.sockets.id, Message.NO_BYTES);
+    return new Verdict(admission, job.sockets.address, job.sockets.id, BootstrapFrame.NO_BYTES);
   }
 
   /** Replaces the handshake by a link, or by the answer to a dump request. */

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.Timeout;
 import io.fluxccl.concurrent.RankLog;
-import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -14,9 +12,8 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Sinks;
 
 /**
- * Tracks the silent ranks of the job, as this rank knows them: logs and publishes changes, and
- * fails the job if a silence lasts too long. Only on the event loop, except for {@link
- * #silentRanks} and {@link #changes}.
+ * Tracks the silent ranks of the job, as this rank knows them: logs and publishes changes. Only on
+ * the event loop, except for {@link #silentRanks} and {@link #changes}.
  */
 final class Liveness {
   private static final Logger LOG = LoggerFactory.getLogger(Liveness.class);
@@ -81,28 +78,5 @@ final class Liveness {
       }
     }
     changes.tryEmitNext(bootstrap.unresponsiveRank());
-  }
-
-  /**
-   * Fails the job if a rank has been silent for too long.
-   *
-   * @param limit how long it may be; zero for no limit
-   */
-  void check(Duration limit) {
-    if (limit.isZero()) {
-      return;
-    }
-    long now = System.nanoTime();
-    for (int rank : silent) {
-      if (now - sinceNanos.get(rank) > limit.toNanos()) {
-        bootstrap.abort(over(rank, limit));
-        return;
-      }
-    }
-  }
-
-  /** Returns the failure of a job in which a rank was silent for longer than the limit. */
-  static Timeout over(int rank, Duration limit) {
-    return Timeout.of(rank, "rank %s has answered no heartbeat for %s ms", rank, limit.toMillis());
   }
 }

@@ -4,6 +4,7 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.JoinMessage.Failure;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.trace.JobDump;
@@ -125,8 +126,13 @@ public final class LocalBootstrap extends CollectiveBootstrap {
           silencing =
               Disposables.composite(
                   noticed.whenPassed(loop, () -> tellOthers(true)),
-                  over.whenPassed(loop, () -> fail(Liveness.over(rank(), livenessTimeout))));
+                  over.whenPassed(loop, () -> fail(silentFor(livenessTimeout))));
         });
+  }
+
+  private Timeout silentFor(Duration limit) {
+    String text = "rank %s has answered no heartbeat for %s ms";
+    return Timeout.of(rank(), text, rank(), limit.toMillis());
   }
 
   /** Makes this rank answer heartbeats again. */
@@ -150,9 +156,9 @@ public final class LocalBootstrap extends CollectiveBootstrap {
   }
 
   @Override
-  void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
+  CompletableFuture<Void> transmit(int peer, StreamKey key, byte[] message) {
     LocalBootstrap to = group.get(peer);
-    Message copy = message.copy();
+    byte[] copy = message.clone();
     // A separate task, so that messages around a ring of ranks cause no deep recursion.
     loop.execute(
         () -> {
@@ -160,7 +166,7 @@ public final class LocalBootstrap extends CollectiveBootstrap {
             to.arrived(key, copy);
           }
         });
-    done.complete(null);
+    return CompletableFuture.completedFuture(null);
   }
 
   @Override

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.FluxCclException;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -10,7 +9,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.BiConsumer;
-import java.util.function.IntFunction;
 
 /**
  * Unexpected messages, which arrived before a receiver, and receivers that wait for messages. Only
@@ -39,55 +37,23 @@ final class Mailboxes {
     unreceived = new WaitingBytes(nRanks, WaitingBytes.LIMIT);
   }
 
-  /** Waits for a message. At most one of the two methods is called, once. */
-  interface Receiver {
-    /** Accepts the message; returns false to leave it to the next receiver. */
-    boolean accept(Message message);
-
-    /** Called if no message will arrive. */
-    void fail(FluxCclException reason);
-  }
-
-  /** Completes a future with the message. A message for a cancelled future is not lost. */
-  static class FutureReceiver implements Receiver {
-    private final CompletableFuture<byte[]> done;
-    private final IntFunction<FluxCclException> left;
-
-    /**
-     * @param left makes the failure of a rank that left
-     */
-    FutureReceiver(CompletableFuture<byte[]> done, IntFunction<FluxCclException> left) {
-      this.done = done;
-      this.left = left;
-    }
-
-    @Override
-    public boolean accept(Message message) {
-      return message.broken()
-          ? done.completeExceptionally(left.apply(message.leftRank()))
-          : done.complete(message.bytes());
-    }
-
-    @Override
-    public void fail(FluxCclException reason) {
-      done.completeExceptionally(reason);
-    }
-  }
-
-  /** Hands a message to the first receiver, or keeps it. */
-  void deliver(StreamKey key, Message message) {
+  /** Completes the first receiver with a message, or keeps the message. */
+  void deliver(StreamKey key, byte[] message) {
     if (!abandoned.containsKey(key) && !offer(key, message)) {
       box(key).messages.addLast(message);
       unreceived.add(key.peer(), WaitingBytes.of(message));
     }
   }
 
-  /** Gives the next message to a receiver, now or when it arrives. */
-  void receive(StreamKey key, Receiver receiver) {
-    Message message = poll(key);
+  /**
+   * Completes a receiver with the next message, now or when it arrives. A receiver that is complete
+   * before, for example because it was cancelled, takes no message.
+   */
+  void receive(StreamKey key, CompletableFuture<byte[]> receiver) {
+    byte[] message = poll(key);
     if (message == null) {
       box(key).receivers.add(receiver);
-    } else if (!receiver.accept(message) && !offer(key, message)) {
+    } else if (!receiver.complete(message)) {
       box(key).messages.addFirst(message);
       unreceived.add(key.peer(), WaitingBytes.of(message));
     }
@@ -100,9 +66,9 @@ final class Mailboxes {
   }
 
   /** Takes the next message that has arrived, or returns null. */
-  Message poll(StreamKey key) {
+  byte[] poll(StreamKey key) {
     Mailbox box = boxes.get(key);
-    Message message = box == null ? null : box.messages.poll();
+    byte[] message = box == null ? null : box.messages.poll();
     if (message != null) {
       unreceived.add(key.peer(), -WaitingBytes.of(message));
       removeIfEmpty(key, box);
@@ -111,14 +77,14 @@ final class Mailboxes {
   }
 
   /** Removes a receiver. */
-  void forget(StreamKey key, Receiver receiver) {
+  void forget(StreamKey key, CompletableFuture<byte[]> receiver) {
     Mailbox box = boxes.get(key);
     if (box != null && box.receivers.remove(receiver)) {
       removeIfEmpty(key, box);
     }
   }
 
-  /** Drops all messages for a key, including those that arrive later. */
+  /** Drops the receivers of a key and all its messages, including those that arrive later. */
   void abandon(StreamKey key) {
     Mailbox box = boxes.remove(key);
     if (box != null) {
@@ -128,18 +94,18 @@ final class Mailboxes {
   }
 
   /** Removes a group's messages and hands them to a consumer, those of one key in order. */
-  void take(long group, BiConsumer<StreamKey, Message> to) {
+  void take(long group, BiConsumer<StreamKey, byte[]> to) {
     List<StreamKey> keys = boxes.keySet().stream().filter(key -> key.group() == group).toList();
     for (StreamKey key : keys) {
-      for (Message each = poll(key); each != null; each = poll(key)) {
+      for (byte[] each = poll(key); each != null; each = poll(key)) {
         to.accept(key, each);
       }
     }
   }
 
   /** Removes and returns all receivers that wait for a rank. */
-  List<Receiver> removeReceivers(int peer) {
-    List<Receiver> receivers = new ArrayList<>();
+  List<CompletableFuture<byte[]>> removeReceivers(int peer) {
+    List<CompletableFuture<byte[]>> receivers = new ArrayList<>();
     boxes
         .entrySet()
         .removeIf(
@@ -156,15 +122,15 @@ final class Mailboxes {
     unreceived.clear();
   }
 
-  private boolean offer(StreamKey key, Message message) {
+  private boolean offer(StreamKey key, byte[] message) {
     for (Mailbox box = boxes.get(key); box != null; box = boxes.get(key)) {
-      Receiver receiver = box.receivers.poll();
+      CompletableFuture<byte[]> receiver = box.receivers.poll();
       if (receiver == null) {
         return false;
       }
       // Before the call: a receiver may wait for the next message at once.
       removeIfEmpty(key, box);
-      if (receiver.accept(message)) {
+      if (receiver.complete(message)) {
         return true;
       }
     }
@@ -183,7 +149,7 @@ final class Mailboxes {
 
   // At least one of the queues is empty: a message for which a receiver waits is delivered at once.
   private static final class Mailbox {
-    final ArrayDeque<Message> messages = new ArrayDeque<>();
-    final ArrayDeque<Receiver> receivers = new ArrayDeque<>();
+    final ArrayDeque<byte[]> messages = new ArrayDeque<>();
+    final ArrayDeque<CompletableFuture<byte[]>> receivers = new ArrayDeque<>();
   }
 }

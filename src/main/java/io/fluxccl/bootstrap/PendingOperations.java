@@ -23,11 +23,12 @@ import reactor.core.Disposable;
  */
 final class PendingOperations {
   private static final Logger LOG = LoggerFactory.getLogger(PendingOperations.class);
+  private static final int SHOWN_RANKS = 16;
 
   private final AbstractBootstrap bootstrap;
   private final EventLoop loop;
+  private final Set<CompletableFuture<?>> all = new HashSet<>();
   private final Set<CompletableFuture<?>> sends = new HashSet<>();
-  private final Set<CompletableFuture<?>> others = new HashSet<>();
 
   PendingOperations(AbstractBootstrap bootstrap) {
     this.bootstrap = bootstrap;
@@ -60,10 +61,10 @@ final class PendingOperations {
   /**
    * Returns a time-out that names the silent rank, or else the ranks for which the operation waits.
    */
-  Timeout late(String operation, List<Integer> peers, Deadline deadline) {
+  private Timeout late(String operation, List<Integer> peers, Deadline deadline) {
     OptionalInt silent = bootstrap.unresponsiveRank();
     boolean one = peers.size() == 1;
-    String awaited = one ? "rank " + peers.get(0) : "ranks " + Message.describe(peers);
+    String awaited = one ? "rank " + peers.get(0) : "ranks " + describe(peers);
     String hint =
         silent.isPresent()
             ? "rank " + silent.getAsInt() + " answers no heartbeat"
@@ -81,57 +82,62 @@ final class PendingOperations {
         hint);
   }
 
+  /** Returns ranks for an error: the first ones, and the number of the others. */
+  static String describe(List<Integer> ranks) {
+    int more = ranks.size() - SHOWN_RANKS;
+    return more <= 0 ? ranks.toString() : ranks.subList(0, SHOWN_RANKS) + " and " + more + " more";
+  }
+
   /**
    * Watches an operation until it ends.
    *
-   * @param late makes its failure when its deadline has passed
+   * @param peers returns the ranks for which it waits, for the failure at its deadline
    * @param onEnd called once it has ended, with or without a failure
    */
   void track(
       CompletableFuture<?> operation,
       Deadline deadline,
-      Supplier<FluxCclException> late,
-      Runnable onEnd) {
-    track(others, operation, deadline, late, onEnd);
-  }
-
-  /** As {@link #track}, for an operation that a closing bootstrap still finishes. */
-  void trackSend(
-      CompletableFuture<?> operation, Deadline deadline, Supplier<FluxCclException> late) {
-    track(sends, operation, deadline, late, () -> {});
-  }
-
-  private void track(
-      Set<CompletableFuture<?>> set,
-      CompletableFuture<?> operation,
-      Deadline deadline,
-      Supplier<FluxCclException> late,
+      String name,
+      Supplier<List<Integer>> peers,
       Runnable onEnd) {
     if (operation.isDone()) {
       onEnd.run();
       return;
     }
-    set.add(operation);
-    Disposable timer = deadline.whenPassed(loop, () -> operation.completeExceptionally(late.get()));
+    all.add(operation);
+    Disposable timer =
+        deadline.whenPassed(
+            loop, () -> operation.completeExceptionally(late(name, peers.get(), deadline)));
     operation.whenComplete(
         (value, thrown) ->
             onLoop(
                 () -> {
                   timer.dispose();
-                  set.remove(operation);
+                  all.remove(operation);
                   onEnd.run();
                 }));
+  }
+
+  /** As {@link #track}, for an operation that a closing bootstrap still finishes. */
+  void trackSend(
+      CompletableFuture<?> operation,
+      Deadline deadline,
+      String name,
+      Supplier<List<Integer>> peers) {
+    sends.add(operation);
+    track(operation, deadline, name, peers, () -> sends.remove(operation));
   }
 
   /** Fails all operations but the sends, which a closing bootstrap still finishes. */
   void endAllButSends(FluxCclException reason) {
     // A copy: each takes itself out of the set.
-    List.copyOf(others).forEach(each -> each.completeExceptionally(reason));
+    List.copyOf(all).stream()
+        .filter(each -> !sends.contains(each))
+        .forEach(each -> each.completeExceptionally(reason));
   }
 
   void endAll(FluxCclException reason) {
-    List.copyOf(sends).forEach(each -> each.completeExceptionally(reason));
-    endAllButSends(reason);
+    List.copyOf(all).forEach(each -> each.completeExceptionally(reason));
   }
 
   /** Runs now when on the event loop, otherwise soon; not at all once the loop has ended. */

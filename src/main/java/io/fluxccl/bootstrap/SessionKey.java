@@ -58,7 +58,7 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
    */
   SessionKey of(LinkKind kind) {
     return kind == LinkKind.INQUIRY
-        ? new SessionKey(mac("inquiries", Message.NO_BYTES), guarded, known)
+        ? new SessionKey(mac("inquiries", BootstrapFrame.NO_BYTES), guarded, known)
         : this;
   }
 

@@ -7,7 +7,7 @@ package io.fluxccl.bootstrap;
  * @param group the id of a sub-group while the job's bootstrap carries its message; otherwise 0
  * @param peer the rank that sends
  * @param space the kind of operation that the message belongs to
- * @param channel the tag, the hash of the members or the root of the broadcast, by {@code space}
+ * @param channel the tag, or the hash of the members, by {@code space}; otherwise 0
  * @param sequence the number of the collective operation; 0 for {@link Space#TAGGED}
  */
 record StreamKey(long group, int peer, Space space, long channel, int sequence) {

@@ -111,7 +111,7 @@ final class SubBootstrap extends CollectiveBootstrap {
     } else {
       group = new SubBootstrap(parent, fullName, step, members);
     }
-    group.job.subGroups.add(group);
+    group.job.add(group);
     return group;
   }
 
@@ -148,12 +148,12 @@ final class SubBootstrap extends CollectiveBootstrap {
   // ---- messages ----
 
   @Override
-  void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
-    job.post(ranks.get(peer), key.in(id, job.rank()), message, done);
+  CompletableFuture<Void> transmit(int peer, StreamKey key, byte[] message) {
+    return job.post(ranks.get(peer), key.in(id, job.rank()), message);
   }
 
   /** Delivers a message of this sub-group that has arrived at the job's bootstrap. */
-  void arrivedAtJob(StreamKey key, Message message) {
+  void arrivedAtJob(StreamKey key, byte[] message) {
     int sender = ranks.indexOf(key.peer());
     if (sender < 0) {
       return;
@@ -214,7 +214,7 @@ final class SubBootstrap extends CollectiveBootstrap {
   private void forgetIfAllHaveLeft() {
     if (gone
         && IntStream.range(0, nRanks()).allMatch(peer -> peer == rank() || hasDeparted(peer))) {
-      job.subGroups.remove(this);
+      job.subGroups.remove(id, this);
     }
   }
 
@@ -225,9 +225,8 @@ final class SubBootstrap extends CollectiveBootstrap {
     for (int peer = 0; peer < nRanks() && !job.hasEnded(); peer++) {
       // Also to ranks that have left the sub-group: they keep it until all ranks have left.
       if (peer != rank() && !job.hasDeparted(ranks.get(peer))) {
-        CompletableFuture<Void> done = NonblockingFuture.create();
         StreamKey key = new StreamKey(rank(), Space.LEFT, 0, 0);
-        transmit(peer, key, Message.of(Message.NO_BYTES), done);
+        CompletableFuture<Void> done = transmit(peer, key, BootstrapFrame.NO_BYTES);
         if (!silentRanks().contains(peer)) {
           sent.add(done);
         }

@@ -273,8 +273,10 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   // ---- messages ----
 
   @Override
-  void transmit(int peer, StreamKey key, Message message, CompletableFuture<Void> done) {
+  CompletableFuture<Void> transmit(int peer, StreamKey key, byte[] message) {
+    CompletableFuture<Void> done = new CompletableFuture<>();
     job.links.send(member(peer).address(), peer, Data.of(roster.nonce(), key, message), done);
+    return done;
   }
 
   /** Delivers a message of another rank. */

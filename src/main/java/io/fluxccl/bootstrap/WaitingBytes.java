@@ -21,7 +21,7 @@ final class WaitingBytes {
   }
 
   /** Returns whether a message may wait too. The first one always may. */
-  boolean hasRoom(Message message) {
+  boolean hasRoom(byte[] message) {
     return all == 0 || all + of(message) <= limit;
   }
 
@@ -46,7 +46,7 @@ final class WaitingBytes {
   }
 
   /** Returns the bytes of a message. */
-  static long of(Message message) {
-    return (long) message.bytes().length + OVERHEAD;
+  static long of(byte[] message) {
+    return (long) message.length + OVERHEAD;
   }
 }

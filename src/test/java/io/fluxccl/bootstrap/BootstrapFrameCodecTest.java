@@ -24,7 +24,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.GatherAnswer.Blocks;
-import io.fluxccl.bootstrap.GatherAnswer.GaveUp;
+import io.fluxccl.bootstrap.GatherAnswer.Ended;
 import io.fluxccl.bootstrap.GatherAnswer.Missing;
 import io.fluxccl.bootstrap.JoinMessage.Accept;
 import io.fluxccl.bootstrap.JoinMessage.Beat;
@@ -120,12 +120,8 @@ class BootstrapFrameCodecTest {
                 Arbitraries.of(StreamKey.Space.class),
                 LONG,
                 Arbitraries.integers(),
-                Arbitraries.bytes().array(byte[].class).ofMaxSize(10_000),
-                RANK_OR_NONE)
-            .as(
-                (roster, group, space, channel, sequence, payload, leftRank) ->
-                    new Data(
-                        roster, group, space, channel, sequence, new Message(payload, leftRank))));
+                Arbitraries.bytes().array(byte[].class).ofMaxSize(10_000))
+            .as(Data::new));
   }
 
   private static Arbitrary<BootstrapFrame> joins() {
@@ -394,19 +390,20 @@ class BootstrapFrameCodecTest {
   }
 
   private static GatherAnswer answerOfRank3(byte[] bytes) {
-    return GatherAnswer.of(Message.of(bytes), 3, 2);
+    return GatherAnswer.of(bytes, 3, 2);
   }
 
   @Example
   void shouldReadAnAnswerOfAGatherAsWritten() {
-    for (GatherAnswer each : List.of(new Missing(List.of(1, 5)), new GaveUp(1, "late"))) {
-      assertThat(answerOfRank3(each.toMessage().bytes())).isEqualTo(each);
+    for (GatherAnswer each :
+        List.of(new Missing(List.of(1, 5)), new Ended(new Failure(ErrorCode.TIMEOUT, 1, "late")))) {
+      assertThat(answerOfRank3(each.toBytes())).isEqualTo(each);
     }
   }
 
   @Example
   void shouldNameTheLeaderIfItsAnswerOfAGatherIsMalformed() {
-    byte[] tooMany = new Blocks(List.of(new byte[1], new byte[1], new byte[1])).toMessage().bytes();
+    byte[] tooMany = new Blocks(List.of(new byte[1], new byte[1], new byte[1])).toBytes();
     byte[] negative = new WireWriter().uint8(0).int32(1).int32(-1).toBytes();
     byte[] noRank = new WireWriter().uint8(1).int32(0).toBytes();
     for (byte[] each : List.of(new byte[0], new byte[] {9}, tooMany, negative, noRank)) {

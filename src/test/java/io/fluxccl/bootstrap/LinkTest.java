@@ -63,14 +63,14 @@ class LinkTest {
   }
 
   private int readNumber() throws IOException {
-    return ByteBuffer.wrap(peer.read(Data.class).message().bytes()).getInt();
+    return ByteBuffer.wrap(peer.read(Data.class).message()).getInt();
   }
 
   /** Sends messages, and waits until the rank has the last one. */
   private void deliver(int count) throws IOException {
     for (int i = 0; i < count; i++) {
       StreamKey key = new StreamKey(0, StreamKey.Space.TAGGED, 9, 0);
-      peer.send(Data.of(rank.roster().nonce(), key, Message.of(new byte[] {(byte) i})));
+      peer.send(Data.of(rank.roster().nonce(), key, new byte[] {(byte) i}));
     }
     for (int i = 0; i < count; i++) {
       assertThat(await(rank.recv(1, 9, in(20_000)))).containsExactly(i);

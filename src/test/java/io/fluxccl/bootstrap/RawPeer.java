@@ -78,10 +78,10 @@ final class RawPeer implements AutoCloseable {
     }
     send(new Hello());
     Greeting greeting = read(Greeting.class);
-    Proof proof = new Proof(kind, address(), id, 0, nonce, Message.NO_BYTES);
-    send(proof.withMac(key.connectorProof(proof, greeting.nonce(), Message.NO_BYTES)));
+    Proof proof = new Proof(kind, address(), id, 0, nonce, BootstrapFrame.NO_BYTES);
+    send(proof.withMac(key.connectorProof(proof, greeting.nonce(), BootstrapFrame.NO_BYTES)));
     Verdict verdict = read(Verdict.class);
-    signs = key.frames(true, proof, greeting.nonce(), Message.NO_BYTES);
+    signs = key.frames(true, proof, greeting.nonce(), BootstrapFrame.NO_BYTES);
     return verdict;
   }
 
@@ -95,8 +95,8 @@ final class RawPeer implements AutoCloseable {
     byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
     send(new Greeting(nonce));
     Proof proof = read(Proof.class);
-    Verdict verdict = new Verdict(admission, address(), id, Message.NO_BYTES);
-    send(verdict.withMac(key.acceptorProof(proof, nonce, Message.NO_BYTES, verdict)));
+    Verdict verdict = new Verdict(admission, address(), id, BootstrapFrame.NO_BYTES);
+    send(verdict.withMac(key.acceptorProof(proof, nonce, BootstrapFrame.NO_BYTES, verdict)));
   }
 
   private void use(Socket next) throws IOException {
@@ -181,7 +181,7 @@ final class RawPeer implements AutoCloseable {
   void send(BootstrapFrame... frames) throws IOException {
     for (BootstrapFrame each : frames) {
       ByteBuf body = BootstrapFrameCodec.encode(each);
-      byte[] code = signs == null ? Message.NO_BYTES : signs.next(body);
+      byte[] code = signs == null ? BootstrapFrame.NO_BYTES : signs.next(body);
       ByteBuf length = Unpooled.buffer().writeInt(body.readableBytes() + code.length);
       ByteBuf all = Unpooled.wrappedBuffer(length, body, Unpooled.wrappedBuffer(code));
       all.readBytes(socket.getOutputStream(), all.readableBytes());

@@ -10,11 +10,7 @@ import org.junit.jupiter.api.Test;
 
 /** Limits of the bytes that wait to be received. */
 class WaitingBytesTest {
-  private static final Message EMPTY = Message.of(Message.NO_BYTES);
-
-  private static Message message(int bytes) {
-    return Message.of(new byte[bytes]);
-  }
+  private static final byte[] EMPTY = {};
 
   @Test
   void shouldCountMessagesWithoutBytesToo() {
@@ -26,17 +22,17 @@ class WaitingBytesTest {
     assertThat(waiting.hasRoom(EMPTY)).isFalse();
     assertThat(waiting.fullest()).isEqualTo(2);
     waiting.add(2, -2 * WaitingBytes.of(EMPTY));
-    assertThat(waiting.hasRoom(message(OVERHEAD))).isTrue();
-    assertThat(waiting.hasRoom(message(OVERHEAD + 1))).isFalse();
+    assertThat(waiting.hasRoom(new byte[OVERHEAD])).isTrue();
+    assertThat(waiting.hasRoom(new byte[OVERHEAD + 1])).isFalse();
     waiting.clear();
-    assertThat(waiting.hasRoom(message(1 << 20))).as("the first one").isTrue();
+    assertThat(waiting.hasRoom(new byte[1 << 20])).as("the first one").isTrue();
   }
 
   @Test
   void shouldCountMessagesWaitingInAMailbox() {
     Mailboxes boxes = new Mailboxes(2);
     StreamKey key = new StreamKey(1, Space.TAGGED, 5, 0);
-    Message large = message((int) Math.min(WaitingBytes.LIMIT, 1 << 20));
+    byte[] large = new byte[(int) Math.min(WaitingBytes.LIMIT, 1 << 20)];
     boxes.deliver(key, large);
     assertThat(boxes.unreceived.fullest()).isEqualTo(1);
     assertThat(boxes.poll(key)).isSameAs(large);
@@ -51,10 +47,10 @@ class WaitingBytesTest {
     StreamKey key = new StreamKey(1, Space.TAGGED, 5, 0);
     CompletableFuture<byte[]> cancelled = new CompletableFuture<>();
     CompletableFuture<byte[]> kept = new CompletableFuture<>();
-    boxes.receive(key, new Mailboxes.FutureReceiver(cancelled, rank -> null));
-    boxes.receive(key, new Mailboxes.FutureReceiver(kept, rank -> null));
+    boxes.receive(key, cancelled);
+    boxes.receive(key, kept);
     cancelled.cancel(true);
     boxes.deliver(key, EMPTY);
-    assertThat(kept).isCompletedWithValue(EMPTY.bytes());
+    assertThat(kept).isCompletedWithValue(EMPTY);
   }
 }
