@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
+
 /**
  * The vote of one host on the epoch after a roster. All members of that roster on the host share
  * it, so that any live process votes for the suspended and dead ones beside it, and no member votes
@@ -11,7 +13,7 @@ package io.fluxccl.bootstrap;
  * @param accepted the term of the latest accepted proposal
  * @param roster the roster of that proposal
  */
-record Ballot(Term promised, Term accepted, Roster roster) {
+record Ballot(Term promised, Term accepted, @Limits Roster roster) {
   static final Ballot EMPTY = new Ballot(Term.NONE, Term.NONE, Roster.NONE);
 
   /** Returns a request to promise that no lower term will be accepted. */

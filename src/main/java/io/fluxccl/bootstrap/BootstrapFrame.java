@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import static io.fluxccl.bootstrap.BootstrapFrameCodec.MAC_BYTES;
+import static io.fluxccl.bootstrap.BootstrapFrameCodec.NONCE_BYTES;
+
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import io.fluxccl.bootstrap.Roster.Nonce;
 import java.net.InetSocketAddress;
 import java.util.List;
@@ -8,7 +12,7 @@ import java.util.List;
 /**
  * The messages between two processes of a job, and between a job and a dump client. On the wire, a
  * frame is its length (4 bytes, big endian), a byte for its type, and its fields in the order of
- * declaration; see {@link BootstrapFrameCodec}.
+ * declaration; {@link BootstrapFrameCodec} writes them.
  */
 sealed interface BootstrapFrame
     permits BootstrapFrame.Greeting,
@@ -31,7 +35,7 @@ sealed interface BootstrapFrame
   // ---- the handshake, before a socket is trusted ----
 
   /** The acceptor's first frame. */
-  record Greeting(byte[] nonce) implements BootstrapFrame {}
+  record Greeting(@Limits(most = NONCE_BYTES) byte[] nonce) implements BootstrapFrame {}
 
   /** The connector's first frame, which carries its protocol version. */
   record Hello() implements BootstrapFrame {}
@@ -45,7 +49,12 @@ sealed interface BootstrapFrame
    * @param target the id of the process that it wants, or 0 for any
    */
   record Proof(
-      LinkKind kind, InetSocketAddress address, long id, long target, byte[] nonce, byte[] mac)
+      LinkKind kind,
+      @Limits InetSocketAddress address,
+      long id,
+      long target,
+      @Limits(most = NONCE_BYTES) byte[] nonce,
+      @Limits(most = MAC_BYTES) byte[] mac)
       implements BootstrapFrame {
     Proof withMac(byte[] newMac) {
       return new Proof(kind, address, id, target, nonce, newMac);
@@ -59,7 +68,11 @@ sealed interface BootstrapFrame
    * @param address the listening address of the acceptor's process
    * @param id of that process
    */
-  record Verdict(Admission admission, InetSocketAddress address, long id, byte[] mac)
+  record Verdict(
+      Admission admission,
+      @Limits InetSocketAddress address,
+      long id,
+      @Limits(most = MAC_BYTES) byte[] mac)
       implements BootstrapFrame {
     Verdict withMac(byte[] newMac) {
       return new Verdict(admission, address, id, newMac);
@@ -95,7 +108,8 @@ sealed interface BootstrapFrame
    *     has ended
    * @param received the number of frames received, as in {@link Confirm}
    */
-  record Resume(byte[] session, long received) implements BootstrapFrame {}
+  record Resume(@Limits(most = NONCE_BYTES) byte[] session, long received)
+      implements BootstrapFrame {}
 
   /** The connector has received the verdict: from now on, a lost connection is resumed. */
   record Attach() implements BootstrapFrame {}

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
 import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
@@ -16,7 +14,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.FormedAsProposed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.Hello;
-import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
@@ -24,7 +21,6 @@ import io.fluxccl.bootstrap.JoinMessage.Accept;
 import io.fluxccl.bootstrap.JoinMessage.Beat;
 import io.fluxccl.bootstrap.JoinMessage.Departed;
 import io.fluxccl.bootstrap.JoinMessage.Failed;
-import io.fluxccl.bootstrap.JoinMessage.Failure;
 import io.fluxccl.bootstrap.JoinMessage.Formed;
 import io.fluxccl.bootstrap.JoinMessage.Join;
 import io.fluxccl.bootstrap.JoinMessage.Missed;
@@ -39,6 +35,16 @@ import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
+import java.lang.annotation.ElementType;
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.annotation.Target;
+import java.lang.reflect.AnnotatedArrayType;
+import java.lang.reflect.AnnotatedParameterizedType;
+import java.lang.reflect.AnnotatedType;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.RecordComponent;
+import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -46,20 +52,22 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 
 /**
- * Writes and reads frames. Reading trusts nothing: whatever the bytes are, it returns a frame or
- * throws {@link TransportFailure}, and allocates no more than a small multiple of what arrived.
+ * Writes and reads frames and other records, field by field in the order of their declaration.
+ * Reading trusts nothing: whatever the bytes are, it returns a record within its {@link Limits} or
+ * throws the error of the reader, and allocates no more than a small multiple of what arrived.
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
   static final int VERSION = 8;
-
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
   static final int MAX_RANKS = 1 << 16;
+  static final int LAST_RANK = MAX_RANKS - 1;
 
   /** The longest frame of the handshake. */
   static final int HANDSHAKE_LIMIT = 256;
@@ -70,147 +78,68 @@ final class BootstrapFrameCodec {
   /** An upper bound of the bytes of a {@link Data} frame besides its message. */
   private static final int DATA_OVERHEAD = 64;
 
+  /** The longest text, unless its limits differ. */
   static final int MAX_REASON_BYTES = 4096;
 
   static final int MAX_SETTINGS = 64;
   static final int MAX_SETTING_NAME_BYTES = 64;
   static final int MAX_SETTING_BYTES = 256;
-
   private static final int MIN_ADDRESS_BYTES = 11;
-  private static final int MIN_CONTACT_BYTES = MIN_ADDRESS_BYTES + 4 * Long.BYTES + Integer.BYTES;
-
-  /** The longest description of a process: its id and a host name of Linux. */
-  private static final int MAX_PROCESS_BYTES = 128;
+  private static final int MAX_INT = Integer.MAX_VALUE;
 
   /** The longest time that is sent: a hundred years, whose nanoseconds are a long. */
   private static final Duration MAX_TIME = Duration.ofDays(36_500);
-
-  /** Writes and reads the fields of one type of frame; the type's number precedes them. */
-  private record Form<F extends BootstrapFrame>(
-      Class<F> type, BiConsumer<F, WireWriter> writer, Function<WireReader, F> reader) {
-    void write(BootstrapFrame frame, WireWriter out) {
-      writer.accept(type.cast(frame), out);
-    }
-  }
 
   /**
    * A type's number is its index in this list. Greeting and Hello have the same numbers in all
    * versions, so that processes of two versions can name the difference.
    */
-  private static final List<Form<?>> FORMS =
+  private static final List<Class<? extends BootstrapFrame>> FRAMES =
       List.of(
-          new Form<>(
-              Greeting.class,
-              (frame, out) -> out.header(MAGIC, VERSION).raw(frame.nonce()),
-              in -> new Greeting(readVersion(in).raw("nonce", NONCE_BYTES))),
-          new Form<>(Proof.class, BootstrapFrameCodec::writeProof, BootstrapFrameCodec::readProof),
-          new Form<>(
-              Verdict.class, BootstrapFrameCodec::writeVerdict, BootstrapFrameCodec::readVerdict),
-          new Form<>(Data.class, BootstrapFrameCodec::writeData, BootstrapFrameCodec::readData),
-          new Form<>(
-              Confirm.class,
-              (frame, out) -> out.int64(frame.received()),
-              in -> new Confirm(in.int64("received"))),
-          new Form<>(
-              Resume.class,
-              (frame, out) -> out.raw(frame.session()).int64(frame.received()),
-              in -> new Resume(in.raw("session", NONCE_BYTES), in.int64("received"))),
-          empty(Attach.class, new Attach()),
-          empty(Goodbye.class, new Goodbye()),
-          new Form<>(
-              DumpRequest.class,
-              (frame, out) -> out.bool(frame.all()),
-              in -> new DumpRequest(in.bool("all"))),
-          new Form<>(
-              DumpReply.class,
-              (frame, out) -> out.bytes(frame.content()),
-              in -> new DumpReply(in.bytes("content", CONTROL_LIMIT))),
-          ofRoster(DumpMembers.class, DumpMembers::roster, DumpMembers::new),
-          new Form<>(
-              DumpMissing.class,
-              (frame, out) -> writeRanks(frame.missing(), out),
-              in -> new DumpMissing(readRanks(in))),
-          new Form<>(Join.class, BootstrapFrameCodec::writeJoin, BootstrapFrameCodec::readJoin),
-          new Form<>(
-              Waiting.class, BootstrapFrameCodec::writeWaiting, BootstrapFrameCodec::readWaiting),
-          new Form<>(
-              Redirect.class,
-              (frame, out) ->
-                  UniqueId.writeAddress(frame.coordinator(), writeTerm(frame.term(), out)),
-              in -> new Redirect(readTerm(in), UniqueId.readAddress(in))),
-          new Form<>(
-              Propose.class,
-              (frame, out) ->
-                  writeRoster(
-                      frame.roster(), writeNonce(frame.base(), writeTerm(frame.term(), out))),
-              in -> new Propose(readTerm(in), readNonce(in), readRoster(in))),
-          ofTerm(Accept.class, Accept::term, Accept::new),
-          ofTerm(Refuse.class, Refuse::promised, Refuse::new),
-          ofRoster(Formed.class, Formed::roster, Formed::new),
-          new Form<>(
-              Missed.class,
-              (frame, out) -> UniqueId.writeAddress(frame.member(), out.int64(frame.epoch())),
-              in -> new Missed(readEpoch(in), UniqueId.readAddress(in))),
-          new Form<>(
-              Rejected.class,
-              (frame, out) -> writeFailure(frame.failure(), out),
-              in -> new Rejected(readFailure(in))),
-          new Form<>(
-              Hello.class,
-              (frame, out) -> out.header(MAGIC, VERSION),
-              in -> {
-                readVersion(in);
-                return new Hello();
-              }),
-          new Form<>(Beat.class, BootstrapFrameCodec::writeBeat, BootstrapFrameCodec::readBeat),
-          new Form<>(
-              Failed.class,
-              (frame, out) -> writeFailure(frame.failure(), writeNonce(frame.base(), out)),
-              in -> new Failed(readNonce(in), readFailure(in))),
-          new Form<>(
-              Departed.class,
-              (frame, out) -> writeRanks(frame.ranks(), writeNonce(frame.base(), out)),
-              in -> new Departed(readNonce(in), readRanks(in))),
-          new Form<>(
-              FormedAsProposed.class,
-              (frame, out) -> writeNonce(frame.roster(), out),
-              in -> new FormedAsProposed(readNonce(in))));
+          Greeting.class,
+          Proof.class,
+          Verdict.class,
+          Data.class,
+          Confirm.class,
+          Resume.class,
+          Attach.class,
+          Goodbye.class,
+          DumpRequest.class,
+          DumpReply.class,
+          DumpMembers.class,
+          DumpMissing.class,
+          Join.class,
+          Waiting.class,
+          Redirect.class,
+          Propose.class,
+          Accept.class,
+          Refuse.class,
+          Formed.class,
+          Missed.class,
+          Rejected.class,
+          Hello.class,
+          Beat.class,
+          Failed.class,
+          Departed.class,
+          FormedAsProposed.class);
 
   private BootstrapFrameCodec() {}
+
+  // ---- frames ----
 
   /** Returns the longest frame of a connection that carries messages up to a limit. */
   static int frameLimit(int messageLimit) {
     return Math.max(CONTROL_LIMIT, messageLimit + DATA_OVERHEAD);
   }
 
-  private static <F extends BootstrapFrame> Form<F> empty(Class<F> type, F frame) {
-    return new Form<>(type, (unused, out) -> {}, in -> frame);
-  }
-
-  private static <F extends BootstrapFrame> Form<F> ofTerm(
-      Class<F> type, Function<F, Term> term, Function<Term, F> frame) {
-    return new Form<>(
-        type,
-        (written, out) -> writeTerm(term.apply(written), out),
-        in -> frame.apply(readTerm(in)));
-  }
-
-  private static <F extends BootstrapFrame> Form<F> ofRoster(
-      Class<F> type, Function<F, Roster> roster, Function<Roster, F> frame) {
-    return new Form<>(
-        type,
-        (written, out) -> writeRoster(roster.apply(written), out),
-        in -> frame.apply(readRoster(in)));
-  }
-
   /** Returns the frame without its length. Refers to the bytes of a message without a copy. */
   static ByteBuf encode(BootstrapFrame frame) {
-    int type = 0;
-    while (FORMS.get(type).type() != frame.getClass()) {
-      type++;
-    }
+    int type = FRAMES.indexOf(frame.getClass());
     WireWriter out = new WireWriter().uint8(type);
-    FORMS.get(type).write(frame, out);
+    if (hasVersion(type)) {
+      out.header(MAGIC, VERSION);
+    }
+    write(out, frame);
     byte[] tail = frame instanceof Data data ? data.message() : BootstrapFrame.NO_BYTES;
     return Unpooled.wrappedBuffer(out.toBytes(), tail);
   }
@@ -222,12 +151,20 @@ final class BootstrapFrameCodec {
    */
   static BootstrapFrame decode(ByteBuf bytes) {
     WireReader in = new WireReader(bytes.nioBuffer(), BootstrapFrameCodec::malformed);
-    BootstrapFrame frame = FORMS.get(readOrdinal(in, "type", FORMS.size())).reader().apply(in);
+    int type = readIndex(in, "type", FRAMES.size());
+    if (hasVersion(type)) {
+      readVersion(in);
+    }
+    BootstrapFrame frame = read(FRAMES.get(type), in);
     in.end();
     return frame;
   }
 
-  private static WireReader readVersion(WireReader in) {
+  private static boolean hasVersion(int type) {
+    return FRAMES.get(type) == Greeting.class || FRAMES.get(type) == Hello.class;
+  }
+
+  private static void readVersion(WireReader in) {
     int magic = in.int32("magic");
     in.check(magic == MAGIC, "magic", Integer.toHexString(magic));
     int version = in.uint16("version");
@@ -239,219 +176,15 @@ final class BootstrapFrameCodec {
           version,
           VERSION);
     }
-    return in;
   }
 
-  // ---- the handshake ----
-
-  private static void writeProof(Proof proof, WireWriter out) {
-    UniqueId.writeAddress(proof.address(), writeEnum(out, proof.kind()));
-    out.int64(proof.id()).int64(proof.target()).raw(proof.nonce()).raw(proof.mac());
-  }
-
-  private static Proof readProof(WireReader in) {
-    return new Proof(
-        readEnum(in, "kind", LinkKind.values()),
-        UniqueId.readAnyAddress(in),
-        in.int64("id"),
-        in.int64("target"),
-        in.raw("nonce", NONCE_BYTES),
-        in.raw("mac", MAC_BYTES));
-  }
-
-  private static void writeVerdict(Verdict verdict, WireWriter out) {
-    UniqueId.writeAddress(verdict.address(), writeEnum(out, verdict.admission()));
-    out.int64(verdict.id()).raw(verdict.mac());
-  }
-
-  private static Verdict readVerdict(WireReader in) {
-    return new Verdict(
-        readEnum(in, "admission", Admission.values()),
-        UniqueId.readAnyAddress(in),
-        in.int64("id"),
-        in.raw("mac", MAC_BYTES));
-  }
-
-  // ---- messages of a group ----
-
-  // The bytes of the message follow; see encode.
-  private static void writeData(Data data, WireWriter out) {
-    writeEnum(writeNonce(data.roster(), out).int64(data.group()), data.space());
-    out.int64(data.channel()).int32(data.sequence());
-  }
-
-  private static Data readData(WireReader in) {
-    Nonce roster = readNonce(in);
-    long group = in.int64("group");
-    StreamKey.Space space = readEnum(in, "space", StreamKey.Space.values());
-    long channel = in.int64("channel");
-    int sequence = in.int32("sequence");
-    byte[] message = in.raw("message", in.remaining());
-    return new Data(roster, group, space, channel, sequence, message);
-  }
-
-  // ---- joining ----
-
-  private static void writeJoin(Join join, WireWriter out) {
-    writeContact(join.member(), out);
-    writeTerm(join.term(), writeNonce(join.base(), out.int64(join.epoch())));
-    writeBallot(join.ballot(), out);
-    writeRequest(join.request(), out);
-    writeRanks(join.lost(), out);
-  }
-
-  private static Join readJoin(WireReader in) {
-    return new Join(
-        readContact(in),
-        readEpoch(in),
-        readNonce(in),
-        readTerm(in),
-        readBallot(in),
-        readRequest(in),
-        readRanks(in));
-  }
-
-  private static void writeRequest(JoinRequest request, WireWriter out) {
-    writeEnum(out, request.kind()).int32(request.rank()).int32(request.size());
-    writeTime(request.replacementTimeout(), out.int32(request.least()));
-    writeTime(request.limit(), out).int32(request.settings().size());
-    request.settings().forEach((name, value) -> out.string(name).string(value));
-  }
-
-  private static JoinRequest readRequest(WireReader in) {
-    return new JoinRequest(
-        readEnum(in, "kind", JoinRequest.Kind.values()),
-        in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1),
-        in.int32("size", 1, MAX_RANKS),
-        in.int32("least", 1, MAX_RANKS),
-        readTime(in, "replacementTimeout"),
-        readTime(in, "limit"),
-        readSettings(in));
-  }
-
-  private static Map<String, String> readSettings(WireReader in) {
-    int count = in.int32("settings", 0, MAX_SETTINGS);
-    Map<String, String> settings = new HashMap<>();
-    for (int i = 0; i < count; i++) {
-      String name = in.string("name", MAX_SETTING_NAME_BYTES);
-      String before = settings.put(name, in.string("value", MAX_SETTING_BYTES));
-      in.check(before == null, "name", name + " twice");
-    }
-    return settings;
-  }
-
-  private static void writeWaiting(Waiting waiting, WireWriter out) {
-    writeNonce(waiting.base(), writeTerm(waiting.term(), out)).bool(waiting.standby());
-    writeRanks(waiting.missing(), out).int32(waiting.others().size());
-    waiting.others().forEach(each -> UniqueId.writeAddress(each, out));
-    out.bytes(shorten(waiting.note(), MAX_REASON_BYTES));
-  }
-
-  private static Waiting readWaiting(WireReader in) {
-    return new Waiting(
-        readTerm(in),
-        readNonce(in),
-        in.bool("standby"),
-        readRanks(in),
-        readList(in, 0, MIN_ADDRESS_BYTES, UniqueId::readAddress),
-        in.string("note", MAX_REASON_BYTES));
-  }
-
-  private static void writeBeat(Beat beat, WireWriter out) {
-    writeNonce(beat.base(), out.int64(beat.epoch()));
-    writeRanks(beat.left(), writeRanks(beat.silent(), out)).bool(beat.newcomers());
-  }
-
-  private static Beat readBeat(WireReader in) {
-    return new Beat(
-        readEpoch(in), readNonce(in), readRanks(in), readRanks(in), in.bool("newcomers"));
-  }
-
-  // ---- their parts ----
-
-  private static WireWriter writeTerm(Term term, WireWriter out) {
-    return out.int64(term.epoch()).int32(term.attempt()).int32(term.rank());
-  }
-
-  private static Term readTerm(WireReader in) {
-    return new Term(
-        readEpoch(in),
-        in.int32("attempt", 0, Integer.MAX_VALUE),
-        in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1));
-  }
-
-  private static long readEpoch(WireReader in) {
-    return in.int64("epoch", 0, Long.MAX_VALUE);
-  }
-
-  private static WireWriter writeNonce(Nonce nonce, WireWriter out) {
-    return out.int64(nonce.high()).int64(nonce.low());
-  }
-
-  private static Nonce readNonce(WireReader in) {
-    return new Nonce(in.int64("nonce"), in.int64("nonce"));
-  }
-
-  private static void writeContact(Contact contact, WireWriter out) {
-    UniqueId.writeAddress(contact.address(), out);
-    out.int64(contact.id()).int64(contact.host());
-    out.int64(contact.hostHash()).int64(contact.processHash());
-    out.bytes(shorten(contact.process(), MAX_PROCESS_BYTES));
-  }
-
-  private static Contact readContact(WireReader in) {
-    return new Contact(
-        UniqueId.readAddress(in),
-        in.int64("id"),
-        in.int64("host"),
-        in.int64("hostHash"),
-        in.int64("processHash"),
-        in.string("process", MAX_PROCESS_BYTES));
-  }
-
-  /** The latest roster that was written: a coordinator sends it to all its members. */
-  private static volatile EncodedRoster encoded =
-      new EncodedRoster(Roster.NONE, BootstrapFrame.NO_BYTES);
-
-  private record EncodedRoster(Roster roster, byte[] bytes) {}
-
-  private static void writeRoster(Roster roster, WireWriter out) {
-    EncodedRoster latest = encoded;
-    if (latest.roster != roster) {
-      latest = new EncodedRoster(roster, encode(roster));
-      encoded = latest;
-    }
-    out.raw(latest.bytes);
-  }
-
-  private static byte[] encode(Roster roster) {
-    WireWriter out = writeNonce(roster.nonce(), writeTerm(roster.term(), new WireWriter()));
-    out.int32(roster.size());
-    roster.members().forEach(each -> writeContact(each, out));
-    writeRanks(roster.previousRanks(), out);
-    return out.toBytes();
-  }
-
-  private static Roster readRoster(WireReader in) {
-    Term term = readTerm(in);
-    Nonce nonce = readNonce(in);
-    List<Contact> members = readList(in, 1, MIN_CONTACT_BYTES, BootstrapFrameCodec::readContact);
-    List<Integer> previousRanks =
-        readList(
-            in,
-            members.size(),
-            Integer.BYTES,
-            each -> each.int32("previousRank", Roster.NEWCOMER, MAX_RANKS - 1));
-    int count = previousRanks.size();
-    in.check(count == members.size(), "previousRanks", count + " of " + members.size());
-    return new Roster(term, nonce, members, previousRanks);
+  static TransportFailure malformed(String problem) {
+    return new TransportFailure(TransportFailure.NO_RANK, "malformed bootstrap frame: " + problem);
   }
 
   /** Writes a ballot as a message that only this version reads. */
   static byte[] encode(Ballot ballot) {
-    WireWriter out = new WireWriter().header(MAGIC, VERSION);
-    writeBallot(ballot, out);
-    return out.toBytes();
+    return write(new WireWriter().header(MAGIC, VERSION), ballot).toBytes();
   }
 
   /**
@@ -461,79 +194,255 @@ final class BootstrapFrameCodec {
    */
   static Ballot decodeBallot(byte[] bytes) {
     WireReader in = new WireReader(bytes, BootstrapFrameCodec::malformed).header(MAGIC, VERSION);
-    Ballot ballot = readBallot(in);
+    Ballot ballot = read(Ballot.class, in);
     in.end();
     return ballot;
   }
 
-  private static void writeBallot(Ballot ballot, WireWriter out) {
-    writeTerm(ballot.accepted(), writeTerm(ballot.promised(), out)).bool(ballot.hasRoster());
-    if (ballot.hasRoster()) {
-      writeRoster(ballot.roster(), out);
+  // ---- records ----
+
+  /**
+   * The values of a field that are read: of a number, the number of elements of a list, the bytes
+   * of a text, which is cut when it is written, or the exact length of an array. An address with
+   * limits may have port 0, and a roster with limits may be empty. Elements of a list of numbers
+   * are ranks, unless they have limits.
+   */
+  @Retention(RetentionPolicy.RUNTIME)
+  @Target(ElementType.TYPE_USE)
+  @interface Limits {
+    int least() default 0;
+
+    int most() default Integer.MAX_VALUE;
+  }
+
+  /** Writes and reads the values of one type; each has at least a number of bytes. */
+  private record Codec<T>(
+      int leastBytes, BiConsumer<WireWriter, T> writer, Function<WireReader, T> reader) {
+    @SuppressWarnings("unchecked") // the codec was made for the type of the value's field
+    void write(WireWriter out, Object value) {
+      writer.accept(out, (T) value);
     }
   }
 
-  private static Ballot readBallot(WireReader in) {
-    Term promised = readTerm(in);
-    Term accepted = readTerm(in);
-    return new Ballot(promised, accepted, in.bool("hasRoster") ? readRoster(in) : Roster.NONE);
-  }
+  private static final ClassValue<Codec<?>> RECORDS =
+      new ClassValue<>() {
+        @Override
+        protected Codec<?> computeValue(Class<?> type) {
+          return ofRecord(type);
+        }
+      };
 
-  static void writeFailure(Failure failure, WireWriter out) {
-    writeEnum(out, failure.code()).int32(failure.rank());
-    out.bytes(shorten(failure.message(), MAX_REASON_BYTES));
-  }
-
-  static Failure readFailure(WireReader in) {
-    return new Failure(
-        readEnum(in, "code", ErrorCode.values()),
-        in.int32("rank", FluxCclException.NO_RANK, MAX_RANKS - 1),
-        in.string("message", MAX_REASON_BYTES));
-  }
-
-  private static WireWriter writeTime(Duration time, WireWriter out) {
-    return out.int64((time.compareTo(MAX_TIME) < 0 ? time : MAX_TIME).toMillis());
-  }
-
-  private static Duration readTime(WireReader in, String field) {
-    return Duration.ofMillis(in.int64(field, 0, MAX_TIME.toMillis()));
-  }
-
-  private static WireWriter writeRanks(List<Integer> ranks, WireWriter out) {
-    out.int32(ranks.size());
-    ranks.forEach(out::int32);
+  /**
+   * Writes a record.
+   *
+   * @return {@code out}
+   */
+  static WireWriter write(WireWriter out, Object value) {
+    RECORDS.get(value.getClass()).write(out, value);
     return out;
   }
 
-  private static List<Integer> readRanks(WireReader in) {
-    return readList(in, 0, Integer.BYTES, each -> each.int32("rank", 0, MAX_RANKS - 1));
+  /** Reads a record of a type. */
+  static <R> R read(Class<R> type, WireReader in) {
+    return type.cast(RECORDS.get(type).reader().apply(in));
   }
 
-  // The count is bounded by what has arrived, so a false one can't make the list large.
-  private static <E> List<E> readList(
-      WireReader in, int least, int elementBytes, Function<WireReader, E> reader) {
-    int count = in.int32("count", least, Math.min(MAX_RANKS, in.remaining() / elementBytes));
-    List<E> elements = new ArrayList<>(count);
-    for (int i = 0; i < count; i++) {
-      elements.add(reader.apply(in));
+  private static Codec<?> ofRecord(Class<?> type) {
+    RecordComponent[] fields = type.getRecordComponents();
+    Class<?>[] types = Arrays.stream(fields).map(RecordComponent::getType).toArray(Class[]::new);
+    Constructor<?> constructor = reflect(() -> type.getDeclaredConstructor(types));
+    List<Codec<?>> codecs = new ArrayList<>();
+    for (RecordComponent field : fields) {
+      boolean isRest = type == Data.class && field.getType() == byte[].class;
+      codecs.add(
+          isRest ? REST : ofType(field.getType(), field.getAnnotatedType(), field.getName()));
     }
-    return elements;
+    return new Codec<>(
+        codecs.stream().mapToInt(Codec::leastBytes).sum(),
+        (out, value) -> {
+          for (int i = 0; i < fields.length; i++) {
+            RecordComponent field = fields[i];
+            codecs.get(i).write(out, reflect(() -> field.getAccessor().invoke(value)));
+          }
+        },
+        in -> {
+          Object[] values = codecs.stream().map(each -> each.reader().apply(in)).toArray();
+          return reflect(() -> constructor.newInstance(values));
+        });
   }
 
-  private static WireWriter writeEnum(WireWriter out, Enum<?> value) {
-    return out.uint8(value.ordinal());
-  }
-
-  private static <E> E readEnum(WireReader in, String field, E[] values) {
-    return values[readOrdinal(in, field, values.length)];
-  }
-
-  private static int readOrdinal(WireReader in, String field, int count) {
-    int ordinal = in.uint8(field);
-    if (ordinal >= count) {
-      in.check(false, field, ordinal + ", expected 0.." + (count - 1));
+  private static <T> T reflect(Callable<T> access) {
+    try {
+      return access.call();
+    } catch (Exception e) {
+      throw FluxCclException.from(e);
     }
-    return ordinal;
+  }
+
+  /** The message of a {@link Data}, the rest of its frame, which is appended without a copy. */
+  private static final Codec<byte[]> REST =
+      new Codec<>(0, (out, message) -> {}, in -> in.raw("message", in.remaining()));
+
+  private static Codec<?> ofType(Class<?> type, AnnotatedType declared, String field) {
+    // An annotation before byte[] is one of the elements' type.
+    Limits limits =
+        (declared instanceof AnnotatedArrayType array
+                ? array.getAnnotatedGenericComponentType()
+                : declared)
+            .getAnnotation(Limits.class);
+    boolean isLimited = limits != null;
+    int least = isLimited ? limits.least() : 0;
+    int most = isLimited ? limits.most() : 0;
+    if (type == List.class) {
+      AnnotatedType element =
+          ((AnnotatedParameterizedType) declared).getAnnotatedActualTypeArguments()[0];
+      return ofList(field, least, ofType((Class<?>) element.getType(), element, field));
+    } else if (type == int.class) {
+      return isLimited ? ofInt(field, least, most) : ofInt(field, Integer.MIN_VALUE, MAX_INT);
+    } else if (type == Integer.class) {
+      return isLimited ? ofInt(field, least, most) : ofInt(field, 0, LAST_RANK);
+    } else if (type == long.class) {
+      return ofLong(field, isLimited ? least : Long.MIN_VALUE);
+    } else if (type == boolean.class) {
+      return new Codec<>(1, WireWriter::bool, in -> in.bool(field));
+    } else if (type == byte[].class) {
+      return isLimited
+          ? new Codec<>(most, WireWriter::raw, in -> in.raw(field, most))
+          : new Codec<>(Integer.BYTES, WireWriter::bytes, in -> in.bytes(field, MAX_INT));
+    } else if (type == String.class) {
+      return ofText(field, isLimited ? most : MAX_REASON_BYTES);
+    } else if (type == Map.class) {
+      return SETTINGS;
+    } else if (type == Duration.class) {
+      return ofTime(field);
+    } else if (type == InetSocketAddress.class) {
+      return isLimited ? ANY_ADDRESS : ADDRESS;
+    } else if (type == Roster.class) {
+      return ofRoster(isLimited ? 0 : 1);
+    }
+    return type.isEnum() ? ofEnum(field, type.getEnumConstants()) : RECORDS.get(type);
+  }
+
+  // ---- fields ----
+
+  private static Codec<Integer> ofInt(String field, int least, int most) {
+    return new Codec<>(Integer.BYTES, WireWriter::int32, in -> in.int32(field, least, most));
+  }
+
+  private static Codec<Long> ofLong(String field, long least) {
+    return new Codec<>(Long.BYTES, WireWriter::int64, in -> in.int64(field, least, Long.MAX_VALUE));
+  }
+
+  private static Codec<String> ofText(String field, int most) {
+    return new Codec<>(
+        Integer.BYTES, (out, text) -> out.bytes(shorten(text, most)), in -> in.string(field, most));
+  }
+
+  private static Codec<Duration> ofTime(String field) {
+    return new Codec<>(
+        Long.BYTES,
+        (out, time) -> out.int64((time.compareTo(MAX_TIME) < 0 ? time : MAX_TIME).toMillis()),
+        in -> Duration.ofMillis(in.int64(field, 0, MAX_TIME.toMillis())));
+  }
+
+  private static final Codec<InetSocketAddress> ADDRESS =
+      new Codec<>(MIN_ADDRESS_BYTES, UniqueId::writeAddress, UniqueId::readAddress);
+
+  private static final Codec<InetSocketAddress> ANY_ADDRESS =
+      new Codec<>(MIN_ADDRESS_BYTES, UniqueId::writeAddress, UniqueId::readAnyAddress);
+
+  private static Codec<Object> ofEnum(String field, Object[] constants) {
+    return new Codec<>(
+        1,
+        (out, value) -> out.uint8(((Enum<?>) value).ordinal()),
+        in -> constants[readIndex(in, field, constants.length)]);
+  }
+
+  /** Reads an index in a list of some size. */
+  static int readIndex(WireReader in, String field, int size) {
+    int index = in.uint8(field);
+    if (index >= size) {
+      in.check(false, field, index + ", expected 0.." + (size - 1));
+    }
+    return index;
+  }
+
+  // The count is bounded by what has arrived, so that a false one can't make the list large.
+  private static Codec<List<?>> ofList(String field, int least, Codec<?> element) {
+    return new Codec<>(
+        Integer.BYTES,
+        (out, list) -> {
+          out.int32(list.size());
+          list.forEach(each -> element.write(out, each));
+        },
+        in -> {
+          int most = Math.min(MAX_RANKS, in.remaining() / element.leastBytes());
+          int count = in.int32(field, least, most);
+          List<Object> elements = new ArrayList<>(count);
+          for (int i = 0; i < count; i++) {
+            elements.add(element.reader().apply(in));
+          }
+          return elements;
+        });
+  }
+
+  private static final Codec<Map<String, String>> SETTINGS =
+      new Codec<>(
+          Integer.BYTES,
+          (out, settings) -> {
+            out.int32(settings.size());
+            settings.forEach((name, value) -> out.string(name).string(value));
+          },
+          in -> {
+            int count = in.int32("settings", 0, MAX_SETTINGS);
+            Map<String, String> settings = new HashMap<>();
+            for (int i = 0; i < count; i++) {
+              String name = in.string("name", MAX_SETTING_NAME_BYTES);
+              String before = settings.put(name, in.string("value", MAX_SETTING_BYTES));
+              in.check(before == null, "name", name + " twice");
+            }
+            return settings;
+          });
+
+  /** The fields of a roster that are sent. */
+  record SentRoster(
+      Term term,
+      Nonce nonce,
+      List<Contact> members,
+      List<@Limits(least = Roster.NEWCOMER, most = LAST_RANK) Integer> previousRanks) {}
+
+  /** The latest roster that was written: a coordinator sends it to all its members. */
+  private static volatile EncodedRoster encoded = new EncodedRoster(null, BootstrapFrame.NO_BYTES);
+
+  private record EncodedRoster(Roster roster, byte[] bytes) {}
+
+  private static Codec<Roster> ofRoster(int least) {
+    return new Codec<>(
+        RECORDS.get(SentRoster.class).leastBytes(),
+        BootstrapFrameCodec::writeRoster,
+        in -> readRoster(in, least));
+  }
+
+  private static void writeRoster(WireWriter out, Roster roster) {
+    EncodedRoster latest = encoded;
+    if (latest.roster != roster) {
+      SentRoster sent =
+          new SentRoster(roster.term(), roster.nonce(), roster.members(), roster.previousRanks());
+      latest = new EncodedRoster(roster, write(new WireWriter(), sent).toBytes());
+      encoded = latest;
+    }
+    out.raw(latest.bytes);
+  }
+
+  private static Roster readRoster(WireReader in, int least) {
+    SentRoster sent = read(SentRoster.class, in);
+    int size = sent.members().size();
+    in.check(size >= least, "members", Integer.toString(size));
+    int count = sent.previousRanks().size();
+    in.check(count == size, "previousRanks", count + " of " + size);
+    return size == 0
+        ? Roster.NONE
+        : new Roster(sent.term(), sent.nonce(), sent.members(), sent.previousRanks());
   }
 
   /** Returns a reason as it is sent: truncated if it is too long. */
@@ -552,9 +461,5 @@ final class BootstrapFrameCodec {
       end--;
     }
     return Arrays.copyOf(bytes, end);
-  }
-
-  static TransportFailure malformed(String problem) {
-    return new TransportFailure(TransportFailure.NO_RANK, "malformed bootstrap frame: " + problem);
   }
 }

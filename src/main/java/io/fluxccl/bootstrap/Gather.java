@@ -6,10 +6,14 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
-import io.fluxccl.bootstrap.GatherAnswer.Blocks;
-import io.fluxccl.bootstrap.GatherAnswer.Ended;
-import io.fluxccl.bootstrap.GatherAnswer.Missing;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
+import io.fluxccl.bootstrap.Gather.Answer.Blocks;
+import io.fluxccl.bootstrap.Gather.Answer.Ended;
+import io.fluxccl.bootstrap.Gather.Answer.Missing;
 import io.fluxccl.bootstrap.JoinMessage.Failure;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.util.Arrays;
 import java.util.Collections;
@@ -39,6 +43,43 @@ abstract class Gather {
   final StreamKey key;
   final byte[][] blocks;
   private Consumer<List<Integer>> onMissing = UNREPORTED;
+
+  /** The leader's answer to the other ranks. */
+  sealed interface Answer {
+    /** A range of the blocks, in rank order. The next answer holds the blocks after this range. */
+    record Blocks(@Limits(least = 1) List<byte[]> blocks) implements Answer {}
+
+    /** The ranks that have not sent their blocks. */
+    record Missing(@Limits(least = 1) List<Integer> ranks) implements Answer {}
+
+    /** The leader's gather has failed: a rank has left, or the deadline has passed. */
+    record Ended(Failure failure) implements Answer {}
+
+    /** A type's number is its index in this list. */
+    List<Class<? extends Answer>> TYPES = List.of(Blocks.class, Missing.class, Ended.class);
+
+    /** Returns the message, which all ranks may share. */
+    default byte[] toBytes() {
+      WireWriter out = new WireWriter().uint8(TYPES.indexOf(getClass()));
+      return BootstrapFrameCodec.write(out, this).toBytes();
+    }
+
+    /**
+     * Reads a message of the leader.
+     *
+     * @param mostBlocks the number of blocks that have not arrived yet
+     * @throws TransportFailure if it is malformed; it names the leader
+     */
+    static Answer of(byte[] message, int leader, int mostBlocks) {
+      WireReader in = WireReader.ofPeer(message, "answer of a gather", leader);
+      int type = BootstrapFrameCodec.readIndex(in, "type", TYPES.size());
+      Answer answer = BootstrapFrameCodec.read(TYPES.get(type), in);
+      in.end();
+      int count = answer instanceof Blocks some ? some.blocks().size() : 0;
+      in.check(count <= mostBlocks, "blocks", count + ", expected at most " + mostBlocks);
+      return answer;
+    }
+  }
 
   /** The participating ranks of a gather, and the key that matches its messages among them. */
   record Turn(List<Integer> ranks, StreamKey key) {}
@@ -127,6 +168,7 @@ abstract class Gather {
   /** Collects the blocks. */
   private static final class Leader extends Gather {
     private static final int REPORTED_RANKS_PER_MILLI = 4;
+    private static final int BATCH_BYTES = 1 << 16;
 
     private int arrived;
     private ScheduledFuture<?> report;
@@ -148,13 +190,29 @@ abstract class Gather {
       blocks[position] = block;
       arrived++;
       if (arrived == blocks.length) {
-        Blocks.inBatches(blocks).forEach(this::answerAll);
+        answerInBatches();
         stopReports();
         complete();
       } else if (report == null) {
         long millis = Math.max(REPORT_MILLIS, blocks.length / REPORTED_RANKS_PER_MILLI);
         report = bootstrap.loop.schedule(this::report, millis, TimeUnit.MILLISECONDS);
       }
+    }
+
+    /** Sends all blocks, cut so that no message is much longer than the longest block. */
+    private void answerInBatches() {
+      List<byte[]> all = Arrays.asList(blocks);
+      int begin = 0;
+      long bytes = 0;
+      for (int i = 0; i < blocks.length; i++) {
+        if (i > begin && bytes + blocks[i].length > BATCH_BYTES) {
+          answerAll(new Blocks(all.subList(begin, i)));
+          begin = i;
+          bytes = 0;
+        }
+        bytes += blocks[i].length;
+      }
+      answerAll(new Blocks(all.subList(begin, blocks.length)));
     }
 
     /** Sends the list of missing ranks to each rank whose block has arrived. */
@@ -175,7 +233,7 @@ abstract class Gather {
       }
     }
 
-    private void answerAll(GatherAnswer answer) {
+    private void answerAll(Answer answer) {
       byte[] bytes = answer.toBytes();
       ranks.subList(1, ranks.size()).forEach(peer -> send(peer, bytes));
     }
@@ -232,7 +290,7 @@ abstract class Gather {
     private void arrived(byte[] first) {
       // A loop, not a recursion: many answers may have arrived already.
       for (byte[] each = first; each != null; each = bootstrap.mailboxes.poll(from(0))) {
-        read(GatherAnswer.of(each, ranks.get(0), blocks.length - received));
+        read(Answer.of(each, ranks.get(0), blocks.length - received));
         if (done.isDone()) {
           return;
         }
@@ -240,7 +298,7 @@ abstract class Gather {
       receive(0, this::arrived);
     }
 
-    private void read(GatherAnswer answer) {
+    private void read(Answer answer) {
       if (answer instanceof Missing news) {
         missing = news.ranks();
         reportMissing();

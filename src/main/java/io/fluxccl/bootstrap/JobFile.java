@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.LocalFiles;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.UseCount;
@@ -14,7 +15,6 @@ import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.io.IOException;
 import java.net.InetSocketAddress;
-import java.nio.ByteBuffer;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -52,18 +52,17 @@ import org.slf4j.LoggerFactory;
  * @param key for dump requests
  * @param members where each rank listens, by rank
  */
-record JobFile(long process, InetSocketAddress root, SessionKey key, List<Contact> members) {
+record JobFile(
+    long process,
+    InetSocketAddress root,
+    SessionKey key,
+    @Limits(least = 1) List<Contact> members) {
   /** The environment variable that names the folder, instead of one in /tmp. */
   static final String VARIABLE = "FLUXCCL_RUNTIME_DIR";
 
   private static final Logger LOG = LoggerFactory.getLogger(JobFile.class);
   private static final int MAGIC = 0x464c584a;
-  private static final int VERSION = 1;
-  private static final int MIN_MEMBER_BYTES = 11;
-  private static final int MAX_KEY_BYTES = 64;
-
-  /** Room for 100,000 ranks. */
-  private static final int MAX_FILE_BYTES = 4 << 20;
+  private static final int VERSION = 2;
 
   /** The PID namespace, the process, the port of the root, and a number. */
   private static final Pattern FILE_NAME =
@@ -90,7 +89,9 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Contac
    * asynchronously, on another thread.
    */
   static Written write(InetSocketAddress job, SessionKey key, List<Contact> members) {
-    JobFile entry = new JobFile(ProcessHandle.current().pid(), job, key, members);
+    // Only this user can read the key, so it needs no check of the user that a process has.
+    SessionKey written = new SessionKey(key.key(), key.guarded(), false);
+    JobFile entry = new JobFile(ProcessHandle.current().pid(), job, written, members);
     return WRITTEN.compute(
         entry.root(),
         (root, known) ->
@@ -149,7 +150,8 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Contac
       SecureDirectoryStream<Path> folder, Path file, UserPrincipal user, long process) {
     try {
       boolean isOfUser = LocalFiles.userOf(Long.toString(process)).equals(user);
-      JobFile entry = decode(LocalFiles.read(folder, file, user, MAX_FILE_BYTES));
+      JobFile entry =
+          decode(LocalFiles.read(folder, file, user, BootstrapFrameCodec.CONTROL_LIMIT));
       return Optional.of(entry).filter(each -> isOfUser && each.process == process);
     } catch (FluxCclException | IOException e) {
       LOG.debug("{} is no entry of a rank", file, e); // it was deleted, or its process has ended
@@ -171,34 +173,17 @@ record JobFile(long process, InetSocketAddress root, SessionKey key, List<Contac
   }
 
   byte[] encode() {
-    WireWriter out = new WireWriter().header(MAGIC, VERSION).int64(process);
-    UniqueId.writeAddress(root, out);
-    out.bool(key.guarded()).bytes(key.key()).int32(members.size());
-    for (Contact member : members) {
-      UniqueId.writeAddress(member.address(), out);
-      out.int64(member.hostHash()).int64(member.processHash());
-    }
-    return out.toBytes();
+    return BootstrapFrameCodec.write(new WireWriter().header(MAGIC, VERSION), this).toBytes();
   }
 
   static JobFile decode(byte[] bytes) {
     WireReader in =
         new WireReader(
-            ByteBuffer.wrap(bytes),
+            bytes,
             problem -> new TransportFailure(FluxCclException.NO_RANK, "malformed: " + problem));
-    in.header(MAGIC, VERSION);
-    long process = in.int64("process");
-    InetSocketAddress root = UniqueId.readAddress(in);
-    boolean guarded = in.bool("guarded");
-    SessionKey key = new SessionKey(in.bytes("key", MAX_KEY_BYTES), guarded, false);
-    int count = in.int32("count", 1, in.remaining() / MIN_MEMBER_BYTES);
-    List<Contact> members = new ArrayList<>(count);
-    for (int i = 0; i < count; i++) {
-      InetSocketAddress address = UniqueId.readAddress(in);
-      long hostHash = in.int64("hostHash");
-      members.add(new Contact(address, 0, hostHash, hostHash, in.int64("processHash"), ""));
-    }
-    return new JobFile(process, root, key, members);
+    JobFile file = BootstrapFrameCodec.read(JobFile.class, in.header(MAGIC, VERSION));
+    in.end();
+    return file;
   }
 
   /** Writes this entry, and deletes the files of dead processes; returns the name in the folder. */

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
 import java.net.InetSocketAddress;
@@ -21,7 +22,7 @@ sealed interface JoinMessage extends BootstrapFrame {
    */
   record Join(
       Contact member,
-      long epoch,
+      @Limits long epoch,
       Nonce base,
       Term term,
       Ballot ballot,
@@ -68,7 +69,7 @@ sealed interface JoinMessage extends BootstrapFrame {
   record Formed(Roster roster) implements JoinMessage {}
 
   /** Announces that an epoch has formed without the receiver, and a member of it. */
-  record Missed(long epoch, InetSocketAddress member) implements JoinMessage {}
+  record Missed(@Limits long epoch, InetSocketAddress member) implements JoinMessage {}
 
   /** Ends the receiver's join. */
   record Rejected(Failure failure) implements JoinMessage {}
@@ -81,7 +82,8 @@ sealed interface JoinMessage extends BootstrapFrame {
    * @param left the ranks that have left; only from the watcher
    * @param newcomers whether processes wait for a free rank; only from the watcher
    */
-  record Beat(long epoch, Nonce base, List<Integer> silent, List<Integer> left, boolean newcomers)
+  record Beat(
+      @Limits long epoch, Nonce base, List<Integer> silent, List<Integer> left, boolean newcomers)
       implements JoinMessage {
     /** Returns the heartbeat of a process that is not the watcher. */
     static Beat of(Roster base) {
@@ -96,7 +98,10 @@ sealed interface JoinMessage extends BootstrapFrame {
   record Departed(Nonce base, List<Integer> ranks) implements JoinMessage {}
 
   /** A failure, as it is sent. */
-  record Failure(ErrorCode code, int rank, String message) {
+  record Failure(
+      ErrorCode code,
+      @Limits(least = FluxCclException.NO_RANK, most = BootstrapFrameCodec.LAST_RANK) int rank,
+      String message) {
     /** Returns a failure whose message is truncated if it is too long to be sent. */
     static Failure of(FluxCclException reason) {
       String message = BootstrapFrameCodec.shortened(String.valueOf(reason.getMessage()));

@@ -2,7 +2,9 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.ErrorCode;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.Text;
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import io.fluxccl.bootstrap.JoinMessage.Failure;
 import java.net.InetSocketAddress;
 import java.time.Duration;
@@ -25,9 +27,9 @@ import java.util.TreeSet;
  */
 record JoinRequest(
     Kind kind,
-    int rank,
-    int size,
-    int least,
+    @Limits(least = FluxCclException.NO_RANK, most = BootstrapFrameCodec.LAST_RANK) int rank,
+    @Limits(least = 1, most = BootstrapFrameCodec.MAX_RANKS) int size,
+    @Limits(least = 1, most = BootstrapFrameCodec.MAX_RANKS) int least,
     Duration replacementTimeout,
     Duration limit,
     Map<String, String> settings) {

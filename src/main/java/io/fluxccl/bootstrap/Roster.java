@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import io.fluxccl.bootstrap.JoinMessage.Join;
 import java.net.InetSocketAddress;
 import java.util.ArrayDeque;
@@ -30,6 +31,9 @@ record Roster(
   static final int NEWCOMER = -1;
 
   private static final int MAX_ENTRIES = 8;
+
+  /** The longest description of a process: its id and a host name of Linux. */
+  private static final int MAX_PROCESS_BYTES = 128;
 
   /** The roster of a process that is in no epoch. */
   static final Roster NONE = new Roster(Term.NONE, new Nonce(0, 0), List.of(), List.of());
@@ -90,7 +94,7 @@ record Roster(
       long host,
       long hostHash,
       long processHash,
-      String process) {}
+      @Limits(most = MAX_PROCESS_BYTES) String process) {}
 
   long epoch() {
     return term.epoch();

@@ -83,10 +83,11 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
    * @param verdict the decision; its own proof does not matter
    */
   byte[] acceptorProof(Proof request, byte[] acceptorNonce, byte[] certificate, Verdict verdict) {
-    WireWriter out = new WireWriter().uint8(verdict.admission().ordinal());
-    UniqueId.writeAddress(verdict.address(), out);
-    out.int64(verdict.id()).raw(transcript(request, acceptorNonce, certificate));
-    return mac("acceptor", out.toBytes());
+    byte[] transcript = transcript(request, acceptorNonce, certificate);
+    Verdict unproven = verdict.withMac(BootstrapFrame.NO_BYTES);
+    return mac(
+        "acceptor",
+        BootstrapFrameCodec.write(new WireWriter(), unproven).raw(transcript).toBytes());
   }
 
   /**
@@ -109,10 +110,11 @@ record SessionKey(byte[] key, boolean guarded, boolean known) {
   }
 
   private static byte[] transcript(Proof request, byte[] acceptorNonce, byte[] certificate) {
-    WireWriter out = new WireWriter().uint8(request.kind().ordinal());
-    UniqueId.writeAddress(request.address(), out);
-    out.int64(request.id()).int64(request.target());
-    return out.raw(acceptorNonce).raw(request.nonce()).raw(certificate).toBytes();
+    Proof unproven = request.withMac(BootstrapFrame.NO_BYTES);
+    return BootstrapFrameCodec.write(new WireWriter(), unproven)
+        .raw(acceptorNonce)
+        .raw(certificate)
+        .toBytes();
   }
 
   private byte[] mac(String label, byte[] content) {

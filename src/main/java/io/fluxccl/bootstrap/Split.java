@@ -3,13 +3,13 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 
 /**
  * One rank's part in forming sub-groups. Ranks of one colour form a group, ordered by key, then by
@@ -43,11 +43,16 @@ public record Split(String name, int color, int key, int size) {
         .collect(Collectors.joining(", ", "split(", ")"));
   }
 
+  /** One rank's splits, as they are sent: the description, and the choice for each. */
+  record Sent(@Limits(most = MAX_DESCRIPTION_BYTES) String description, List<Choice> choices) {}
+
+  record Choice(int color, int key) {}
+
   static byte[] encode(List<Split> splits) {
-    byte[] description = describe(splits).getBytes(StandardCharsets.UTF_8);
-    WireWriter out = new WireWriter().int32(description.length).raw(description);
-    splits.forEach(split -> out.int32(split.color).int32(split.key));
-    return out.toBytes();
+    List<Choice> choices =
+        splits.stream().map(split -> new Choice(split.color, split.key)).toList();
+    return BootstrapFrameCodec.write(new WireWriter(), new Sent(describe(splits), choices))
+        .toBytes();
   }
 
   /**
@@ -62,26 +67,24 @@ public record Split(String name, int color, int key, int size) {
     String first = null;
     List<List<Split>> all = new ArrayList<>();
     for (int rank = 0; rank < messages.size(); rank++) {
-      int sender = rank;
-      WireReader in =
-          new WireReader(
-              messages.get(rank),
-              problem -> TransportFailure.of(sender, "malformed split: %s", problem));
-      byte[] text = in.raw("description", in.int32("length", 0, MAX_DESCRIPTION_BYTES));
-      String description = new String(text, StandardCharsets.UTF_8);
-      first = first == null ? description : first;
-      if (!description.equals(first)) {
+      WireReader in = WireReader.ofPeer(messages.get(rank), "split", rank);
+      Sent sent = BootstrapFrameCodec.read(Sent.class, in);
+      in.end();
+      first = first == null ? sent.description : first;
+      if (!sent.description.equals(first)) {
         throw InvalidUsage.of(
             "rank 0 calls %s, rank %s calls %s; give the same names and sizes on all ranks",
-            first, rank, description);
+            first, rank, sent.description);
       }
-      List<Split> theirs = new ArrayList<>();
-      for (Split split : own) {
-        theirs.add(new Split(split.name, in.int32("color"), in.int32("key"), split.size));
-      }
-      in.end();
-      all.add(theirs);
+      List<Choice> choices = sent.choices;
+      in.check(choices.size() == own.size(), "choices", Integer.toString(choices.size()));
+      all.add(
+          IntStream.range(0, own.size()).mapToObj(i -> own.get(i).chosen(choices.get(i))).toList());
     }
     return all;
+  }
+
+  private Split chosen(Choice choice) {
+    return new Split(name, choice.color, choice.key, size);
   }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.FluxCclException;
+import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import java.util.Comparator;
 
 /**
@@ -11,7 +13,11 @@ import java.util.Comparator;
  * @param attempt the number of the attempt, from 1
  * @param rank the coordinator's rank in the epoch before
  */
-record Term(long epoch, int attempt, int rank) implements Comparable<Term> {
+record Term(
+    @Limits long epoch,
+    @Limits int attempt,
+    @Limits(least = FluxCclException.NO_RANK, most = BootstrapFrameCodec.LAST_RANK) int rank)
+    implements Comparable<Term> {
   static final Term NONE = new Term(0, 0, -1);
 
   private static final Comparator<Term> ORDER =

@@ -54,7 +54,7 @@ public final class UniqueId {
 
   static UniqueId of(InetSocketAddress address, byte[] secret) {
     WireWriter fields = new WireWriter().header(MAGIC, VERSION);
-    writeAddress(address, fields);
+    writeAddress(fields, address);
     byte[] bytes = Arrays.copyOf(fields.raw(secret).toBytes(), LENGTH);
     checksumOf(bytes).putInt(CHECKSUM_OFFSET, checksum(bytes));
     return new UniqueId(bytes, address, secret.clone());
@@ -129,7 +129,7 @@ public final class UniqueId {
   }
 
   /** Writes the address and port at which a socket listens. */
-  static void writeAddress(InetSocketAddress address, WireWriter out) {
+  static void writeAddress(WireWriter out, InetSocketAddress address) {
     InetAddress host = address.getAddress();
     int scope = host instanceof Inet6Address ? ((Inet6Address) host).getScopeId() : 0;
     byte[] ip = host.getAddress();

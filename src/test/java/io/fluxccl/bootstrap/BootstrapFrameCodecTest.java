@@ -23,9 +23,9 @@ import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
-import io.fluxccl.bootstrap.GatherAnswer.Blocks;
-import io.fluxccl.bootstrap.GatherAnswer.Ended;
-import io.fluxccl.bootstrap.GatherAnswer.Missing;
+import io.fluxccl.bootstrap.Gather.Answer.Blocks;
+import io.fluxccl.bootstrap.Gather.Answer.Ended;
+import io.fluxccl.bootstrap.Gather.Answer.Missing;
 import io.fluxccl.bootstrap.JoinMessage.Accept;
 import io.fluxccl.bootstrap.JoinMessage.Beat;
 import io.fluxccl.bootstrap.JoinMessage.Departed;
@@ -389,13 +389,13 @@ class BootstrapFrameCodecTest {
     assertThat(reason.length()).isLessThan(2000);
   }
 
-  private static GatherAnswer answerOfRank3(byte[] bytes) {
-    return GatherAnswer.of(bytes, 3, 2);
+  private static Gather.Answer answerOfRank3(byte[] bytes) {
+    return Gather.Answer.of(bytes, 3, 2);
   }
 
   @Example
   void shouldReadAnAnswerOfAGatherAsWritten() {
-    for (GatherAnswer each :
+    for (Gather.Answer each :
         List.of(new Missing(List.of(1, 5)), new Ended(new Failure(ErrorCode.TIMEOUT, 1, "late")))) {
       assertThat(answerOfRank3(each.toBytes())).isEqualTo(each);
     }

@@ -60,8 +60,8 @@ class BootstrapFuzzTest {
   @FuzzTest(maxDuration = "75s")
   void gatherAnswer(byte[] bytes) {
     try {
-      GatherAnswer answer = GatherAnswer.of(bytes, 1, 8);
-      assertThat(GatherAnswer.of(answer.toBytes(), 1, 8)).hasSameClassAs(answer);
+      Gather.Answer answer = Gather.Answer.of(bytes, 1, 8);
+      assertThat(Gather.Answer.of(answer.toBytes(), 1, 8)).hasSameClassAs(answer);
     } catch (TransportFailure expected) {
       assertThat(expected.rank()).isEqualTo(1);
     }
