@@ -5,10 +5,10 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.Handshake.Loss;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Snapshot;
@@ -189,23 +189,14 @@ record DumpClient(
     }
 
     @Override
-    public void refused(Admission admission) {
-      fail("refused at " + at + ": " + admission);
-    }
-
-    @Override
-    public void lost(String why) {
-      fail(at + ": " + why);
-    }
-
-    @Override
-    public void secretMismatch() {
-      end(null, InvalidUsage.of("%s: %s", at, Handshake.SECRETS_DIFFER));
-    }
-
-    @Override
-    public void absent(String why) {
-      fail("nothing listens at " + at + ": it has left or died");
+    public void failed(Loss loss, String why) {
+      if (loss == Loss.OTHER_SECRET) {
+        end(null, InvalidUsage.of("%s: %s", at, why));
+      } else if (loss == Loss.ABSENT) {
+        fail("nothing listens at " + at + ": it has left or died");
+      } else {
+        fail(at + ": " + why);
+      }
     }
   }
 

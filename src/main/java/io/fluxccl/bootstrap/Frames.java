@@ -34,6 +34,7 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
@@ -65,14 +66,6 @@ final class Frames {
       ChannelGroup channels,
       String owner,
       int rank) {
-    ChannelInitializer<Channel> listener =
-        new ChannelInitializer<>() {
-          @Override
-          protected void initChannel(Channel channel) {
-            // Before the bind, because the channel may have to be closed earlier.
-            channels.add(channel);
-          }
-        };
     CompletableFuture<Channel> listening = new CompletableFuture<>();
     new ServerBootstrap()
         .group(loop)
@@ -81,7 +74,7 @@ final class Frames {
         .option(ChannelOption.SO_REUSEADDR, true)
         .childOption(ChannelOption.TCP_NODELAY, true)
         .childOption(ChannelOption.AUTO_CLOSE, false)
-        .handler(listener)
+        .handler(initializer(channels, channel -> {}))
         .childHandler(pipeline(channels, false, () -> new Handshake.Acceptor(links)))
         .bind(address)
         .addListener(
@@ -130,14 +123,18 @@ final class Frames {
       InetSocketAddress to,
       ChannelGroup channels,
       Handshake.Connector handshake) {
+    return client(loop, pipeline(channels, true, () -> handshake))
+        .connect(to, from == null ? null : new InetSocketAddress(from, 0));
+  }
+
+  private static Bootstrap client(EventLoop loop, ChannelHandler handler) {
     return new Bootstrap()
         .group(loop)
         .channel(NioSocketChannel.class)
         .option(ChannelOption.TCP_NODELAY, true)
         .option(ChannelOption.AUTO_CLOSE, false)
         .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, Handshake.LIMIT_MILLIS)
-        .handler(pipeline(channels, true, () -> handshake))
-        .connect(to, from == null ? null : new InetSocketAddress(from, 0));
+        .handler(handler);
   }
 
   /**
@@ -172,20 +169,14 @@ final class Frames {
             ctx.close();
           }
         };
-    ChannelInitializer<Channel> handler =
-        new ChannelInitializer<>() {
-          @Override
-          protected void initChannel(Channel channel) {
-            channels.add(channel);
-            channel.pipeline().addLast(closer);
-            TlsChannels.protect(channel, true);
-          }
-        };
-    new Bootstrap()
-        .group(loop)
-        .channel(NioSocketChannel.class)
-        .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, Handshake.LIMIT_MILLIS)
-        .handler(handler)
+    ChannelHandler handler =
+        initializer(
+            channels,
+            channel -> {
+              channel.pipeline().addLast(closer);
+              TlsChannels.protect(channel, true);
+            });
+    client(loop, handler)
         .connect(at)
         .addListener(
             done -> {
@@ -209,12 +200,21 @@ final class Frames {
 
   private static ChannelInitializer<Channel> pipeline(
       ChannelGroup channels, boolean connects, Supplier<ChannelHandler> handshake) {
+    return initializer(
+        channels,
+        channel -> {
+          channel.pipeline().addLast(new Decoder(), PREPENDER, new Encoder(), handshake.get());
+          TlsChannels.protect(channel, connects);
+        });
+  }
+
+  private static ChannelInitializer<Channel> initializer(
+      ChannelGroup channels, Consumer<Channel> initialize) {
     return new ChannelInitializer<>() {
       @Override
       protected void initChannel(Channel channel) {
-        channels.add(channel);
-        channel.pipeline().addLast(new Decoder(), PREPENDER, new Encoder(), handshake.get());
-        TlsChannels.protect(channel, connects);
+        channels.add(channel); // before it is bound or connected: it may have to be closed earlier
+        initialize.accept(channel);
       }
     };
   }

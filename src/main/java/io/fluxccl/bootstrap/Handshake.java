@@ -124,30 +124,33 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     /** Replaces {@code connector} by a session: both sides are authenticated. */
     void admitted(Channel channel, Connector connector);
 
-    /** The acceptor knows the secret and refuses. */
-    void refused(Admission admission);
+    void failed(Loss loss, String why);
+  }
 
+  /** The causes of an attempt's failure. */
+  enum Loss {
     /** There is no connection, or no handshake. */
-    void lost(String why);
-
+    NO_HANDSHAKE,
     /** This process has no descriptor for a socket. */
-    default void ranOut(String why) {
-      lost(why);
-    }
-
+    NO_DESCRIPTOR,
     /** No process listens at the address. */
-    default void absent(String why) {
-      lost(why);
-    }
-
+    ABSENT,
     /** The other side is another service, or its user, version or TLS setting differs. */
-    default void foreign(String why) {
-      lost(why);
+    FOREIGN,
+    /** The acceptor refuses this side's secret. This refusal is not authenticated. */
+    OTHER_SECRET,
+    /** The acceptor knows the secret, and is not the process that this side wants. */
+    OTHER_PROCESS,
+    /** The acceptor knows the secret and refuses for another reason. */
+    REFUSED;
+
+    /** Returns whether the process that this side wants does not listen at the address. */
+    boolean isGone() {
+      return this == ABSENT || this == OTHER_PROCESS || isForeign();
     }
 
-    /** The acceptor refuses this side's secret. This refusal is not authenticated. */
-    default void secretMismatch() {
-      lost(SECRETS_DIFFER);
+    boolean isForeign() {
+      return this == FOREIGN || this == OTHER_SECRET;
     }
   }
 
@@ -341,14 +344,15 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       if (failure != null && !decided) {
         decided = true;
         String why = Frames.describe(failure);
-        if (Frames.isRefused(failure)) {
-          outcome.absent(why);
-        } else if (OpenFiles.ranOut(failure)) {
-          outcome.ranOut(why);
-        } else {
-          outcome.lost(why);
-        }
+        Loss other = OpenFiles.ranOut(failure) ? Loss.NO_DESCRIPTOR : Loss.NO_HANDSHAKE;
+        outcome.failed(Frames.isRefused(failure) ? Loss.ABSENT : other, why);
       }
+    }
+
+    private void fail(ChannelHandlerContext ctx, Loss loss, String why) {
+      decided = true;
+      ctx.close();
+      outcome.failed(loss, why);
     }
 
     /** Returns the acceptor's decision, with its own address. */
@@ -372,15 +376,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
       if (frame instanceof Greeting greeting && acceptorNonce == null) {
         acceptorNonce = greeting.nonce();
-        checkUser(
-            ctx,
-            key,
-            () -> prove(ctx),
-            () -> {
-              decided = true;
-              ctx.close();
-              outcome.foreign(OTHER_USER);
-            });
+        checkUser(ctx, key, () -> prove(ctx), () -> fail(ctx, Loss.FOREIGN, OTHER_USER));
       } else if (frame instanceof Verdict verdict && proved) {
         decide(ctx, verdict);
       } else {
@@ -397,9 +393,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private void decide(ChannelHandlerContext ctx, Verdict verdict) {
       Admission admission = verdict.admission();
       if (admission == Admission.WRONG_SECRET) {
-        decided = true;
-        ctx.close();
-        outcome.secretMismatch();
+        fail(ctx, Loss.OTHER_SECRET, SECRETS_DIFFER);
         return;
       }
       byte[] expected = key.acceptorProof(request, acceptorNonce, certificate(ctx, true), verdict);
@@ -407,18 +401,20 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         refuse(ctx, "it does not know the secret");
         return;
       }
-      decided = true;
       peer = verdict;
       stopDeadline();
       if (admission == Admission.WELCOME) {
+        decided = true;
         Frames.sign(
             ctx.channel(), key.frames(true, request, acceptorNonce, certificate(ctx, true)));
         Frames.verify(
             ctx.channel(), key.frames(false, request, acceptorNonce, certificate(ctx, true)));
         outcome.admitted(ctx.channel(), this);
+      } else if (admission == Admission.OTHER_PROCESS) {
+        fail(ctx, Loss.OTHER_PROCESS, "another process listens there");
       } else {
-        ctx.close();
-        outcome.refused(admission);
+        boolean isLeaving = admission == Admission.LEAVING;
+        fail(ctx, Loss.REFUSED, isLeaving ? "its process leaves" : "it has a link already");
       }
     }
 
@@ -436,9 +432,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     @Override
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
       if (Frames.isMismatch(cause) && isUnanswered()) {
-        decided = true;
-        ctx.close();
-        outcome.foreign(Frames.describe(cause));
+        fail(ctx, Loss.FOREIGN, Frames.describe(cause));
       } else {
         super.exceptionCaught(ctx, cause);
       }
@@ -449,7 +443,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       stopDeadline();
       if (!decided) {
         decided = true;
-        outcome.lost(trouble == null ? closedBecause() : trouble);
+        outcome.failed(Loss.NO_HANDSHAKE, trouble == null ? closedBecause() : trouble);
       }
     }
 

@@ -83,7 +83,6 @@ public final class Job implements AutoCloseable {
   final Links links;
   final GroupMessages messages;
   private final EventLoop loop;
-  private final JoinListener listener;
 
   /** Completes when this process has left the job. */
   final CompletableFuture<Void> ended = new CompletableFuture<>();
@@ -118,11 +117,10 @@ public final class Job implements AutoCloseable {
   Job(JobPlace place, BootstrapOptions options, Object user) {
     this.place = place;
     this.options = options;
-    this.sockets = new JobSockets(place.key(), options);
+    this.sockets = new JobSockets(this, place, options);
     this.loop = sockets.loop;
     this.links = new Links(this);
     this.messages = new GroupMessages(links);
-    this.listener = new JoinListener(this, links, describe(), place.rank());
     users.add(user);
   }
 
@@ -269,7 +267,7 @@ public final class Job implements AutoCloseable {
 
   // ---- starting ----
 
-  /** Resolves the job's addresses and opens this process's own listener. */
+  /** Resolves the job's addresses and opens this process's own sockets. */
   private CompletableFuture<Void> start() {
     if (started == null) {
       CompletableFuture<Ballots> opened =
@@ -294,10 +292,10 @@ public final class Job implements AutoCloseable {
     long host = opened.host();
     // Rank 0 first listens at the job's address, before another process gets its port by chance.
     return (place.rank() == 0
-            ? listener.open(addresses)
+            ? sockets.open(addresses)
             : CompletableFuture.completedFuture(addresses))
         .thenCompose(
-            known -> listener.openOwn(local, known).thenAccept(own -> listening(own, known, host)));
+            known -> sockets.openOwn(local, known).thenAccept(own -> listening(own, known, host)));
   }
 
   private void listening(InetSocketAddress own, Set<InetSocketAddress> addresses, long host) {
@@ -324,16 +322,16 @@ public final class Job implements AutoCloseable {
   private void listenAtJobAddress() {
     boolean isFirst = member.roster().isEmpty();
     if (left == null && (!isFirst || (place.rank() == 0 && joining != null))) {
-      listener.open(process.jobAddresses).thenRun(this::listens);
+      sockets.open(process.jobAddresses).thenRun(this::listens);
     }
   }
 
   private void listens() {
-    if (left == null && listener.isOpen()) {
+    if (left == null && sockets.isOpen()) {
       run(member.beginRoot(System.nanoTime()));
     } else if (joining != null && member.roster().isEmpty()) {
-      if (joining.kind == Kind.FIXED && listener.isLate()) {
-        endJoin(listener.failure());
+      if (joining.kind == Kind.FIXED && sockets.isLate()) {
+        endJoin(sockets.failure());
       } else {
         loop.schedule(this::listenAtJobAddress, RETRY_MILLIS, TimeUnit.MILLISECONDS);
       }
@@ -345,7 +343,7 @@ public final class Job implements AutoCloseable {
     CompletableFuture<InetSocketAddress> result = new CompletableFuture<>();
     loop.execute(
         () ->
-            listener
+            sockets
                 .open(Set.of(new InetSocketAddress(ip, 0)))
                 .thenCompose(known -> openRoot(ip, known))
                 .whenComplete(
@@ -362,10 +360,10 @@ public final class Job implements AutoCloseable {
 
   private CompletableFuture<InetSocketAddress> openRoot(
       InetAddress ip, Set<InetSocketAddress> known) {
-    if (!listener.isOpen()) {
-      return CompletableFuture.failedFuture(listener.failure());
+    if (!sockets.isOpen()) {
+      return CompletableFuture.failedFuture(sockets.failure());
     }
-    return listener
+    return sockets
         .openOwn(ip, known)
         .thenApply(
             own -> {
@@ -437,7 +435,7 @@ public final class Job implements AutoCloseable {
   }
 
   private void send(InetSocketAddress to, JoinMessage message) {
-    if (process.is(to) || listener.isAt(to)) {
+    if (process.is(to) || sockets.isAt(to)) {
       loop.execute(() -> received(sockets.address, message));
     } else if (message instanceof Departed departed) {
       if (!departed.base().equals(departuresBase)) {
@@ -694,7 +692,7 @@ public final class Job implements AutoCloseable {
    * @param at the local address of the connection
    */
   BootstrapFrame answer(boolean all, InetSocketAddress at) {
-    boolean isShared = listener.isShared(at.getPort());
+    boolean isShared = sockets.isShared(at.getPort());
     TcpBootstrap group = messages.group();
     if (group == null) {
       return new DumpMissing(root != null ? root.missing() : member.missing());

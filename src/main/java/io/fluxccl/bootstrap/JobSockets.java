@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.netty.channel.Channel;
 import io.netty.channel.EventLoop;
@@ -9,12 +10,25 @@ import io.netty.channel.group.DefaultChannelGroup;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.security.SecureRandom;
+import java.util.HashMap;
+import java.util.LinkedHashSet;
+import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
-/** The event loop, the sockets and the identity of one process in a job. */
+/**
+ * The event loop, the sockets and the identity of one process in a job. It has a listener of its
+ * own, and one at each of the job's addresses that no other process has. Only on the event loop.
+ */
 final class JobSockets {
   private static final SecureRandom RANDOM = new SecureRandom();
 
+  /** An earlier run may be about to release the port; or another service has it. */
+  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(3);
+
+  private final Job job;
+  private final JobPlace place;
   final BootstrapOptions options;
   final SessionKey key;
   final SharedEventLoop thread = SharedEventLoop.acquire();
@@ -37,8 +51,16 @@ final class JobSockets {
 
   private boolean isReleased;
 
-  JobSockets(SessionKey key, BootstrapOptions options) {
-    this.key = key;
+  /** The listeners at the job's addresses. */
+  private final Map<InetSocketAddress, Channel> shared = new HashMap<>();
+
+  private final long beganNanos = System.nanoTime();
+  private FluxCclException failure;
+
+  JobSockets(Job job, JobPlace place, BootstrapOptions options) {
+    this.job = job;
+    this.place = place;
+    this.key = place.key();
     this.options = options;
   }
 
@@ -63,13 +85,89 @@ final class JobSockets {
     return connector;
   }
 
+  // ---- listening ----
+
+  private CompletableFuture<Channel> listen(InetSocketAddress at) {
+    return Frames.listen(loop, at, job.links, channels, place.describe(), place.rank());
+  }
+
+  /** Opens this process's own listener, at a port that none of the job's addresses has. */
+  CompletableFuture<InetSocketAddress> openOwn(InetAddress ip, Set<InetSocketAddress> addresses) {
+    return listen(new InetSocketAddress(ip, 0))
+        .thenCompose(
+            bound -> {
+              InetSocketAddress own = (InetSocketAddress) bound.localAddress();
+              if (addresses.stream().noneMatch(each -> each.getPort() == own.getPort())) {
+                return CompletableFuture.completedFuture(own);
+              }
+              CompletableFuture<InetSocketAddress> other = openOwn(ip, addresses);
+              bound.close();
+              return other;
+            });
+  }
+
   /**
-   * Listens.
+   * Listens at each of the job's addresses that is free and of this host.
    *
-   * @param owner listens, for the error
-   * @param rank the owner's, or -1
+   * @return completes with the addresses when all were tried, with the real port in place of port 0
    */
-  CompletableFuture<Channel> listen(InetSocketAddress at, Links links, String owner, int rank) {
-    return Frames.listen(loop, at, links, channels, owner, rank);
+  CompletableFuture<Set<InetSocketAddress>> open(Set<InetSocketAddress> addresses) {
+    CompletableFuture<Set<InetSocketAddress>> tried =
+        CompletableFuture.completedFuture(new LinkedHashSet<>());
+    for (InetSocketAddress each : addresses) {
+      CompletableFuture<InetSocketAddress> opened =
+          shared.containsKey(each) ? CompletableFuture.completedFuture(each) : open(each);
+      tried =
+          tried.thenCombine(
+              opened,
+              (known, at) -> {
+                known.add(at);
+                return known;
+              });
+    }
+    return tried;
+  }
+
+  private CompletableFuture<InetSocketAddress> open(InetSocketAddress at) {
+    return listen(at)
+        .handle(
+            (bound, reason) -> {
+              if (reason != null) {
+                failure = FluxCclException.from(reason);
+                return at;
+              }
+              InetSocketAddress real = (InetSocketAddress) bound.localAddress();
+              if (job.isLeaving()) {
+                bound.close();
+              } else {
+                shared.put(real, bound);
+              }
+              return real;
+            });
+  }
+
+  /** Returns whether this process listens at one of the job's addresses. */
+  boolean isOpen() {
+    return !shared.isEmpty();
+  }
+
+  /** Returns whether this process listens at an address of the job. */
+  boolean isAt(InetSocketAddress address) {
+    return shared.containsKey(address);
+  }
+
+  /** Returns whether a port of this process is that of one of the job's addresses. */
+  boolean isShared(int port) {
+    return shared.keySet().stream().anyMatch(each -> each.getPort() == port);
+  }
+
+  /** Returns whether the address has not become free for too long. */
+  boolean isLate() {
+    return System.nanoTime() - beganNanos > PATIENCE_NANOS;
+  }
+
+  /** Returns why the latest attempt at one of the job's addresses has failed. */
+  FluxCclException failure() {
+    return failure;
   }
 }

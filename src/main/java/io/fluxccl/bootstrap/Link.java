@@ -2,7 +2,6 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Attach;
 import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
@@ -10,6 +9,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.FormedAsProposed;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
+import io.fluxccl.bootstrap.Handshake.Loss;
 import io.fluxccl.bootstrap.JoinMessage.Beat;
 import io.fluxccl.bootstrap.JoinMessage.Formed;
 import io.fluxccl.bootstrap.JoinMessage.Propose;
@@ -348,7 +348,7 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     } else if (incoming) {
       links.probe(peer, this::later, this::endDead);
     } else {
-      links.connect(LinkKind.RESUME, peer, peerId, this);
+      links.sockets().connect(LinkKind.RESUME, peer, peerId, this);
     }
   }
 
@@ -386,7 +386,7 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     links.resumed(this);
   }
 
-  // ---- resuming: the side that connects ----
+  // ---- resuming ----
 
   @Override
   public void admitted(Channel next, Handshake.Connector connector) {
@@ -395,47 +395,15 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
       end();
       return;
     }
-    next.pipeline().replace(connector, "resumption", new Answered());
+    next.pipeline().replace(connector, "resumption", new Resumption(this, true));
     next.eventLoop()
         .schedule(() -> closeUnanswered(next), Handshake.LIMIT_MILLIS, TimeUnit.MILLISECONDS);
     next.writeAndFlush(new Resume(session, received));
   }
 
   private static void closeUnanswered(Channel next) {
-    if (next.pipeline().get(Answered.class) != null) {
+    if (next.pipeline().get(Resumption.class) != null) {
       next.close();
-    }
-  }
-
-  /** Waits for the number of the last frame that has arrived at the other side. */
-  private final class Answered extends SimpleChannelInboundHandler<BootstrapFrame> {
-    private boolean decided;
-
-    Answered() {
-      super(BootstrapFrame.class);
-    }
-
-    @Override
-    protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
-      decided = true;
-      if (state == State.RESUMING && isHere(frame)) {
-        resume(ctx.channel(), this);
-      } else {
-        ctx.close();
-        end();
-      }
-    }
-
-    @Override
-    public void channelInactive(ChannelHandlerContext ctx) {
-      if (!decided) {
-        later();
-      }
-    }
-
-    @Override
-    public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-      ctx.close();
     }
   }
 
@@ -447,37 +415,15 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
   }
 
   @Override
-  public void refused(Admission admission) {
-    if (admission == Admission.OTHER_PROCESS) {
+  public void failed(Loss loss, String why) {
+    if (loss.isGone()) {
       endDead();
-    } else {
+    } else if (loss == Loss.REFUSED) {
       end();
+    } else {
+      later();
     }
   }
-
-  @Override
-  public void absent(String why) {
-    endDead();
-  }
-
-  /** Another process listens there now. */
-  @Override
-  public void foreign(String why) {
-    endDead();
-  }
-
-  /** Another job's process listens there now. */
-  @Override
-  public void secretMismatch() {
-    endDead();
-  }
-
-  @Override
-  public void lost(String why) {
-    later();
-  }
-
-  // ---- resuming: the side that accepts ----
 
   /**
    * Resumes a link on the connection of a connector that requests it.
@@ -485,26 +431,46 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
    * @param link the link with the connector's process, or null
    */
   static void accept(Channel next, Handshake.Acceptor acceptor, Link link) {
-    next.pipeline().replace(acceptor, "resumption", new Asked(link));
+    next.pipeline().replace(acceptor, "resumption", new Resumption(link, false));
   }
 
-  /** Waits for the number of the last frame that has arrived at the connector, and answers. */
-  private static final class Asked extends SimpleChannelInboundHandler<BootstrapFrame> {
+  /**
+   * Waits on a new connection for the number of frames that have arrived at the other side. The
+   * acceptor answers with its own.
+   */
+  private static final class Resumption extends SimpleChannelInboundHandler<BootstrapFrame> {
     private final Link link;
+    private final boolean connects;
+    private boolean decided;
 
-    Asked(Link link) {
+    Resumption(Link link, boolean connects) {
       super(BootstrapFrame.class);
       this.link = link;
+      this.connects = connects;
     }
 
     @Override
     protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
-      if (link != null && link.isOpen() && link.mayResume() && link.isHere(frame)) {
-        ctx.channel().writeAndFlush(new Resume(link.session, link.received));
+      decided = true;
+      boolean isHere = link != null && link.isOpen() && link.mayResume() && link.isHere(frame);
+      if (!connects) {
+        // Without a session the connector closes.
+        ctx.channel()
+            .writeAndFlush(
+                isHere ? new Resume(link.session, link.received) : new Resume(NO_SESSION, 0));
+      }
+      if (isHere) {
         link.resume(ctx.channel(), this);
-      } else {
-        // The connector closes: its session is over.
-        ctx.channel().writeAndFlush(new Resume(NO_SESSION, 0));
+      } else if (connects) {
+        ctx.close();
+        link.end();
+      }
+    }
+
+    @Override
+    public void channelInactive(ChannelHandlerContext ctx) {
+      if (connects && !decided) {
+        link.later();
       }
     }
 

@@ -7,6 +7,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.bootstrap.Handshake.Loss;
 import io.fluxccl.bootstrap.JoinMessage.Beat;
 import io.fluxccl.bootstrap.JoinMessage.Join;
 import io.fluxccl.bootstrap.JoinMessage.Waiting;
@@ -20,6 +21,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.function.ObjLongConsumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -84,17 +86,13 @@ final class Links {
   }
 
   /** Reports when the last bytes of each connected process arrived. */
-  void forEachReceived(java.util.function.ObjLongConsumer<InetSocketAddress> consumer) {
-    incoming.values().forEach(each -> consumer.accept(each.peer(), each.lastReceivedNanos()));
-    for (Route each : routes.values()) {
-      if (each.link != null && !each.link.hasEnded() && !each.link.incoming()) {
-        consumer.accept(each.link.peer(), each.link.lastReceivedNanos());
-      }
-    }
-  }
-
-  void connect(LinkKind kind, InetSocketAddress to, long id, Handshake.Outcome outcome) {
-    job.sockets.connect(kind, to, id, outcome);
+  void forEachReceived(ObjLongConsumer<InetSocketAddress> consumer) {
+    forEachLink(
+        each -> {
+          if (!each.hasEnded()) {
+            consumer.accept(each.peer(), each.lastReceivedNanos());
+          }
+        });
   }
 
   /** Probes whether a process still listens. */
@@ -224,52 +222,21 @@ final class Links {
     }
 
     @Override
-    public void refused(Admission admission) {
-      if (admission == Admission.OTHER_PROCESS) {
-        absent("another process listens there");
-      } else {
-        lost(admission == Admission.LEAVING ? "its process leaves" : "it has a link already");
-      }
-    }
-
-    @Override
-    public void absent(String why) {
+    public void failed(Loss loss, String why) {
       trouble = why;
-      messages.clear();
+      if (loss == Loss.NO_DESCRIPTOR) {
+        job.ranOut("can't connect to " + to + ": " + why);
+      } else if (!loss.isGone()) {
+        job.answered(to);
+      } else if (isShared && loss.isForeign()) {
+        job.refusedAt(to, why);
+      } else {
+        messages.clear();
+      }
       again();
-      if (!isShared) {
+      if (loss.isGone() && !isShared) {
         job.refused(to);
       }
-    }
-
-    @Override
-    public void lost(String why) {
-      trouble = why;
-      job.answered(to);
-      again();
-    }
-
-    @Override
-    public void ranOut(String why) {
-      trouble = why;
-      job.ranOut("can't connect to " + to + ": " + why);
-      again();
-    }
-
-    @Override
-    public void foreign(String why) {
-      if (isShared) {
-        trouble = why;
-        job.refusedAt(to, why);
-        again();
-      } else {
-        absent(why);
-      }
-    }
-
-    @Override
-    public void secretMismatch() {
-      foreign(Handshake.SECRETS_DIFFER);
     }
 
     /** Retries while a message waits; messages of the join protocol are repeated anyway. */
