@@ -12,11 +12,9 @@ import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.RankLog;
-import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Snapshot;
 import io.netty.channel.EventLoop;
 import java.net.InetAddress;
-import java.time.Duration;
 import java.util.BitSet;
 import java.util.HashMap;
 import java.util.List;
@@ -411,11 +409,6 @@ abstract class AbstractBootstrap implements Bootstrap {
   @Override
   public Runnable report(Supplier<Snapshot> part) {
     return reports.add(part);
-  }
-
-  @Override
-  public CompletableFuture<JobDump> dump(boolean all, Duration limit) {
-    return reports.dump(all, limit);
   }
 
   // ---- operations ----

@@ -17,7 +17,6 @@ import java.nio.file.Path;
 import java.nio.file.SecureDirectoryStream;
 import java.nio.file.attribute.BasicFileAttributeView;
 import java.nio.file.attribute.FileAttribute;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -55,8 +54,7 @@ final class Ballots {
   /** Each further attempt means that another process has voted. */
   private static final int MAX_ATTEMPTS = 10_000;
 
-  private static final FileAttribute<?> FOLDER_PERMISSIONS = permissions("rwx------");
-  private static final FileAttribute<?> FILE_PERMISSIONS = permissions("rw-------");
+  private static final FileAttribute<?> FILE_PERMISSIONS = JobFile.permissions("rw-------");
 
   private final Path folder; // null if the ballots are not shared
   private final long hostHash;
@@ -92,24 +90,20 @@ final class Ballots {
     }
   }
 
-  private static FileAttribute<?> permissions(String text) {
-    return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(text));
-  }
-
   private boolean isUsable(Path candidate) {
     try (SecureDirectoryStream<Path> files = open(candidate)) {
       Path one = temporary();
       Path other = temporary();
       LocalFiles.replace(files, one, EMPTY, FILE_PERMISSIONS);
       Files.createLink(candidate.resolve(other), candidate.resolve(one));
-      delete(files, one);
-      delete(files, other);
+      JobFile.delete(files, one);
+      JobFile.delete(files, other);
       Map<String, Object> id = Files.readAttributes(candidate, "unix:dev,ino");
       folderId = HostIdentity.hash(id.get("dev") + "|" + id.get("ino"));
       Instant oldest = Instant.now().minus(MAX_AGE);
       for (Path name : names(files)) {
         if (lastModified(files, name).isBefore(oldest)) {
-          delete(files, name);
+          JobFile.delete(files, name);
         }
       }
       return true;
@@ -239,7 +233,7 @@ final class Ballots {
     try {
       Files.createLink(folder.resolve(name), folder.resolve(temporary));
     } finally {
-      delete(files, temporary);
+      JobFile.delete(files, temporary);
     }
   }
 
@@ -247,7 +241,7 @@ final class Ballots {
     try (SecureDirectoryStream<Path> files = open(folder)) {
       for (Path name : names(files)) {
         if (numberOf(base, name) > 0) {
-          delete(files, name);
+          JobFile.delete(files, name);
         }
       }
     } catch (IOException e) {
@@ -283,32 +277,16 @@ final class Ballots {
     }
   }
 
-  private static void delete(SecureDirectoryStream<Path> files, Path name) throws IOException {
-    try {
-      files.deleteFile(name);
-    } catch (NoSuchFileException e) {
-      LOG.trace("another process has deleted {}", name, e);
-    }
-  }
-
   /** Opens a folder that only this user can read and change, and creates it if it is missing. */
   private static SecureDirectoryStream<Path> open(Path folder) throws IOException {
     Path parent = folder.toAbsolutePath().getParent();
     for (Path each : List.of(parent, folder)) {
       if (!Files.exists(each)) {
-        create(each);
+        JobFile.create(each);
       }
     }
     // If the parent belonged to another user, that user could replace the folder.
     LocalFiles.open(parent, LocalFiles.userOf("self"), LocalFiles.OTHERS_ALL).close();
     return LocalFiles.open(folder, LocalFiles.userOf("self"), LocalFiles.OTHERS_ALL);
-  }
-
-  private static void create(Path folder) throws IOException {
-    try {
-      Files.createDirectory(folder, FOLDER_PERMISSIONS);
-    } catch (FileAlreadyExistsException e) {
-      LOG.trace("another process has created {}", folder, e);
-    }
   }
 }

@@ -2,20 +2,12 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
-import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.trace.CallRecord;
-import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Snapshot;
-import java.time.Duration;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
-import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
@@ -26,8 +18,6 @@ import org.slf4j.LoggerFactory;
 final class DumpResponder {
   private static final Logger LOG = LoggerFactory.getLogger(DumpResponder.class);
   private static final String HOST = HostIdentity.hostName();
-  // Longer than a busy machine delays a thread.
-  private static final long GRACE_MILLIS = 5000;
   private static final int MOST_BYTES = BootstrapFrameCodec.CONTROL_LIMIT - 64;
 
   private final AbstractBootstrap bootstrap;
@@ -41,33 +31,6 @@ final class DumpResponder {
   Runnable add(Supplier<Snapshot> part) {
     parts.add(part);
     return () -> parts.remove(part);
-  }
-
-  /** {@link Bootstrap#dump}. */
-  CompletableFuture<JobDump> dump(boolean all, Duration limit) {
-    TcpBootstrap job = bootstrap instanceof TcpBootstrap tcp ? tcp : null;
-    if (job == null || job.generation() == 0) {
-      return CompletableFuture.failedFuture(
-          InvalidUsage.of("dump: %s has not joined its job", bootstrap.describe()));
-    }
-    String late =
-        "%s: dump: the bootstrap's thread has not answered %s ms after the limit of %s ms";
-    return CompletableFuture.supplyAsync(
-            () -> job.requestDump(all, limit), bootstrap.operations::onLoop)
-        .thenCompose(Function.identity())
-        // The bootstrap's thread keeps the limit itself, unless it has ended or is stuck.
-        .orTimeout(limit.toMillis() + GRACE_MILLIS, TimeUnit.MILLISECONDS)
-        .exceptionallyCompose(
-            failure ->
-                CompletableFuture.failedFuture(
-                    failure instanceof TimeoutException
-                        ? Timeout.of(
-                            bootstrap.rank(),
-                            late,
-                            bootstrap.describe(),
-                            GRACE_MILLIS,
-                            limit.toMillis())
-                        : FluxCclException.from(failure)));
   }
 
   /**

@@ -204,7 +204,8 @@ record JobFile(
     return Optional.empty();
   }
 
-  private static void create(Path folder) throws IOException {
+  /** Creates a folder that only this user can read and change, unless it exists. */
+  static void create(Path folder) throws IOException {
     try {
       Files.createDirectory(folder, permissions("rwx------"));
     } catch (FileAlreadyExistsException e) {
@@ -215,16 +216,21 @@ record JobFile(
   private static void deleteStale(SecureDirectoryStream<Path> folder) throws IOException {
     for (Map.Entry<Path, Long> each : files(folder).entrySet()) {
       if (!Files.exists(Path.of("/proc", each.getValue().toString()))) {
-        try {
-          folder.deleteFile(each.getKey());
-        } catch (NoSuchFileException e) {
-          LOG.trace("another process has deleted {}", each.getKey(), e);
-        }
+        delete(folder, each.getKey());
       }
     }
   }
 
-  private static FileAttribute<?> permissions(String text) {
+  /** Deletes a file, unless another process has deleted it. */
+  static void delete(SecureDirectoryStream<Path> folder, Path name) throws IOException {
+    try {
+      folder.deleteFile(name);
+    } catch (NoSuchFileException e) {
+      LOG.trace("another process has deleted {}", name, e);
+    }
+  }
+
+  static FileAttribute<?> permissions(String text) {
     return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(text));
   }
 

@@ -48,6 +48,10 @@ record LauncherPlace(Launcher of, String rankName, String sizeName, int rank, in
               "SLURM_LOCALID",
               ""));
 
+  /** The place of a process that no launcher has started: the only rank. */
+  static final LauncherPlace NONE =
+      new LauncherPlace(new Launcher(RankEnvironment.NO_LAUNCHER, "", "", "", ""), "", "", 0, 1);
+
   /**
    * The variables that a launcher sets, alternatives separated by a space.
    *

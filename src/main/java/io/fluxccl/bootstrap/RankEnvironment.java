@@ -45,7 +45,7 @@ public record RankEnvironment(
     Optional<JobSecret> secret) {
   static final String ADDRESS = "FLUXCCL_ADDR";
   private static final String UNIQUE_ID = "FLUXCCL_UNIQUE_ID";
-  private static final String NO_LAUNCHER = "none";
+  static final String NO_LAUNCHER = "none";
   private static final String CODE = "code";
 
   /**
@@ -97,37 +97,23 @@ public record RankEnvironment(
     Optional<UniqueId> id = from.word(UNIQUE_ID, UniqueId::fromBase64);
     Optional<JobSecret> secret = JobSecret.from(variables);
     boolean derived = given == null && id.isEmpty();
-    LauncherPlace place = LauncherPlace.in(from).orElse(null);
-    if (place != null) {
-      int nRanks = place.nRanks();
-      OptionalInt localSize = place.localSize(from);
-      OptionalInt localRank = place.localRank(from);
-      RootAddress.Derived address =
-          derived
-              ? RootAddress.Derived.of(
-                  place.launcher(), from, place.rank(), nRanks, localSize, lastResort)
-              : RootAddress.Derived.given(given);
-      return new RankEnvironment(
-          place.launcher(),
-          Optional.of(place.sizeName()),
-          place.rank(),
-          nRanks,
-          localRank,
-          localSize,
-          Optional.ofNullable(address.text()),
-          address.jobIdentity(),
-          id,
-          secret);
-    }
+    Optional<LauncherPlace> launched = LauncherPlace.in(from);
+    LauncherPlace place = launched.orElse(LauncherPlace.NONE);
+    OptionalInt localSize = launched.isPresent() ? place.localSize(from) : OptionalInt.of(1);
+    RootAddress.Derived address =
+        derived
+            ? RootAddress.Derived.of(
+                place.launcher(), from, place.rank(), place.nRanks(), localSize, lastResort)
+            : RootAddress.Derived.given(given);
     return new RankEnvironment(
-        NO_LAUNCHER,
-        Optional.empty(),
-        0,
-        1,
-        OptionalInt.of(0),
-        OptionalInt.of(1),
-        Optional.ofNullable(derived ? RootAddress.Derived.ONE_RANK : given),
-        "",
+        place.launcher(),
+        launched.map(LauncherPlace::sizeName),
+        place.rank(),
+        place.nRanks(),
+        launched.isPresent() ? place.localRank(from) : OptionalInt.of(0),
+        localSize,
+        Optional.ofNullable(address.text()),
+        address.jobIdentity(),
         id,
         secret);
   }

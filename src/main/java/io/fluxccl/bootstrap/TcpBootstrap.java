@@ -20,7 +20,9 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
@@ -35,6 +37,9 @@ import java.util.function.Supplier;
  */
 public final class TcpBootstrap extends CollectiveBootstrap {
   private static final long OPEN_SECONDS = 10;
+
+  // Longer than a busy machine delays a thread.
+  private static final long DUMP_GRACE_MILLIS = 5000;
 
   /** The roots that this process hosts for the ids it created. */
   private static final Map<UniqueId, Job> ROOTS = new ConcurrentHashMap<>();
@@ -264,10 +269,34 @@ public final class TcpBootstrap extends CollectiveBootstrap {
 
   // ---- dumps ----
 
-  /** Requests a report from every rank, including this one, each over a separate connection. */
-  CompletableFuture<JobDump> requestDump(boolean all, Duration limit) {
+  @Override
+  public CompletableFuture<JobDump> dump(boolean all, Duration limit) {
+    if (generation() == 0) {
+      return CompletableFuture.failedFuture(
+          InvalidUsage.of("dump: %s has not joined its job", describe()));
+    }
+    return CompletableFuture.supplyAsync(() -> askAll(all, limit), operations::onLoop)
+        .thenCompose(Function.identity())
+        // The bootstrap's thread keeps the limit itself, unless it has ended or is stuck.
+        .orTimeout(limit.toMillis() + DUMP_GRACE_MILLIS, TimeUnit.MILLISECONDS)
+        .exceptionallyCompose(
+            failure ->
+                CompletableFuture.failedFuture(
+                    failure instanceof TimeoutException
+                        ? lateDump(limit)
+                        : FluxCclException.from(failure)));
+  }
+
+  /** Requests a snapshot from every rank, including this one, each over its own connection. */
+  private CompletableFuture<JobDump> askAll(boolean all, Duration limit) {
     return new DumpClient(loop, job.sockets.channels, job.sockets.from, limit, all)
         .askAll(job.sockets.key.of(LinkKind.INQUIRY), roster.members());
+  }
+
+  private Timeout lateDump(Duration limit) {
+    String text =
+        "%s: dump: the bootstrap's thread has not answered %s ms after the limit of %s ms";
+    return Timeout.of(rank(), text, describe(), DUMP_GRACE_MILLIS, limit.toMillis());
   }
 
   // ---- messages ----
