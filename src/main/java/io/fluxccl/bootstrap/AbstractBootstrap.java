@@ -8,6 +8,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.Mailboxes.WaitingBytes;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;

@@ -4,6 +4,7 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.Deadline;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.bootstrap.Frames.TlsChannels;
 import io.fluxccl.settings.Settings;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;

@@ -4,6 +4,7 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
+import io.fluxccl.bootstrap.Mailboxes.WaitingBytes;
 import io.fluxccl.bootstrap.Roster.Nonce;
 import java.net.InetSocketAddress;
 import java.util.ArrayList;

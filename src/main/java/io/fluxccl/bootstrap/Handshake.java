@@ -10,6 +10,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.bootstrap.Frames.TlsChannels;
 import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFutureListener;

@@ -5,7 +5,7 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
-import io.fluxccl.bootstrap.JoinMessage.Failure;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Snapshot;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Join;
 import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
-import io.fluxccl.bootstrap.JoinMessage.Join;
 import java.net.InetSocketAddress;
 import java.util.ArrayDeque;
 import java.util.Arrays;

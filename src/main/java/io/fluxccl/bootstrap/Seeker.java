@@ -2,17 +2,17 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.Text;
-import io.fluxccl.bootstrap.JoinMessage.Accept;
-import io.fluxccl.bootstrap.JoinMessage.Beat;
-import io.fluxccl.bootstrap.JoinMessage.Failure;
-import io.fluxccl.bootstrap.JoinMessage.Join;
-import io.fluxccl.bootstrap.JoinMessage.Propose;
-import io.fluxccl.bootstrap.JoinMessage.Redirect;
-import io.fluxccl.bootstrap.JoinMessage.Refuse;
-import io.fluxccl.bootstrap.JoinMessage.Waiting;
-import io.fluxccl.bootstrap.JoinOutput.CastVote;
-import io.fluxccl.bootstrap.JoinOutput.Ended;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Accept;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Beat;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Join;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Redirect;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Refuse;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Waiting;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.bootstrap.LocalProcess.JoinOutput.CastVote;
+import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Ended;
 import io.fluxccl.bootstrap.Member.State;
 import java.net.InetSocketAddress;
 import java.util.LinkedHashSet;

@@ -2,11 +2,11 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.ErrorCode;
-import io.fluxccl.bootstrap.JoinMessage.Failure;
-import io.fluxccl.bootstrap.JoinMessage.Propose;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import io.fluxccl.bootstrap.JoinModel.Process;
 import io.fluxccl.bootstrap.JoinModel.Run;
-import io.fluxccl.bootstrap.JoinOutput.Joined;
+import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Joined;
 import io.fluxccl.bootstrap.Member.State;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;

@@ -10,7 +10,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
-import io.fluxccl.bootstrap.JoinMessage.Propose;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
-import static io.fluxccl.bootstrap.WaitingBytes.OVERHEAD;
+import static io.fluxccl.bootstrap.Mailboxes.WaitingBytes.OVERHEAD;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.bootstrap.Mailboxes.WaitingBytes;
 import io.fluxccl.bootstrap.StreamKey.Space;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
