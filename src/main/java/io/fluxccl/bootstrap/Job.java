@@ -53,6 +53,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -343,22 +344,10 @@ public final class Job implements AutoCloseable {
 
   /** Opens the listener of a root without a rank, which forms the first group and then leaves. */
   CompletableFuture<InetSocketAddress> openRoot(InetAddress ip) {
-    CompletableFuture<InetSocketAddress> result = new CompletableFuture<>();
-    loop.execute(
-        () ->
-            sockets
-                .open(Set.of(new InetSocketAddress(ip, 0)))
-                .thenCompose(known -> openRoot(ip, known))
-                .whenComplete(
-                    (at, failure) -> {
-                      if (failure == null) {
-                        result.complete(at);
-                      } else {
-                        fail(result, FluxCclException.from(failure));
-                        kill();
-                      }
-                    }));
-    return result;
+    Set<InetSocketAddress> anyPort = Set.of(new InetSocketAddress(ip, 0));
+    return CompletableFuture.supplyAsync(() -> sockets.open(anyPort), loop)
+        .thenCompose(Function.identity())
+        .thenComposeAsync(known -> openRoot(ip, known), loop);
   }
 
   private CompletableFuture<InetSocketAddress> openRoot(
