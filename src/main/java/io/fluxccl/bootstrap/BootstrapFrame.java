@@ -205,8 +205,8 @@ sealed interface BootstrapFrame {
     /** Announces that the group of a roster has formed. */
     record Formed(Roster roster) implements JoinMessage {}
 
-    /** Announces that an epoch has formed without the receiver, and a member of it. */
-    record Missed(@Limits long epoch, InetSocketAddress member) implements JoinMessage {}
+    /** Announces that an epoch has formed without the receiver, and members of it. */
+    record Missed(@Limits long epoch, List<InetSocketAddress> members) implements JoinMessage {}
 
     /** Ends the receiver's join. */
     record Rejected(Failure failure) implements JoinMessage {}

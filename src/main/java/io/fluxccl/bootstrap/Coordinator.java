@@ -523,7 +523,7 @@ final class Coordinator {
     } else if (join.isNewcomer()) {
       process.send(to, new Redirect(roster.term(), watcher));
     } else {
-      process.send(to, new Missed(roster.epoch(), watcher));
+      process.send(to, new Missed(roster.epoch(), roster.entries()));
     }
   }
 }

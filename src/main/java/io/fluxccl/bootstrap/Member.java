@@ -392,12 +392,12 @@ final class Member {
     if (base.lists(peer)) {
       process.send(peer, new Formed(base));
     } else if (!base.isEmpty()) {
-      process.send(peer, new Missed(base.epoch(), watch.watcher()));
+      process.send(peer, new Missed(base.epoch(), base.entries()));
     }
   }
 
   private void handleMissed(Missed news, long now) {
-    if (!base.isEmpty() && news.epoch() > base.epoch()) {
+    if (!base.isEmpty() && news.epoch() > base.epoch() && !news.members().isEmpty()) {
       missed = Optional.of(news);
       failGroup(request.missed(news.epoch(), rank()), now);
       if (isJoining()) {
@@ -412,14 +412,15 @@ final class Member {
       seeker.get().end(request.missed(news.epoch(), rank()));
       return;
     }
-    seeker.get().stepDown(news.member());
-    process.entries.add(news.member());
+    seeker.get().stepDown(news.members().get(0));
+    process.entries.addAll(news.members());
     base = Roster.NONE;
     failure = Optional.empty();
     lost = new HashSet<>();
     missed = Optional.empty();
     Term known = new Term(news.epoch(), 0, Roster.NEWCOMER);
     seeker = Optional.of(new Seeker(process, base, request, lost, known, now));
+    seeker.get().follow(news.members());
     seeker.get().seek(now);
   }
 }

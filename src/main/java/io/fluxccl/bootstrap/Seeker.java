@@ -97,6 +97,11 @@ final class Seeker {
     return target.filter(peer::equals).isPresent();
   }
 
+  /** Seeks a group that has formed without this process, and whose members may admit it. */
+  void follow(List<InetSocketAddress> members) {
+    answer = new Waiting(Term.NONE, Roster.NONE.nonce(), false, List.of(), members, "");
+  }
+
   /** Returns whether a group is the one that this process seeks. */
   boolean expects(Roster roster) {
     boolean isNext =
@@ -290,7 +295,10 @@ final class Seeker {
     asked.addAll(members);
     asked.removeIf(process::hasEnded);
     asked.forEach(this::ask);
-    if (target.isEmpty() && !members.isEmpty() && process.dead.containsAll(members)) {
+    boolean hasEnded = !members.isEmpty() && process.dead.containsAll(members);
+    if (target.isEmpty() && hasEnded && known.epoch() > 0) {
+      end(request.missed(known.epoch(), Roster.NEWCOMER)); // nobody is left to admit this process
+    } else if (target.isEmpty() && hasEnded) {
       term = known; // the group that this process waited for has ended: a new job may begin
     }
   }

@@ -154,7 +154,7 @@ class BootstrapFrameCodecTest {
             TERM.map(Refuse::new),
             rosters().map(Formed::new),
             NONCE.map(FormedAsProposed::new),
-            Combinators.combine(EPOCH, addresses()).as(Missed::new),
+            Combinators.combine(EPOCH, addresses().list().ofMaxSize(3)).as(Missed::new),
             failures().map(Rejected::new),
             Combinators.combine(EPOCH, NONCE, RANKS, RANKS, FLAG).as(Beat::new),
             Combinators.combine(NONCE, failures()).as(Failed::new),
@@ -285,8 +285,8 @@ class BootstrapFrameCodecTest {
     Contact member = contact("a");
     List<BootstrapFrame> frames =
         List.of(
-            new Missed(-1, TcpRanks.loopback(1)),
-            new Missed(1, TcpRanks.loopback(0)),
+            new Missed(-1, List.of(TcpRanks.loopback(1))),
+            new Missed(1, List.of(TcpRanks.loopback(0))),
             new Accept(new Term(1, -1, 0)),
             new Accept(new Term(1, 1, -2)),
             new Accept(new Term(1, 1, BootstrapFrameCodec.MAX_RANKS)),
