@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
+import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Flux;
@@ -61,7 +62,8 @@ final class Liveness {
       return;
     }
     silent = List.copyOf(ranks);
-    sinceNanos.keySet().retainAll(ranks);
+    Set<Integer> now = Set.copyOf(ranks); // there may be a thousand
+    sinceNanos.keySet().retainAll(now);
     for (int rank : ranks) {
       if (sinceNanos.putIfAbsent(rank, noLaterNanos) == null) {
         String who = bootstrap.describe();
@@ -70,7 +72,7 @@ final class Liveness {
       }
     }
     for (int rank : before) {
-      if (!ranks.contains(rank)) {
+      if (!now.contains(rank)) {
         // It answers again, or has ended.
         String who = bootstrap.describe();
         RankLog.line(

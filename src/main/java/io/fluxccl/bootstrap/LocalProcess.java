@@ -130,6 +130,14 @@ final class LocalProcess {
     return rules.isSilent(silentNanos(peer, now));
   }
 
+  /**
+   * Takes the time by which this process is behind from the silence of others: their messages may
+   * wait here.
+   */
+  void delayed(long nanos, long now) {
+    heardNanos.replaceAll((peer, heard) -> Math.min(now, heard + nanos));
+  }
+
   /** Restarts the silence of processes that were not silent before this process was suspended. */
   void excuse(long before, long now) {
     heardNanos.replaceAll((peer, heard) -> rules.isSilent(before - heard) ? heard : (Long) now);

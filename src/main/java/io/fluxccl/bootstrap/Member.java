@@ -183,7 +183,11 @@ final class Member {
       seeker.get().tick(now);
     }
     if (now >= beatNanos) {
-      beatNanos = now + process.rules.intervalNanos();
+      long interval = process.rules.intervalNanos();
+      if (beatNanos != 0 && now - beatNanos > interval) {
+        process.delayed(now - beatNanos, now);
+      }
+      beatNanos = now + interval;
       if (isJoining()) {
         seeker.get().beat(now);
       } else if (state() == State.MEMBER) {
