@@ -8,7 +8,6 @@ import java.util.Deque;
 import java.util.List;
 import java.util.Queue;
 import java.util.Set;
-import java.util.function.IntUnaryOperator;
 import java.util.stream.IntStream;
 
 /**
@@ -36,7 +35,18 @@ final class Batch {
   }
 
   /** A token of a sequence, and whether the sequence ends with it. */
-  record Token(Sequence sequence, int token, End end) {}
+  record Token(Sequence sequence, int token, End end, List<HostChoice.Logprob> logprobs) {}
+
+  /** The results of a step. */
+  interface Results {
+    /** Returns the token of a chosen row; -1 if its logits are not finite. */
+    int next(int row);
+
+    /** Returns the logits of a chosen row, for the whole vocabulary, if the step asked for them. */
+    default float[] allLogits(int row) {
+      throw new UnsupportedOperationException("no logits of row " + row);
+    }
+  }
 
   /**
    * Returns false if too many sequences wait. Sequences that enter with the next step do not count.
@@ -70,7 +80,11 @@ final class Batch {
     int count = last.size() + others.size();
     int next = last.size();
     last.addAll(others);
-    return count == 0 ? null : StepRows.command(last, count, next);
+    int logits = next;
+    while (logits > 0 && !chosen.get(logits - 1).needsLogits()) {
+      logits--;
+    }
+    return count == 0 ? null : StepRows.command(last, count, next, logits);
   }
 
   private void leave() {
@@ -102,18 +116,25 @@ final class Batch {
   /**
    * Takes over the results of the step in flight.
    *
-   * @param next the token of each chosen row
    * @return the new tokens; sequences that end have left
    */
-  synchronized List<Token> finishStep(IntUnaryOperator next) {
+  synchronized List<Token> finishStep(Results results) {
     running.forEach(sequence -> sequence.computed += sequence.inStep);
     List<Token> tokens = new ArrayList<>();
     for (int i = 0; i < chosen.size(); i++) {
       Sequence sequence = chosen.get(i);
-      int token = next.applyAsInt(i);
+      Set<Integer> own = sequence.ends(ends);
+      int token = results.next(i);
+      List<HostChoice.Logprob> logprobs = List.of();
+      if (sequence.needsLogits()) {
+        float[] logits = results.allLogits(i);
+        token = sequence.choose(logits, token, own);
+        logprobs = sequence.logprobs(logits, token);
+      }
       sequence.add(token);
-      End end = ends.contains(token) ? End.STOP : sequence.isFull() ? End.LENGTH : End.NOT_YET;
-      tokens.add(new Token(sequence, token, end));
+      boolean isOver = token < 0 || own.contains(token);
+      End end = isOver ? End.STOP : sequence.isFull() ? End.LENGTH : End.NOT_YET;
+      tokens.add(new Token(sequence, token, end, logprobs));
       if (end != End.NOT_YET) {
         running.remove(sequence);
         free(sequence);

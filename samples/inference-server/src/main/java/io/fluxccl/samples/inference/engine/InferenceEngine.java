@@ -34,6 +34,12 @@ import reactor.core.scheduler.Schedulers;
 public final class InferenceEngine implements TextEngine, AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(InferenceEngine.class);
   private static final Duration SOON = Duration.ofSeconds(1);
+  private static final Refused NOT_FINITE =
+      new Refused(
+          Reason.FAILED,
+          "the model computed a logit that is not a finite number; its weights, or its activations"
+              + " for this prompt, exceed the range of floats",
+          Duration.ZERO);
   private static final double SMOOTHING = 0.1;
 
   private final LlamaConfig config;
@@ -146,7 +152,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       // Counted before the batch shrinks, because drain checks the batch first.
       unsentSteps.incrementAndGet();
       try {
-        List<Batch.Token> next = batch.finishStep(model::next);
+        List<Batch.Token> next = batch.finishStep(model);
         tokens.addAndGet(next.size());
         texts.schedule(() -> next.forEach(InferenceEngine::send));
       } finally {
@@ -180,9 +186,11 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   private static void send(Batch.Token token) {
     Sequence sequence = token.sequence();
     try {
-      if (token.end() == End.STOP) {
+      if (token.token() < 0) {
+        sequence.stream.fail(NOT_FINITE);
+      } else if (token.end() == End.STOP) {
         sequence.stream.end();
-      } else if (!sequence.stream.add(token.token(), token.end())) {
+      } else if (!sequence.stream.add(token.token(), token.end(), token.logprobs())) {
         sequence.abandoned = true;
       }
     } catch (RuntimeException e) { // of the tokenizer: the other answers continue
@@ -277,34 +285,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     if (draining || generation == 0) {
       return refuse(Reason.UNAVAILABLE, draining ? "the server shuts down" : "ranks are missing");
     }
-    int[] prompt = tokenizer.encode(request.prompt());
-    int room = config.context() - prompt.length;
-    if (prompt.length == 0 || room < 1) {
-      return refuse(
-          Reason.INVALID,
-          "the prompt has %d tokens; 1 to %d are possible",
-          prompt.length,
-          config.context() - 1);
-    }
-    for (int token : prompt) {
-      if (token >= config.vocabulary()) {
-        return refuse(
-            Reason.INVALID,
-            "the prompt has the token %d, and the model only %d tokens",
-            token,
-            config.vocabulary());
-      }
-    }
-    TextStream stream = new TextStream(tokenizer, prompt.length, request.stop());
-    int maxTokens = Math.min(request.maxTokens(), room);
-    Sequence sequence = new Sequence(prompt, maxTokens, request.sampling(), stream);
-    if (sequence.pagesNeeded() > options.pages()) {
-      return refuse(
-          Reason.INVALID,
-          "prompt and answer need %d pages of the cache, which has %d",
-          sequence.pagesNeeded(),
-          options.pages());
-    }
+    Sequence sequence = sequence(request);
     if (!batch.add(sequence)) {
       return refuse(Reason.BUSY, "%d requests wait already", options.maxWaiting());
     }
@@ -320,7 +301,68 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     Flux<TextPiece> late =
         Mono.delay(request.deadline())
             .thenMany(refuse(Reason.DEADLINE, "not done within %d ms", limit));
-    return stream.pieces().takeUntilOther(late).doFinally(end -> sequence.abandoned = true);
+    return sequence
+        .stream
+        .pieces()
+        .takeUntilOther(late)
+        .doFinally(end -> sequence.abandoned = true);
+  }
+
+  /** Returns a sequence for a request that the model can answer; throws {@link Refused} if not. */
+  private Sequence sequence(TextRequest request) {
+    TextRequest.Options wanted = request.options();
+    boolean isText = wanted.promptTokens().isEmpty();
+    int[] prompt =
+        isText
+            ? tokenizer.encode(request.prompt())
+            : wanted.promptTokens().stream().mapToInt(Integer::intValue).toArray();
+    int room = config.context() - prompt.length;
+    if (prompt.length == 0 || room < 1) {
+      throw invalid(
+          "prompt",
+          "the prompt has %d tokens; 1 to %d are possible",
+          prompt.length,
+          config.context() - 1);
+    }
+    requireKnown("prompt", IntStream.of(prompt));
+    requireKnown("stop_token_ids", wanted.stopTokens().stream().mapToInt(Integer::intValue));
+    if (request.sampling() != null) {
+      requireKnown(
+          "logit_bias",
+          request.sampling().adjustments().bias().keySet().stream().mapToInt(Integer::intValue));
+    }
+    String prefix = isText ? request.prompt() : tokenizer.decode(prompt, 0, prompt.length);
+    TextStream stream =
+        new TextStream(tokenizer, prompt.length, request.stop(), wanted.echo() ? prefix : "");
+    int maxTokens = Math.min(request.maxTokens(), room);
+    Sequence sequence = new Sequence(prompt, maxTokens, request.sampling(), stream, wanted);
+    if (sequence.pagesNeeded() > options.pages()) {
+      throw invalid(
+          "prompt",
+          "prompt and answer need %d pages of the cache, which has %d",
+          sequence.pagesNeeded(),
+          options.pages());
+    }
+    return sequence;
+  }
+
+  private void requireKnown(String param, IntStream tokens) {
+    tokens
+        .filter(token -> token >= config.vocabulary())
+        .findFirst()
+        .ifPresent(
+            token -> {
+              throw invalid(
+                  param,
+                  "'%s' has the token %d, and the model only %d tokens",
+                  param,
+                  token,
+                  config.vocabulary());
+            });
+  }
+
+  private static Refused invalid(String param, String format, Object... values) {
+    return Refused.invalid(param, String.format(Locale.ROOT, format, values));
   }
 
   private static Flux<TextPiece> refuse(Reason reason, String format, Object... values) {

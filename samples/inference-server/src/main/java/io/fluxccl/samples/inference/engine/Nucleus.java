@@ -12,6 +12,7 @@ final class Nucleus {
   static final int BINS = 256;
   static final int FARTHEST = BINS * BINS - 1;
   private static final float STEPS = 2048;
+  private static final int INFINITE = 0x7f800000;
   private static final double FIXED_POINT = 1L << 40;
 
   private Nucleus() {}
@@ -49,14 +50,21 @@ final class Nucleus {
 
   /** Returns a token and its score as one number; the better score is the larger number. */
   static long candidate(float score, int token) {
-    int bits = Float.floatToRawIntBits(score);
+    int bits = Float.floatToIntBits(score); // of NaN more than of any number
     // As an integer, ordered like the floats.
     int ordered = bits ^ (bits >> 31 & Integer.MAX_VALUE);
     // Of equal scores the lower token wins, on whatever rank it is.
     return (long) ordered << 32 | Integer.MAX_VALUE - token;
   }
 
+  /** Returns the token of the best candidate; -1 if its score is no finite number. */
   static int token(long candidate) {
+    int ordered = (int) (candidate >> 32);
+    boolean isFinite = ordered < INFINITE && ordered > ~INFINITE;
+    return isFinite ? tokenOf(candidate) : -1;
+  }
+
+  static int tokenOf(long candidate) {
     return Integer.MAX_VALUE - (int) candidate;
   }
 }

@@ -35,7 +35,7 @@ import reactor.core.publisher.Mono;
  * <p>A step is captured for several numbers of rows, and replayed with the current {@link
  * StepRows}. The weights are kept when a generation of the ranks ends; captured steps are not.
  */
-final class RankModel implements AutoCloseable {
+final class RankModel implements Batch.Results, AutoCloseable {
   private static final StepRows.Row WARM_UP = new StepRows.Row(0, 0, 0, 0, 0, 1, 0);
   private static final int TIMED_RUNS = 5;
   private static final Duration PATIENCE = Duration.ofSeconds(30);
@@ -62,10 +62,16 @@ final class RankModel implements AutoCloseable {
 
   private final Kernels.Choice choice;
 
+  /** The logits of all ranks, if a request needs them; in the host's memory on rank 0 only. */
+  private final DeviceBuffer allLogits;
+
+  private final PinnedBuffer logitsHere;
+
   // Of this generation; null before the first one.
   private RankGroup group;
   private CapturedSizes steps;
   private CapturedSizes nucleusSteps;
+  private CapturedSizes gathers;
   private double communicationShare;
 
   /** Whether a step that is captured has its all-reduces. */
@@ -120,6 +126,9 @@ final class RankModel implements AutoCloseable {
             forChosen(DataType.INT64, Nucleus.BINS),
             forChosen(DataType.INT32, 1),
             forChosen(DataType.INT64, 1));
+    allLogits = forChosen(DataType.FLOAT32, config.vocabulary());
+    logitsHere =
+        group.rank() == 0 ? device.allocatePinned(Math.toIntExact(allLogits.size())) : null;
   }
 
   /**
@@ -147,6 +156,7 @@ final class RankModel implements AutoCloseable {
     nucleusSteps = CapturedSizes.of(sizes, size -> step(size, true));
     steps.captureAll();
     nucleusSteps.captureAll();
+    gathers = CapturedSizes.of(new int[] {1, options.maxSequences()}, this::gather).captureAll();
     // A rank that waits in a kernel would block another one that still loads on the same GPU, and
     // loading may take longer than a step's time limit.
     next.communicator().inFlight(next.bootstrap().barrier(Deadline.never())).join();
@@ -269,6 +279,16 @@ final class RankModel implements AutoCloseable {
     return kernels.choose(step, size, choice);
   }
 
+  private Pipeline gather(int size) {
+    long count = (long) size * config.vocabulary() / group.nRanks();
+    long bytes = DataType.FLOAT32.bytes(count * group.nRanks());
+    Pipeline gathered =
+        group.pipeline().allGather(choice.logits(), allLogits, count, DataType.FLOAT32);
+    return logitsHere == null
+        ? gathered
+        : gathered.copy(logitsHere, 0, allLogits, 0, Math.toIntExact(bytes));
+  }
+
   private Pipeline reduce(
       Pipeline before, DeviceBuffer buffer, int size, int width, DataType type, ReduceOp op) {
     DeviceBuffer part = buffer.slice(0, type.bytes((long) size * width));
@@ -279,13 +299,29 @@ final class RankModel implements AutoCloseable {
   Mono<Void> step(byte[] command) {
     rows.buffer().putBytes(0, command);
     int count = (command.length - StepRows.HEADER) / StepRows.ROW;
-    return (StepRows.hasNucleus(command) ? nucleusSteps : steps).atLeast(count).run();
+    Mono<Void> run = (StepRows.hasNucleus(command) ? nucleusSteps : steps).atLeast(count).run();
+    int logits = StepRows.logitRows(rows.buffer());
+    return logits == 0 ? run : Mono.when(run, gathers.atLeast(logits).run());
   }
 
   /** Returns the token that follows a chosen row, after its step. */
-  int next(int row) {
+  @Override
+  public int next(int row) {
     return rows.buffer()
         .getInt(StepRows.nextOffset(options.maxRows(), row), ByteOrder.LITTLE_ENDIAN);
+  }
+
+  /** Returns the logits of a chosen row, of all ranks, after a step that asked for them. */
+  @Override
+  public float[] allLogits(int row) {
+    int width = config.vocabulary() / group.nRanks();
+    int size = gathers.sizeFor(StepRows.logitRows(rows.buffer()));
+    float[] result = new float[config.vocabulary()];
+    for (int token = 0; token < result.length; token++) {
+      int at = (token / width * size + row) * width + token % width;
+      result[token] = logitsHere.buffer().getFloat(at * Float.BYTES, ByteOrder.LITTLE_ENDIAN);
+    }
+    return result;
   }
 
   /** Returns the logits of a chosen row for this rank's part of the vocabulary; for tests. */
@@ -300,7 +336,7 @@ final class RankModel implements AutoCloseable {
 
   /** Forgets the steps of this generation. */
   void leave() {
-    Stream.of(steps, nucleusSteps).filter(Objects::nonNull).forEach(CapturedSizes::close);
+    Stream.of(steps, nucleusSteps, gathers).filter(Objects::nonNull).forEach(CapturedSizes::close);
   }
 
   @Override
@@ -309,5 +345,8 @@ final class RankModel implements AutoCloseable {
     kernels.close();
     buffers.forEach(DeviceBuffer::close);
     rows.close();
+    if (logitsHere != null) {
+      logitsHere.close();
+    }
   }
 }

@@ -9,6 +9,7 @@ public final class Refused extends RuntimeException {
 
   private final Reason reason;
   private final transient Duration retryAfter;
+  private final String param;
 
   /** Why. */
   public enum Reason {
@@ -30,14 +31,33 @@ public final class Refused extends RuntimeException {
    * @param retryAfter when to come again; zero if that does not help
    */
   public Refused(Reason reason, String message, Duration retryAfter) {
+    this(reason, message, retryAfter, null);
+  }
+
+  private Refused(Reason reason, String message, Duration retryAfter, String param) {
     super(message, null, false, false);
     this.reason = reason;
     this.retryAfter = retryAfter;
+    this.param = param;
+  }
+
+  /**
+   * Creates one for a parameter of the request that is out of range.
+   *
+   * @param param its name in OpenAI's API
+   */
+  public static Refused invalid(String param, String message) {
+    return new Refused(Reason.INVALID, message, Duration.ZERO, param);
   }
 
   /** Returns why. */
   public Reason reason() {
     return reason;
+  }
+
+  /** Returns the parameter that is out of range; null if there is none. */
+  public String param() {
+    return param;
   }
 
   /** Returns when to come again; zero if that does not help. */

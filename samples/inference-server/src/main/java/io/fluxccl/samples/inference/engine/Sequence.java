@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.engine;
 
+import io.fluxccl.samples.inference.engine.TextRequest.Adjustments;
+import io.fluxccl.samples.inference.engine.TextRequest.Options;
 import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
 
 /**
  * A request on rank 0: its tokens so far, and the pages of their keys and values. Because the
@@ -11,6 +16,7 @@ import java.util.Arrays;
 final class Sequence {
   final TextRequest.Sampling sampling;
   final TextStream stream;
+  private final Options options;
 
   /** Set by any thread: the client has disconnected, or its deadline has passed. */
   volatile boolean abandoned;
@@ -29,11 +35,23 @@ final class Sequence {
 
   private int[] tokens;
   private int length;
+  private final int promptLength;
   private final int maxLength;
 
   Sequence(int[] prompt, int maxTokens, TextRequest.Sampling sampling, TextStream stream) {
+    this(prompt, maxTokens, sampling, stream, Options.NONE);
+  }
+
+  Sequence(
+      int[] prompt,
+      int maxTokens,
+      TextRequest.Sampling sampling,
+      TextStream stream,
+      Options options) {
     this.tokens = prompt;
     this.length = prompt.length;
+    this.promptLength = prompt.length;
+    this.options = options;
     this.maxLength = prompt.length + maxTokens;
     this.sampling = sampling;
     this.stream = stream;
@@ -59,6 +77,51 @@ final class Sequence {
     tokens[length++] = token;
   }
 
+  /** Returns whether its next token needs the logits of the whole vocabulary on rank 0. */
+  boolean needsLogits() {
+    return options.logprobs() >= 0 || isChosenByHost();
+  }
+
+  private boolean isChosenByHost() {
+    return sampling != null && !sampling.adjustments().equals(Adjustments.NONE)
+        || length - promptLength < options.minTokens();
+  }
+
+  /** Returns the tokens that end it. */
+  Set<Integer> ends(Set<Integer> ofModel) {
+    if (options.stopTokens().isEmpty()) {
+      return options.ignoreEnds() ? Set.of() : ofModel;
+    }
+    Set<Integer> all = new HashSet<>(options.ignoreEnds() ? Set.of() : ofModel);
+    all.addAll(options.stopTokens());
+    return all;
+  }
+
+  /**
+   * Returns the next token; -1 if the logits are not finite.
+   *
+   * @param logits of the whole vocabulary
+   * @param chosen the token that the kernels chose, from unchanged logits
+   */
+  int choose(float[] logits, int chosen, Set<Integer> ends) {
+    if (!isChosenByHost() || chosen < 0) {
+      return chosen;
+    }
+    float[] adjusted = logits.clone();
+    int[] answer = Arrays.copyOfRange(tokens, promptLength, length);
+    HostChoice.adjust(adjusted, sampling.adjustments(), answer);
+    if (answer.length < options.minTokens()) {
+      HostChoice.exclude(adjusted, ends);
+    }
+    return HostChoice.choose(adjusted, sampling, length - 1);
+  }
+
+  /** Returns what the client wants to know of a token's probability; empty if nothing. */
+  List<HostChoice.Logprob> logprobs(float[] logits, int token) {
+    boolean wanted = options.logprobs() >= 0 && token >= 0;
+    return wanted ? HostChoice.logprobs(logits, token, options.logprobs()) : List.of();
+  }
+
   StepRows.Row row(int position) {
     int page = pages[position / ModelOptions.PAGE];
     int slot = page * ModelOptions.PAGE + position % ModelOptions.PAGE;
@@ -67,7 +130,7 @@ final class Sequence {
         position,
         number,
         slot,
-        sampling.temperature(),
+        isChosenByHost() ? 0 : sampling.temperature(), // greedy is the least work for kernels
         sampling.topP(),
         sampling.seed());
   }

@@ -13,6 +13,7 @@ import org.agrona.concurrent.AtomicBuffer;
  *   0   int    rows
  *   4   int    chosen: how many of them get a next token
  *   8   int    nucleus: 1 if one of those has a topP below 1
+ *   12  int    logits: how many of the first rows' logits rank 0 needs
  *   64  rows of 32 bytes: int token, position, sequence, slot; float temperature, topP; long seed
  *   64 + 32 * maxRows  int: the next token of each chosen row
  * </pre>
@@ -42,6 +43,10 @@ final class StepRows {
   }
 
   static byte[] command(Iterable<Row> rows, int count, int chosen) {
+    return command(rows, count, chosen, 0);
+  }
+
+  static byte[] command(Iterable<Row> rows, int count, int chosen, int logits) {
     ByteBuffer bytes = ByteBuffer.allocate(commandBytes(count)).order(ByteOrder.LITTLE_ENDIAN);
     boolean nucleus = false;
     int at = HEADER;
@@ -53,6 +58,7 @@ final class StepRows {
       at += ROW;
     }
     bytes.putInt(0, count).putInt(4, chosen).putInt(8, nucleus ? 1 : 0);
+    bytes.putInt(12, logits);
     return bytes.array();
   }
 
@@ -62,6 +68,10 @@ final class StepRows {
 
   static int chosen(AtomicBuffer memory) {
     return memory.getInt(4, ByteOrder.LITTLE_ENDIAN);
+  }
+
+  static int logitRows(AtomicBuffer memory) {
+    return memory.getInt(12, ByteOrder.LITTLE_ENDIAN);
   }
 
   static boolean hasNucleus(byte[] command) {

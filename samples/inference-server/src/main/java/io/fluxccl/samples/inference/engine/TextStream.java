@@ -2,8 +2,12 @@
 package io.fluxccl.samples.inference.engine;
 
 import io.fluxccl.samples.inference.model.Tokenizer;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Deque;
 import java.util.List;
+import java.util.Map;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Sinks;
 
@@ -18,6 +22,10 @@ final class TextStream {
   private final Tokenizer tokenizer;
   private final int promptTokens;
   private final List<String> stops;
+
+  /** The prompt, if the answer begins with it. */
+  private String before;
+
   private final Sinks.Many<TextPiece> sink = Sinks.many().unicast().onBackpressureBuffer();
 
   private int[] tokens = new int[16];
@@ -36,9 +44,17 @@ final class TextStream {
   /** The text up to here has been sent. */
   private int sent;
 
+  /** The logprobs that are not sent yet, each with the place in {@link #text} of its token. */
+  private final Deque<Map.Entry<Integer, TextPiece.Logprob>> logprobs = new ArrayDeque<>();
+
   private boolean over;
 
   TextStream(Tokenizer tokenizer, int promptTokens, List<String> stops) {
+    this(tokenizer, promptTokens, stops, "");
+  }
+
+  TextStream(Tokenizer tokenizer, int promptTokens, List<String> stops, String before) {
+    this.before = before;
     this.tokenizer = tokenizer;
     this.promptTokens = promptTokens;
     this.stops = stops;
@@ -54,8 +70,24 @@ final class TextStream {
    * @return false if its text ends the answer; what follows is ignored
    */
   boolean add(int token, TextPiece.End end) {
+    return add(token, end, List.of());
+  }
+
+  /**
+   * Adds a token.
+   *
+   * @param chances of this token, then of the most likely ones; empty if the client wants none
+   * @return false if its text ends the answer; what follows is ignored
+   */
+  boolean add(int token, TextPiece.End end, List<HostChoice.Logprob> chances) {
     if (over) {
       return false;
+    }
+    if (!chances.isEmpty()) {
+      List<TextPiece.Logprob> named = chances.stream().map(this::named).toList();
+      TextPiece.Logprob own = named.get(0);
+      List<TextPiece.Logprob> best = List.copyOf(named.subList(1, named.size()));
+      logprobs.add(Map.entry(text.length(), new TextPiece.Logprob(own.token(), own.value(), best)));
     }
     if (count == tokens.length) {
       tokens = Arrays.copyOf(tokens, 2 * count);
@@ -70,6 +102,16 @@ final class TextStream {
       send(end == TextPiece.End.NOT_YET ? safeLength() : text.length(), end);
     }
     return !over;
+  }
+
+  /** The token's text after the last one, as decoders may strip a blank at the beginning. */
+  private TextPiece.Logprob named(HostChoice.Logprob chance) {
+    int[] both = {count == 0 ? 0 : tokens[count - 1], chance.token()};
+    String before = tokenizer.decode(both, 0, 1);
+    String all = tokenizer.decode(both, 0, 2);
+    boolean follows = count > 0 && all.startsWith(before) && before.indexOf(INCOMPLETE) < 0;
+    String own = follows ? all.substring(before.length()) : tokenizer.decode(both, 1, 2);
+    return new TextPiece.Logprob(own, chance.value(), List.of());
   }
 
   /** Ends the answer: the model chose a token that ends texts, and has no text itself. */
@@ -120,7 +162,13 @@ final class TextStream {
 
   private void send(int to, TextPiece.End end) {
     over = end != TextPiece.End.NOT_YET;
-    sink.tryEmitNext(new TextPiece(text.substring(sent, to), promptTokens, count, end));
+    List<TextPiece.Logprob> own = new ArrayList<>();
+    while (!logprobs.isEmpty() && logprobs.peek().getKey() < to) {
+      own.add(logprobs.remove().getValue());
+    }
+    String piece = before + text.substring(sent, to);
+    sink.tryEmitNext(new TextPiece(piece, promptTokens, count, end, own));
+    before = "";
     sent = to;
     if (over) {
       sink.tryEmitComplete();

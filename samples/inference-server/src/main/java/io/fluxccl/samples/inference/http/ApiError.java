@@ -64,7 +64,7 @@ final class ApiError extends RuntimeException {
           case FAILED -> 500;
         };
     String code = refused.reason().name().toLowerCase(Locale.ROOT);
-    return new ApiError(status, refused.getMessage(), null, code, refused.retryAfter());
+    return new ApiError(status, refused.getMessage(), refused.param(), code, refused.retryAfter());
   }
 
   /** For the header of this name; 0 if to come again does not help. */

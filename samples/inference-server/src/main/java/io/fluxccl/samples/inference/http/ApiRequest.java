@@ -3,11 +3,14 @@ package io.fluxccl.samples.inference.http;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.fluxccl.samples.inference.engine.TextRequest;
+import io.fluxccl.samples.inference.engine.TextRequest.Adjustments;
+import io.fluxccl.samples.inference.engine.TextRequest.Options;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import io.fluxccl.samples.inference.model.ChatTemplate;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -19,12 +22,14 @@ import java.util.stream.Collectors;
 /**
  * The request of a client.
  *
- * @param text the request to the engine
+ * @param texts the requests to the engine, one for each choice of the answer
+ * @param choices how many of them in a row have the same prompt
  * @param chat whether it is answered as a chat
  * @param stream whether it is answered piece by piece
  * @param includeUsage whether the counts of tokens are to follow the pieces
  */
-record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includeUsage) {
+record ApiRequest(
+    List<TextRequest> texts, int choices, boolean chat, boolean stream, boolean includeUsage) {
   private static final Set<String> ROLES =
       Set.of("system", "developer", "user", "assistant", "tool");
   private static final Set<String> KNOWN =
@@ -39,6 +44,15 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
           "stream",
           "stream_options",
           "timeout",
+          "presence_penalty",
+          "frequency_penalty",
+          "logit_bias",
+          "logprobs",
+          "top_k",
+          "min_p",
+          "stop_token_ids",
+          "ignore_eos",
+          "min_tokens",
           // Of no effect on the answer.
           "user",
           "metadata",
@@ -46,26 +60,31 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
           "prompt_cache_key",
           "service_tier");
 
-  private static final Set<String> OF_CHATS = Set.of("messages", "max_completion_tokens");
+  private static final Set<String> OF_CHATS =
+      Set.of("messages", "max_completion_tokens", "top_logprobs");
+  private static final Set<String> OF_PROMPTS = Set.of("prompt", "echo");
 
   /** Parameters that are not supported, with the values that ask for nothing. */
   private static final JsonNode UNSUPPORTED =
       Json.parse(
-          "{\"audio\": [], \"best_of\": [1], \"echo\": [false], \"frequency_penalty\": [0],"
-              + " \"function_call\": [\"none\"], \"functions\": [[]], \"ignore_eos\": [false],"
-              + " \"logit_bias\": [{}], \"logprobs\": [false], \"min_p\": [0], \"min_tokens\": [0],"
-              + " \"modalities\": [[\"text\"]], \"parallel_tool_calls\": [true, false],"
-              + " \"presence_penalty\": [0], \"repetition_penalty\": [1],"
-              + " \"response_format\": [{\"type\": \"text\"}], \"stop_token_ids\": [[]],"
-              + " \"store\": [false], \"suffix\": [\"\"], \"tool_choice\": [\"none\", \"auto\"],"
-              + " \"tools\": [[]], \"top_k\": [0, -1], \"top_logprobs\": [0]}");
+          "{\"audio\": [], \"best_of\": [1], \"echo\": [false], \"function_call\": [\"none\"],"
+              + " \"functions\": [[]], \"modalities\": [[\"text\"]],"
+              + " \"parallel_tool_calls\": [true, false], \"repetition_penalty\": [1],"
+              + " \"response_format\": [{\"type\": \"text\"}], \"store\": [false],"
+              + " \"suffix\": [\"\"], \"tool_choice\": [\"none\", \"auto\"], \"tools\": [[]],"
+              + " \"top_logprobs\": [0]}");
 
   private static final int COMPLETION_TOKENS = 16; // as OpenAI's
   private static final int CHAT_TOKENS = 1024;
   private static final int MAX_STOPS = 4;
+  private static final int MAX_CHOICES = 128;
+  private static final int MAX_PROMPT_LOGPROBS = 5;
+  private static final int MAX_CHAT_LOGPROBS = 20;
   private static final Duration DEADLINE = Duration.ofSeconds(120);
   private static final double LEAST_TEMPERATURE = 1e-5;
   private static final double MAX_DEADLINE_SECONDS = 3600;
+  private static final double MAX_PENALTY = 2;
+  private static final double MAX_BIAS = 100;
 
   /**
    * Reads a request.
@@ -81,17 +100,56 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
     if (!asked.equals(model)) {
       throw unknownModel(asked);
     }
-    if (integer(json, "n", 1) != 1) {
-      throw ApiError.invalid("n", "must be 1");
-    }
     boolean chat = template != null;
-    String prompt = chat ? template.render(messages(json)) : prompt(json);
     boolean stream = bool(json, "stream");
     boolean usage = includesUsage(json.path("stream_options"), stream);
     Duration deadline = deadline(json, timeoutMillis);
-    TextRequest text =
-        new TextRequest(prompt, maxTokens(json, chat), sampling(json), stops(json), deadline);
-    return new ApiRequest(text, chat, stream, usage);
+    List<Prompt> prompts =
+        chat ? List.of(new Prompt(template.render(messages(json)), List.of())) : prompts(json);
+    int choices = (int) integer(json, "n", 1, 1, MAX_CHOICES);
+    if (choices * prompts.size() > MAX_CHOICES) {
+      throw ApiError.invalid("n", "times the prompts must be at most " + MAX_CHOICES);
+    }
+    int maxTokens = maxTokens(json, chat);
+    Options options = options(json, chat, maxTokens);
+    Sampling sampling = sampling(json);
+    List<String> stops = stops(json);
+    List<TextRequest> texts = new ArrayList<>();
+    for (Prompt prompt : prompts) {
+      for (int choice = 0; choice < choices; choice++) {
+        texts.add(
+            new TextRequest(
+                prompt.text,
+                maxTokens,
+                withSeed(sampling, sampling.seed() + choice),
+                stops,
+                deadline,
+                withPrompt(options, prompt.tokens)));
+      }
+    }
+    return new ApiRequest(texts, choices, chat, stream, usage);
+  }
+
+  /** A prompt as a text or, if there are any, as tokens. */
+  private record Prompt(String text, List<Integer> tokens) {}
+
+  private static Sampling withSeed(Sampling from, long seed) {
+    return new Sampling(from.temperature(), from.topP(), seed, from.adjustments());
+  }
+
+  private static Options withPrompt(Options from, List<Integer> tokens) {
+    return new Options(
+        tokens,
+        from.echo(),
+        from.logprobs(),
+        from.stopTokens(),
+        from.ignoreEnds(),
+        from.minTokens());
+  }
+
+  /** Returns whether the answer has logprobs. */
+  boolean hasLogprobs() {
+    return texts.get(0).options().logprobs() >= 0;
   }
 
   /** Refuses what would change the answer and is not implemented. */
@@ -99,8 +157,7 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
     for (Map.Entry<String, JsonNode> each : json.properties()) {
       String name = each.getKey();
       JsonNode value = each.getValue();
-      boolean known =
-          KNOWN.contains(name) || (chat ? OF_CHATS.contains(name) : name.equals("prompt"));
+      boolean known = KNOWN.contains(name) || (chat ? OF_CHATS : OF_PROMPTS).contains(name);
       if (!known && isPresent(value) && !asksForNothing(name, value)) {
         throw ApiError.client(
             400, "'" + name + "' is not supported by this server", name, "unsupported_parameter");
@@ -154,13 +211,70 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
     throw ApiError.client(400, "The body is not a JSON object", null, "invalid_json");
   }
 
-  private static String prompt(JsonNode json) {
+  private static List<Prompt> prompts(JsonNode json) {
     JsonNode prompt = json.path("prompt");
-    JsonNode only = prompt.isArray() && prompt.size() == 1 ? prompt.get(0) : prompt;
-    if (!only.isTextual()) {
-      throw ApiError.invalid("prompt", "must be a string, or a list of one string");
+    if (!prompt.isArray() || prompt.path(0).isNumber()) {
+      return List.of(prompt(prompt));
     }
-    return only.textValue();
+    List<Prompt> prompts = new ArrayList<>();
+    prompt.forEach(each -> prompts.add(prompt(each)));
+    if (prompts.isEmpty()) {
+      throw ApiError.invalid("prompt", "must not be an empty list");
+    }
+    return prompts;
+  }
+
+  private static Prompt prompt(JsonNode json) {
+    if (json.isTextual()) {
+      return new Prompt(json.textValue(), List.of());
+    }
+    if (!json.isArray() || json.isEmpty()) {
+      throw ApiError.invalid("prompt", "must be a string, a list of token ids, or a list of these");
+    }
+    return new Prompt("", tokens(json, "prompt"));
+  }
+
+  private static List<Integer> tokens(JsonNode list, String name) {
+    List<Integer> tokens = new ArrayList<>();
+    for (JsonNode token : list) {
+      Predicate<JsonNode> fits = node -> node.canConvertToInt() && node.intValue() >= 0;
+      checked(token, name, JsonNode::isIntegralNumber, "a list of token ids");
+      tokens.add(checked(token, name, fits, "a list of token ids").intValue());
+    }
+    return tokens;
+  }
+
+  private static Options options(JsonNode json, boolean chat, int maxTokens) {
+    boolean echo = bool(json, "echo") && !chat;
+    int logprobs = chat ? chatLogprobs(json) : promptLogprobs(json);
+    if (echo && logprobs >= 0) {
+      throw ApiError.invalid("echo", "must be false with 'logprobs': a prompt has none here");
+    }
+    JsonNode stops = json.path("stop_token_ids");
+    if (isPresent(stops)) {
+      checked(stops, "stop_token_ids", JsonNode::isArray, "a list of token ids");
+    }
+    return new Options(
+        List.of(),
+        echo,
+        logprobs,
+        Set.copyOf(tokens(stops, "stop_token_ids")),
+        bool(json, "ignore_eos"),
+        (int) integer(json, "min_tokens", 0, 0, maxTokens));
+  }
+
+  private static int promptLogprobs(JsonNode json) {
+    boolean isOff = json.path("logprobs").isBoolean() && !json.path("logprobs").booleanValue();
+    return isOff ? -1 : (int) integer(json, "logprobs", -1, 0, MAX_PROMPT_LOGPROBS);
+  }
+
+  private static int chatLogprobs(JsonNode json) {
+    int best = (int) integer(json, "top_logprobs", 0, 0, MAX_CHAT_LOGPROBS);
+    boolean wanted = bool(json, "logprobs");
+    if (best > 0 && !wanted) {
+      throw ApiError.invalid("top_logprobs", "needs 'logprobs': true");
+    }
+    return wanted ? best : -1;
   }
 
   private static List<ChatTemplate.Message> messages(JsonNode json) {
@@ -207,26 +321,44 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
   private static int maxTokens(JsonNode json, boolean chat) {
     boolean newer = chat && isPresent(json.path("max_completion_tokens"));
     String name = newer ? "max_completion_tokens" : "max_tokens";
-    long tokens = integer(json, name, chat ? CHAT_TOKENS : COMPLETION_TOKENS);
-    if (tokens < 1 || tokens > Integer.MAX_VALUE) {
-      throw ApiError.invalid(name, "must be at least 1");
-    }
-    return (int) tokens;
+    return (int) integer(json, name, chat ? CHAT_TOKENS : COMPLETION_TOKENS, 1, Integer.MAX_VALUE);
   }
 
   private static Sampling sampling(JsonNode json) {
-    double temperature = number(json, "temperature", 1);
-    if (!(temperature >= 0 && temperature <= 2)) {
-      throw ApiError.invalid("temperature", "must be from 0 to 2");
-    }
-    double topP = number(json, "top_p", 1);
-    if (!(topP > 0 && topP <= 1)) {
+    double temperature = number(json, "temperature", 1, 0, 2);
+    double topP = number(json, "top_p", 1, 0, 1);
+    if (topP == 0) {
       throw ApiError.invalid("top_p", "must be above 0, and at most 1");
     }
     long seed = integer(json, "seed", ThreadLocalRandom.current().nextLong());
     // Logits that are divided by less would be infinite.
     float greedy = temperature < LEAST_TEMPERATURE ? 0 : (float) temperature;
-    return new Sampling(greedy, Math.max(Float.MIN_NORMAL, (float) topP), seed);
+    return new Sampling(greedy, Math.max(Float.MIN_NORMAL, (float) topP), seed, adjustments(json));
+  }
+
+  private static Adjustments adjustments(JsonNode json) {
+    return new Adjustments(
+        (int) Math.max(0, integer(json, "top_k", 0, -1, Integer.MAX_VALUE)),
+        (float) number(json, "min_p", 0, 0, 1),
+        (float) number(json, "presence_penalty", 0, -MAX_PENALTY, MAX_PENALTY),
+        (float) number(json, "frequency_penalty", 0, -MAX_PENALTY, MAX_PENALTY),
+        bias(json.path("logit_bias")));
+  }
+
+  private static Map<Integer, Float> bias(JsonNode json) {
+    if (isPresent(json)) {
+      checked(json, "logit_bias", JsonNode::isObject, "an object");
+    }
+    Map<Integer, Float> bias = new HashMap<>();
+    for (Map.Entry<String, JsonNode> each : json.properties()) {
+      if (!each.getKey().matches("\\d{1,9}")
+          || !(Math.abs(each.getValue().asDouble(Double.NaN)) <= MAX_BIAS)) {
+        throw ApiError.invalid(
+            "logit_bias", "must have token ids as names, and values from -100 to 100");
+      }
+      bias.put(Integer.valueOf(each.getKey()), each.getValue().floatValue());
+    }
+    return bias;
   }
 
   private static List<String> stops(JsonNode json) {
@@ -271,6 +403,23 @@ record ApiRequest(TextRequest text, boolean chat, boolean stream, boolean includ
   private static long integer(JsonNode json, String name, long absent) {
     Predicate<JsonNode> fits = node -> node.isIntegralNumber() && node.canConvertToLong();
     return value(json, name, absent, fits, JsonNode::longValue, "a whole number");
+  }
+
+  private static double number(
+      JsonNode json, String name, double absent, double least, double most) {
+    double number = number(json, name, absent);
+    if (!(number >= least && number <= most)) {
+      throw ApiError.invalid(name, String.format("must be from %.0f to %.0f", least, most));
+    }
+    return number;
+  }
+
+  private static long integer(JsonNode json, String name, long absent, long least, long most) {
+    long number = isPresent(json.path(name)) ? integer(json, name, absent) : absent;
+    if (isPresent(json.path(name)) && (number < least || number > most)) {
+      throw ApiError.invalid(name, "must be from " + least + " to " + most);
+    }
+    return number;
   }
 
   private static <T> T value(

@@ -5,6 +5,7 @@ import io.fluxccl.samples.inference.engine.Refused;
 import io.fluxccl.samples.inference.engine.TextEngine;
 import io.fluxccl.samples.inference.engine.TextPiece;
 import io.fluxccl.samples.inference.engine.TextRequest;
+import io.fluxccl.samples.inference.http.AnswerFormat.Part;
 import io.fluxccl.samples.inference.model.ChatTemplate;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
@@ -12,6 +13,8 @@ import io.netty.handler.codec.http.HttpHeaderNames;
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import reactor.core.Scannable;
@@ -59,18 +62,34 @@ final class Completions {
         .flatMap(
             asked -> {
               AnswerFormat format = new AnswerFormat(asked, model);
-              Flux<TextPiece> pieces =
-                  metrics.observe(generate(asked.text())).publishOn(loopOf(response));
+              Flux<Part> parts = generate(asked).publishOn(loopOf(response));
               return (asked.stream()
-                      ? stream(pieces, format, response)
-                      : whole(pieces, format, response))
-                  .timeout(asked.text().deadline().plus(slowReader));
+                      ? stream(parts, format, response)
+                      : whole(parts, format, response))
+                  .timeout(asked.texts().get(0).deadline().plus(slowReader));
             });
   }
 
   /** Ends all answers, with an error. */
   void cut() {
     cut.tryEmitEmpty();
+  }
+
+  /** Returns the parts of all choices, as they come. */
+  private Flux<Part> generate(ApiRequest request) {
+    List<Flux<Part>> choices = new ArrayList<>();
+    for (TextRequest text : request.texts()) {
+      int index = choices.size();
+      choices.add(metrics.observe(generate(text)).map(piece -> new Part(index, piece)));
+    }
+    Flux<Part> parts = choices.size() == 1 ? choices.get(0) : Flux.merge(choices);
+    return request.chat() ? parts.onErrorMap(Refused.class, Completions::ofChat) : parts;
+  }
+
+  /** A chat has messages for a prompt. */
+  private static Throwable ofChat(Refused refused) {
+    boolean isPrompt = "prompt".equals(refused.param());
+    return isPrompt ? Refused.invalid("messages", refused.getMessage()) : refused;
   }
 
   private Flux<TextPiece> generate(TextRequest request) {
@@ -121,18 +140,16 @@ final class Completions {
   }
 
   private static Mono<Void> whole(
-      Flux<TextPiece> pieces, AnswerFormat format, HttpServerResponse response) {
-    StringBuilder text = new StringBuilder();
-    return pieces
-        .doOnNext(piece -> text.append(piece.text()))
-        .last()
-        .flatMap(last -> HttpApi.json(response, 200, format.whole(text.toString(), last)));
+      Flux<Part> parts, AnswerFormat format, HttpServerResponse response) {
+    return parts
+        .doOnNext(format::add)
+        .then(Mono.defer(() -> HttpApi.json(response, 200, format.whole())));
   }
 
   /** The status waits for the first piece; a later error is sent as an event. */
   private static Mono<Void> stream(
-      Flux<TextPiece> pieces, AnswerFormat format, HttpServerResponse response) {
-    return pieces
+      Flux<Part> parts, AnswerFormat format, HttpServerResponse response) {
+    return parts
         .switchOnFirst(
             (first, all) ->
                 first.isOnError()
@@ -146,8 +163,8 @@ final class Completions {
         .then();
   }
 
-  private static Flux<ByteBuf> events(Flux<TextPiece> pieces, AnswerFormat format) {
-    return pieces
+  private static Flux<ByteBuf> events(Flux<Part> parts, AnswerFormat format) {
+    return parts
         .map(format::events)
         .filter(events -> !events.isEmpty())
         .onErrorResume(e -> Mono.just(AnswerFormat.event(ApiError.of(e).body())))

@@ -21,6 +21,8 @@ struct Choice {
   }
 };
 
+constexpr int kInfinite = 0x7f800000;
+
 // Returns the distance of a token from the most likely one, and its probability relative to that.
 __device__ inline int distanceOf(float most, float logit, float temperature) {
   return static_cast<int>(fminf(kBins * kBins - 1, (most - logit) / temperature * 2048.0f));
@@ -39,8 +41,10 @@ __device__ inline float gumbel(long long seed, int position, int token) {
   return static_cast<float>(-log(-log(uniform)));
 }
 
+__device__ inline bool isFinite(float value) { return value - value == 0; }
+
 __device__ inline long long candidate(float score, int token) {
-  const int bits = __float_as_int(score);
+  const int bits = score != score ? 0x7fc00000 : __float_as_int(score);  // of NaN more than of any number
   const int ordered = bits ^ (bits >> 31 & 0x7fffffff);
   return static_cast<long long>(static_cast<unsigned long long>(static_cast<long long>(ordered)) << 32) |
          (0x7fffffff - token);
@@ -143,7 +147,7 @@ __device__ inline long long bestOf(const Step* step, const Choice& choice, int i
     highest = highest < one ? one : highest;
   }
   for (int i = from + threadIdx.x; row.temperature > 0 && i < to; i += blockDim.x) {
-    if (limited && distanceOf(choice.most[index], logits[i], row.temperature) > choice.limits[index]) {
+    if (limited && isFinite(logits[i]) && distanceOf(choice.most[index], logits[i], row.temperature) > choice.limits[index]) {
       continue;
     }
     const float score = logits[i] / row.temperature + gumbel(row.seed, row.position, choice.firstToken + i);
@@ -168,6 +172,8 @@ extern "C" __global__ void best(const Step* step, Choice choice, int isNucleus) 
 extern "C" __global__ void choose(const Step* step, const long long* best, int* next) {
   beginLaunch();
   for (int row = threadIdx.x; row < step->chosen; row += blockDim.x) {
-    next[row] = 0x7fffffff - static_cast<int>(best[row]);
+    const int ordered = static_cast<int>(best[row] >> 32);
+    const bool finite = ordered < kInfinite && ordered > ~kInfinite;
+    next[row] = finite ? 0x7fffffff - static_cast<int>(best[row]) : -1;
   }
 }

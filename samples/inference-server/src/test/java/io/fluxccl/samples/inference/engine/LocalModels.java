@@ -116,7 +116,7 @@ final class LocalModels implements AutoCloseable {
     }
     for (byte[] command = batch.nextStep(); command != null; command = batch.nextStep()) {
       step(command);
-      for (Batch.Token token : batch.finishStep(models.get(0)::next)) {
+      for (Batch.Token token : batch.finishStep(models.get(0))) {
         List<Integer> result = results.get(sequences.indexOf(token.sequence()));
         if (listener != null) {
           listener.token(result.size(), logits(0));

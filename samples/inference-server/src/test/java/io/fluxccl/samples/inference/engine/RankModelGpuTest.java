@@ -64,6 +64,14 @@ class RankModelGpuTest extends RankModelTest {
   }
 
   @Override
+  @ParameterizedTest
+  @ValueSource(ints = {1, 2, 4})
+  void shouldChooseOnTheHostWhatKernelsChoose(int nRanks) throws IOException {
+    assumeTrue(!EMULATED || nRanks == 2, "some seconds each on the CPU");
+    super.shouldChooseOnTheHostWhatKernelsChoose(nRanks);
+  }
+
+  @Override
   @Test
   void shouldGenerateEqualTokensOnAnyNumberOfRanks() throws IOException {
     assumeTrue(FLOAT, "each rank's part of a sum is rounded to bfloat16");

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.samples.inference.engine.TextRequest.Adjustments;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.SafeTensors;
@@ -13,6 +14,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import java.util.function.Consumer;
 import java.util.stream.Collectors;
@@ -127,6 +129,41 @@ class RankModelTest {
       }
       assertThat(results).allMatch(tokens -> tokens.equals(results.get(0)));
     }
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 2, 4})
+  void shouldChooseOnTheHostWhatKernelsChoose(int nRanks) throws IOException {
+    Adjustments none = new Adjustments(RandomModel.VOCABULARY, 0, 0, 0, Map.of());
+    List<int[]> prompts = List.of(PROMPT, new int[] {3, 4});
+    onRanks(
+        nRanks,
+        new ModelOptions(8, 4, 20, 10),
+        models -> {
+          for (Sampling s :
+              List.of(Sampling.GREEDY, new Sampling(1, 1, 17), new Sampling(2, 0.7f, 8))) {
+            Sampling onHost = new Sampling(s.temperature(), s.topP(), s.seed(), none);
+            assertThat(models.generate(prompts, 6, onHost))
+                .isEqualTo(models.generate(prompts, 6, s));
+          }
+        });
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {1, 2})
+  void shouldChooseNoTokenIfLogitsAreNotFinite(int nRanks) throws IOException {
+    random.tensors.get("model.embed_tokens.weight")[5 * RandomModel.HIDDEN] = Float.NaN;
+    random.write(folder);
+    onRanks(
+        nRanks,
+        new ModelOptions(8, 4, 20, 10),
+        models -> {
+          for (Sampling sampling : List.of(Sampling.GREEDY, new Sampling(1, 0.5f, 17))) {
+            List<Integer> alone = models.generate(List.of(new int[] {3, 4}), 2, sampling).get(0);
+            List<int[]> prompts = List.of(new int[] {3, 5}, new int[] {3, 4});
+            assertThat(models.generate(prompts, 2, sampling)).containsExactly(List.of(-1), alone);
+          }
+        });
   }
 
   @Test

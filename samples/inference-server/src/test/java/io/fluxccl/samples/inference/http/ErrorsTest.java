@@ -78,6 +78,21 @@ class ErrorsTest {
   }
 
   @Test
+  void shouldNameTheParameterThatTheEngineRefuses() {
+    served.engine.script = request -> Flux.error(Refused.invalid("prompt", "It is too long"));
+
+    String chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}";
+    assertThat(error("/v1/completions", PROMPT).path("param").asText()).isEqualTo("prompt");
+    assertThat(error("/v1/chat/completions", chat).path("param").asText()).isEqualTo("messages");
+  }
+
+  private JsonNode error(String path, String body) {
+    HttpResponse<String> response = served.post(path, body);
+    assertThat(response.statusCode()).isEqualTo(400);
+    return Served.json(response).path("error");
+  }
+
+  @Test
   void shouldSendNoRetryAfterIfARetryIsUseless() {
     Refused forever = new Refused(Refused.Reason.INVALID, "Too long", Duration.ZERO);
     served.engine.script = request -> Flux.error(forever);
@@ -125,8 +140,12 @@ class ErrorsTest {
       value = {
         "prompt        | {}",
         "prompt        | {'prompt':1}",
-        "prompt        | {'prompt':['a','b']}",
-        "prompt        | {'prompt':[1]}",
+        "prompt        | {'prompt':[]}",
+        "prompt        | {'prompt':[[]]}",
+        "prompt        | {'prompt':[1,'a']}",
+        "prompt        | {'prompt':[-1]}",
+        "prompt        | {'prompt':[1.5]}",
+        "prompt        | {'prompt':['a',{}]}",
         "max_tokens    | {'prompt':'a','max_tokens':0}",
         "max_tokens    | {'prompt':'a','max_tokens':'7'}",
         "max_tokens    | {'prompt':'a','max_tokens':1.5}",
@@ -141,26 +160,35 @@ class ErrorsTest {
         "stop          | {'prompt':'a','stop':['a','b','c','d','e']}",
         "stop          | {'prompt':'a','stop':['']}",
         "stop          | {'prompt':'a','stop':7}",
-        "n             | {'prompt':'a','n':2}",
+        "n             | {'prompt':'a','n':0}",
+        "n             | {'prompt':'a','n':129}",
+        "n             | {'prompt':['a','b'],'n':65}",
         "stream        | {'prompt':'a','stream':'yes'}",
         "include_usage | {'prompt':'a','stream':true,'stream_options':{'include_usage':1}}",
         "stream_options | {'prompt':'a','stream_options':{'include_usage':true}}",
         "stream_options | {'prompt':'a','stream':true,'stream_options':{'usage':true}}",
-        "logprobs      | {'prompt':'a','logprobs':5}",
-        "echo          | {'prompt':'a','echo':true}",
+        "logprobs      | {'prompt':'a','logprobs':6}",
+        "logprobs      | {'prompt':'a','logprobs':true}",
+        "top_logprobs  | {'prompt':'a','top_logprobs':2}",
+        "echo          | {'prompt':'a','echo':1}",
+        "echo          | {'prompt':'a','echo':true,'logprobs':0}",
         "best_of       | {'prompt':'a','best_of':3}",
         "suffix        | {'prompt':'a','suffix':'x'}",
-        "logit_bias    | {'prompt':'a','logit_bias':{'5':-100}}",
-        "presence_penalty | {'prompt':'a','presence_penalty':1.5}",
-        "frequency_penalty | {'prompt':'a','frequency_penalty':1.5}",
+        "logit_bias    | {'prompt':'a','logit_bias':{'5':-101}}",
+        "logit_bias    | {'prompt':'a','logit_bias':{'x':1}}",
+        "logit_bias    | {'prompt':'a','logit_bias':{'5':'x'}}",
+        "logit_bias    | {'prompt':'a','logit_bias':[5]}",
+        "presence_penalty | {'prompt':'a','presence_penalty':2.5}",
+        "frequency_penalty | {'prompt':'a','frequency_penalty':1e400}",
         "repetition_penalty | {'prompt':'a','repetition_penalty':1.5}",
         "response_format | {'prompt':'a','response_format':{'type':'json_object'}}",
         "tools         | {'prompt':'a','tools':[{'type':'function'}]}",
         "min_tokens    | {'prompt':'a','min_tokens':30}",
-        "top_k         | {'prompt':'a','top_k':1}",
-        "min_p         | {'prompt':'a','min_p':0.9}",
-        "stop_token_ids | {'prompt':'a','stop_token_ids':[5]}",
-        "ignore_eos    | {'prompt':'a','ignore_eos':true}",
+        "top_k         | {'prompt':'a','top_k':-2}",
+        "min_p         | {'prompt':'a','min_p':1.1}",
+        "stop_token_ids | {'prompt':'a','stop_token_ids':5}",
+        "stop_token_ids | {'prompt':'a','stop_token_ids':['5']}",
+        "ignore_eos    | {'prompt':'a','ignore_eos':'yes'}",
         "max_tokenz    | {'prompt':'a','max_tokenz':8}",
         "messages      | {'prompt':'a','messages':[]}",
         "max_completion_tokens | {'prompt':'a','max_completion_tokens':500}",
@@ -187,6 +215,11 @@ class ErrorsTest {
         "messages              | {'messages':[{'role':'user','content':{'a':1}}]}",
         "messages              | {'messages':[{'role':'user','content':'a','name':'me'}]}",
         "prompt                | {'messages':[{'role':'user','content':'a'}],'prompt':'a'}",
+        "logprobs | {'messages':[{'role':'user','content':'a'}],'logprobs':3}",
+        "top_logprobs | {'messages':[{'role':'user','content':'a'}],'top_logprobs':3}",
+        "top_logprobs |"
+            + " {'messages':[{'role':'user','content':'a'}],'logprobs':true,'top_logprobs':21}",
+        "echo | {'messages':[{'role':'user','content':'a'}],'echo':true}",
         "max_completion_tokens |"
             + " {'messages':[{'role':'user','content':'a'}],'max_completion_tokens':0}"
       })
