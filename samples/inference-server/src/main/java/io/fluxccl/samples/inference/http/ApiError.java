@@ -34,6 +34,11 @@ final class ApiError extends RuntimeException {
     return new ApiError(status, message, param, code, Duration.ZERO);
   }
 
+  /** An error of a server that may have room soon. */
+  static ApiError unavailable(String message) {
+    return new ApiError(503, message, null, "unavailable", Duration.ofSeconds(1));
+  }
+
   /** A parameter that is out of range, or of a wrong type. */
   static ApiError invalid(String param, String message) {
     return client(400, "'" + param + "' " + message, param, "invalid_value");

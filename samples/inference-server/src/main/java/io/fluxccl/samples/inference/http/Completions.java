@@ -6,10 +6,12 @@ import io.fluxccl.samples.inference.engine.TextEngine;
 import io.fluxccl.samples.inference.engine.TextPiece;
 import io.fluxccl.samples.inference.engine.TextRequest;
 import io.fluxccl.samples.inference.http.AnswerFormat.Part;
+import io.fluxccl.samples.inference.http.ConnectionGuard.Limits;
 import io.fluxccl.samples.inference.model.ChatTemplate;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
 import io.netty.handler.codec.http.HttpHeaderNames;
+import io.netty.handler.codec.http.HttpVersion;
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -35,18 +37,13 @@ final class Completions {
 
   private final TextEngine engine;
   private final ApiMetrics metrics;
-  private final Duration slowReader;
+  private final Limits limits;
   private final Sinks.Empty<Void> cut = Sinks.empty();
 
-  /**
-   * Creates it.
-   *
-   * @param slowReader how long after its deadline an answer may still be read
-   */
-  Completions(TextEngine engine, ApiMetrics metrics, Duration slowReader) {
+  Completions(TextEngine engine, ApiMetrics metrics, Limits limits) {
     this.engine = engine;
     this.metrics = metrics;
-    this.slowReader = slowReader;
+    this.limits = limits;
   }
 
   /**
@@ -66,7 +63,7 @@ final class Completions {
               return (asked.stream()
                       ? stream(parts, format, response)
                       : whole(parts, format, response))
-                  .timeout(asked.texts().get(0).deadline().plus(slowReader));
+                  .timeout(asked.texts().get(0).deadline().plus(limits.slowReader()));
             });
   }
 
@@ -108,7 +105,7 @@ final class Completions {
     return loop.get();
   }
 
-  private static Mono<byte[]> body(HttpServerRequest request, HttpServerResponse response) {
+  private Mono<byte[]> body(HttpServerRequest request, HttpServerResponse response) {
     ApiError tooLarge =
         ApiError.client(413, "The body has more than " + MAX_BODY + " bytes", null, "too_large");
     String length = request.requestHeaders().get(HttpHeaderNames.CONTENT_LENGTH, "0");
@@ -135,7 +132,12 @@ final class Completions {
                   }
                   return all.toByteArray();
                 });
+    ApiError tooSlow =
+        ApiError.client(408, "The body is not there after " + limits.body(), null, "timeout");
+    ApiError cutOff = ApiError.client(400, "The body ends too early", null, "invalid_body");
     return (Long.parseLong(length) > MOST_READ ? Mono.<byte[]>error(tooLarge) : body)
+        .timeout(limits.body(), Mono.error(tooSlow), loopOf(response))
+        .onErrorMap(e -> e instanceof ApiError ? e : cutOff)
         .doOnError(e -> response.keepAlive(false)); // rather than to read the rest
   }
 
@@ -156,6 +158,7 @@ final class Completions {
                     ? Mono.<Void>error(first.getThrowable())
                     : response
                         .sse()
+                        .chunkedTransfer(response.version().equals(HttpVersion.HTTP_1_1))
                         .header(HttpHeaderNames.CACHE_CONTROL, "no-cache")
                         .header("X-Accel-Buffering", "no")
                         .send(events(all, format), event -> true)

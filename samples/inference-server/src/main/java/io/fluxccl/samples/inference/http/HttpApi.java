@@ -4,10 +4,14 @@ package io.fluxccl.samples.inference.http;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.fluxccl.samples.inference.engine.EngineStatus;
 import io.fluxccl.samples.inference.engine.TextEngine;
+import io.fluxccl.samples.inference.http.ConnectionGuard.Limits;
 import io.fluxccl.samples.inference.model.ChatTemplate;
+import io.netty.channel.ChannelOption;
 import io.netty.channel.group.DefaultChannelGroup;
 import io.netty.handler.codec.http.HttpHeaderNames;
+import io.netty.handler.codec.http.HttpVersion;
 import io.netty.util.concurrent.GlobalEventExecutor;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
@@ -33,6 +37,7 @@ import reactor.netty.http.server.HttpServerResponse;
  */
 public final class HttpApi {
   private static final Logger LOG = LoggerFactory.getLogger(HttpApi.class);
+  private static final String ENCODED = "(?s)%[0-9a-fA-F]{2}.*";
   private static final String MODEL = "/v1/models/";
 
   private final TextEngine engine;
@@ -41,6 +46,7 @@ public final class HttpApi {
   private final HttpServer server;
   private final Map<String, Route> routes;
   private final long created = Instant.now().getEpochSecond();
+  private final ConnectionGuard.Open open = new ConnectionGuard.Open();
   private volatile boolean stopping;
   private volatile DisposableServer bound;
 
@@ -58,21 +64,22 @@ public final class HttpApi {
    * @param port 0 for any free one
    */
   public HttpApi(TextEngine engine, ChatTemplate chat, String host, int port) {
-    this(engine, chat, host, port, Duration.ofSeconds(30));
+    this(engine, chat, host, port, Limits.ofProcess());
   }
 
-  HttpApi(TextEngine engine, ChatTemplate chat, String host, int port, Duration slowReader) {
+  HttpApi(TextEngine engine, ChatTemplate chat, String host, int port, Limits limits) {
     this.engine = engine;
     this.metrics = new ApiMetrics(engine);
-    this.completions = new Completions(engine, metrics, slowReader);
+    this.completions = new Completions(engine, metrics, limits);
     this.routes = routes(chat, resource("/page/index.html"));
     this.server =
         HttpServer.create()
             .host(host)
             .port(port)
             .channelGroup(new DefaultChannelGroup(GlobalEventExecutor.INSTANCE)) // see stop
-            .idleTimeout(Duration.ofSeconds(75)) // of connections between two requests
-            .requestTimeout(Duration.ofSeconds(30)) // to read one
+            .childOption(ChannelOption.ALLOW_HALF_CLOSURE, true)
+            .doOnChannelInit(
+                (observer, channel, address) -> ConnectionGuard.install(channel, limits, open))
             .handle(this::handle);
   }
 
@@ -142,7 +149,7 @@ public final class HttpApi {
     if (stopping) {
       response.keepAlive(false);
     }
-    String path = path(request);
+    String path = path(request.uri());
     String name = path.startsWith(MODEL) ? MODEL : path;
     Route route = routes.get(name);
     return Mono.defer(() -> route(route, request).handle(request, response))
@@ -151,9 +158,13 @@ public final class HttpApi {
   }
 
   private static Handler route(Route route, HttpServerRequest request) {
+    boolean isCurrent = request.version().equals(HttpVersion.HTTP_1_1);
+    if (isCurrent && request.requestHeaders().getAll(HttpHeaderNames.HOST).size() != 1) {
+      throw ApiError.client(400, "HTTP/1.1 needs one header 'Host'", null, "invalid_host");
+    }
     String method = request.method().name();
     if (route == null) {
-      throw ApiError.client(404, "There is nothing at " + path(request), null, "not_found");
+      throw ApiError.client(404, "There is nothing at " + path(request.uri()), null, "not_found");
     }
     if (method.equals(route.method) || method.equals("HEAD") && route.method.equals("GET")) {
       return route.handler;
@@ -215,16 +226,33 @@ public final class HttpApi {
   }
 
   private Mono<Void> model(HttpServerRequest request, HttpServerResponse response) {
-    String id = path(request).substring(MODEL.length()).replace("%2F", "/").replace("%2f", "/");
+    String id = decoded(path(request.uri()).substring(MODEL.length()));
     if (!id.equals(engine.modelName())) {
       throw ApiRequest.unknownModel(id);
     }
     return json(response, 200, model());
   }
 
-  /** Not decoded: it need not be well-formed. */
-  private static String path(HttpServerRequest request) {
-    return request.uri().split("\\?", 2)[0];
+  /** Returns a target's path as it is sent: it need not be well-formed. */
+  private static String path(String target) {
+    String path = target.split("\\?", 2)[0];
+    int host = path.indexOf("://");
+    if (path.startsWith("/") || host < 0) {
+      return path;
+    }
+    int slash = path.indexOf('/', host + 3); // as proxies are asked
+    return slash < 0 ? "/" : path.substring(slash);
+  }
+
+  /** Returns the text of a path in UTF-8, with or without percent encoding. */
+  private static String decoded(String path) {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    for (int i = 0; i < path.length(); i++) {
+      boolean isEncoded = path.startsWith("%", i) && path.substring(i).matches(ENCODED);
+      bytes.write(isEncoded ? Integer.parseInt(path.substring(i + 1, i + 3), 16) : path.charAt(i));
+      i += isEncoded ? 2 : 0;
+    }
+    return bytes.toString(StandardCharsets.UTF_8);
   }
 
   private Mono<Void> metrics(HttpServerResponse response) {

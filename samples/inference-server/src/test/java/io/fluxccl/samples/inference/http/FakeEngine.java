@@ -24,6 +24,7 @@ final class FakeEngine implements TextEngine {
 
   final Queue<TextRequest> requests = new ConcurrentLinkedQueue<>();
   final Sinks.Empty<Void> drained = Sinks.empty();
+  volatile String model = MODEL;
   volatile boolean draining;
   volatile Function<TextRequest, Flux<TextPiece>> script =
       request -> answer(End.STOP, "Hello", ",", "", " wörld");
@@ -66,7 +67,7 @@ final class FakeEngine implements TextEngine {
 
   @Override
   public String modelName() {
-    return MODEL;
+    return model;
   }
 
   @Override

@@ -3,6 +3,7 @@ package io.fluxccl.samples.inference.http;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.awaitility.Awaitility.await;
 
 import com.openai.client.OpenAIClient;
 import com.openai.client.okhttp.OpenAIOkHttpClient;
@@ -19,7 +20,9 @@ import com.openai.models.completions.CompletionCreateParams;
 import com.openai.models.models.Model;
 import io.fluxccl.samples.inference.engine.Refused;
 import io.fluxccl.samples.inference.engine.TextPiece.End;
+import io.fluxccl.samples.inference.engine.TextRequest;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -89,6 +92,51 @@ class OpenAiClientTest {
     assertThat(chunks.get(4).choices().get(0).finishReason().orElseThrow().asString())
         .isEqualTo("stop");
     assertThat(chunks.get(5).usage().orElseThrow().completionTokens()).isEqualTo(4);
+  }
+
+  @Test
+  void shouldContinueAConversation() {
+    var params = chat().addAssistantMessage("Hello").addUserMessage("And?").stop("x");
+
+    ChatCompletion answer = client.chat().completions().create(params.build()).validate();
+    params.addMessage(answer.choices().get(0).message()).addUserMessage("Go on");
+    client.chat().completions().create(params.build()).validate();
+
+    assertThat(served.engine.requests)
+        .extracting(TextRequest::prompt)
+        .containsExactly("Say\nHello\nAnd?", "Say\nHello\nAnd?\nHello, wörld\nGo on");
+    assertThat(served.engine.requests.element().stop()).containsExactly("x");
+  }
+
+  @Test
+  void shouldCancelAStreamThatTheClientCloses() {
+    AtomicBoolean cancelled = new AtomicBoolean();
+    served.engine.script =
+        request ->
+            FakeEngine.answer(End.NOT_YET, "a")
+                .concatWith(Flux.never())
+                .doOnCancel(() -> cancelled.set(true));
+    try (var answer = client.completions().createStreaming(prompt().build())) {
+      assertThat(answer.stream().iterator().next().choices().get(0).text()).isEqualTo("a");
+    }
+    await().untilTrue(cancelled);
+  }
+
+  @Test
+  void shouldReturnChoicesWithLogprobs() {
+    served.engine.script = request -> ParametersTest.withLogprobs();
+
+    ChatCompletion chat =
+        client.chat().completions().create(chat().n(2).logprobs(true).topLogprobs(2).build());
+    Completion completion = client.completions().create(prompt().logprobs(2).build()).validate();
+
+    assertThat(chat.validate().choices()).hasSize(2);
+    assertThat(chat.choices().get(1).logprobs().orElseThrow().content().orElseThrow())
+        .extracting(each -> each.topLogprobs().size())
+        .containsExactly(1, 2);
+    assertThat(chat.usage().orElseThrow().completionTokens()).isEqualTo(4);
+    assertThat(completion.choices().get(0).logprobs().orElseThrow().tokens().orElseThrow())
+        .containsExactly(" é", "\ufffd");
   }
 
   @Test

@@ -129,7 +129,7 @@ class ParametersTest {
   }
 
   /** Two tokens, the second with half a character. */
-  private static Flux<TextPiece> withLogprobs() {
+  static Flux<TextPiece> withLogprobs() {
     Logprob half = new Logprob("\ufffd", Double.NEGATIVE_INFINITY, List.of());
     Logprob best = new Logprob(" é", -0.25, List.of());
     List<Logprob> first = List.of(new Logprob(" é", -0.25, List.of(best)));

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.fluxccl.samples.inference.http.ConnectionGuard.Limits;
 import io.fluxccl.samples.inference.model.ChatTemplate;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -17,13 +18,24 @@ import java.util.List;
 
 /** An API with a fake engine, and a client. Fails when it is closed if an event loop blocked. */
 final class Served implements AutoCloseable {
+  private static final Duration LONG = Duration.ofSeconds(60);
+
   final FakeEngine engine = new FakeEngine();
-  final HttpApi api =
-      new HttpApi(engine, ChatTemplate.PLAIN, "127.0.0.1", 0, Duration.ofSeconds(1));
+  final HttpApi api;
   final HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
 
   Served() {
+    this(limits(10_000, LONG, LONG));
+  }
+
+  Served(Limits limits) {
+    api = new HttpApi(engine, ChatTemplate.PLAIN, "127.0.0.1", 0, limits);
     api.start().block();
+  }
+
+  static Limits limits(int connections, Duration idle, Duration body) {
+    Duration probe = Duration.ofMillis(100);
+    return new Limits(connections, idle, idle, body, Duration.ofSeconds(1), probe);
   }
 
   URI uri(String path) {
