@@ -24,7 +24,7 @@ final class TextStream {
   private final List<String> stops;
 
   /** The prompt, if the answer begins with it. */
-  private String before;
+  private String prefix;
 
   private final Sinks.Many<TextPiece> sink = Sinks.many().unicast().onBackpressureBuffer();
 
@@ -53,8 +53,8 @@ final class TextStream {
     this(tokenizer, promptTokens, stops, "");
   }
 
-  TextStream(Tokenizer tokenizer, int promptTokens, List<String> stops, String before) {
-    this.before = before;
+  TextStream(Tokenizer tokenizer, int promptTokens, List<String> stops, String prefix) {
+    this.prefix = prefix;
     this.tokenizer = tokenizer;
     this.promptTokens = promptTokens;
     this.stops = stops;
@@ -97,6 +97,7 @@ final class TextStream {
     int stop = firstStop();
     if (stop >= 0) {
       text.setLength(Math.max(stop, sent));
+      logprobs.removeIf(each -> each.getKey() >= text.length());
       send(text.length(), TextPiece.End.STOP);
     } else {
       send(end == TextPiece.End.NOT_YET ? safeLength() : text.length(), end);
@@ -163,12 +164,12 @@ final class TextStream {
   private void send(int to, TextPiece.End end) {
     over = end != TextPiece.End.NOT_YET;
     List<TextPiece.Logprob> own = new ArrayList<>();
-    while (!logprobs.isEmpty() && logprobs.peek().getKey() < to) {
+    while (!logprobs.isEmpty() && (over || logprobs.peek().getKey() < to)) {
       own.add(logprobs.remove().getValue());
     }
-    String piece = before + text.substring(sent, to);
+    String piece = prefix + text.substring(sent, to);
     sink.tryEmitNext(new TextPiece(piece, promptTokens, count, end, own));
-    before = "";
+    prefix = "";
     sent = to;
     if (over) {
       sink.tryEmitComplete();

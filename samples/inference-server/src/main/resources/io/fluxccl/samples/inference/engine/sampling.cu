@@ -147,7 +147,9 @@ __device__ inline long long bestOf(const Step* step, const Choice& choice, int i
     highest = highest < one ? one : highest;
   }
   for (int i = from + threadIdx.x; row.temperature > 0 && i < to; i += blockDim.x) {
-    if (limited && isFinite(logits[i]) && distanceOf(choice.most[index], logits[i], row.temperature) > choice.limits[index]) {
+    // A logit that is not finite is kept, and makes the choice fail.
+    if (limited && isFinite(logits[i]) &&
+        distanceOf(choice.most[index], logits[i], row.temperature) > choice.limits[index]) {
       continue;
     }
     const float score = logits[i] / row.temperature + gumbel(row.seed, row.position, choice.firstToken + i);

@@ -101,6 +101,22 @@ class TextOptionsTest {
   }
 
   @Test
+  void shouldReturnLogprobsOfTheTokensBeforeAStopText() throws IOException {
+    serve();
+    List<String> plain = words(generate(Sampling.GREEDY, Options.NONE));
+    String stop = plain.get(4) + " " + plain.get(5);
+    TextRequest request =
+        new TextRequest("w5 w11", 12, Sampling.GREEDY, List.of(stop), LONG, options(0));
+    List<TextPiece> pieces = engine.generate(request).collectList().block(LONG);
+    String text = pieces.stream().map(TextPiece::text).collect(Collectors.joining());
+    assertThat(text.trim()).isEqualTo(String.join(" ", plain).split(stop)[0].trim());
+    List<String> tokens = logprobs(pieces).stream().map(Logprob::token).toList();
+    assertThat(String.join("", tokens)).startsWith(text);
+    assertThat(String.join("", tokens.subList(0, tokens.size() - 1)).length())
+        .isLessThan(text.length());
+  }
+
+  @Test
   void shouldChooseByAdjustments() throws IOException {
     serve();
     List<String> plain = words(generate(Sampling.GREEDY, Options.NONE));
