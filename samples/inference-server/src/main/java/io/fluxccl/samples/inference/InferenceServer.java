@@ -6,7 +6,6 @@ import io.fluxccl.group.RankGroup;
 import io.fluxccl.samples.inference.engine.InferenceEngine;
 import io.fluxccl.samples.inference.engine.ModelOptions;
 import io.fluxccl.samples.inference.http.HttpApi;
-import io.fluxccl.samples.inference.model.ChatTemplate;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -77,7 +76,9 @@ public final class InferenceServer implements Callable<Integer> {
         .setExecutionExceptionHandler(
             (e, command, parsed) -> {
               if (e instanceof IllegalArgumentException || e instanceof IOException) {
-                command.getErr().println("inference-server: " + e.getMessage());
+                command
+                    .getErr()
+                    .println("inference-server: " + e.getMessage().replaceAll("\\s*\\R\\s*", " "));
                 return 1;
               }
               throw e;
@@ -98,7 +99,8 @@ public final class InferenceServer implements Callable<Integer> {
     CountDownLatch served = new CountDownLatch(1);
     Runnable stop = () -> {};
     if (options.place().rank() == 0) {
-      HttpApi http = new HttpApi(engine, ChatTemplate.of(engine::hasToken), host, port);
+      engine.remarks().forEach(LOG::warn);
+      HttpApi http = new HttpApi(engine, engine.chatTemplate(), host, port);
       http.start().block();
       stop =
           () -> {

@@ -6,12 +6,15 @@ import io.fluxccl.group.RankGroup;
 import io.fluxccl.group.StepLoop;
 import io.fluxccl.samples.inference.engine.Refused.Reason;
 import io.fluxccl.samples.inference.engine.TextPiece.End;
+import io.fluxccl.samples.inference.model.ChatTemplate;
+import io.fluxccl.samples.inference.model.GenerationDefaults;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.SafeTensors;
 import io.fluxccl.samples.inference.model.Tokenizer;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -45,6 +48,8 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   private final LlamaConfig config;
   private final SafeTensors weights;
   private final Tokenizer tokenizer;
+  private final ChatTemplate chat;
+  private final GenerationDefaults defaults;
   private final String name;
   private final ModelOptions options;
   private final Batch batch;
@@ -84,6 +89,8 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     config = LlamaConfig.read(folder);
     weights = SafeTensors.open(folder);
     tokenizer = Tokenizer.read(folder);
+    chat = ChatTemplate.read(folder, tokenizer);
+    defaults = GenerationDefaults.read(folder);
     name = folder.toAbsolutePath().normalize().getFileName().toString();
     this.options = options;
     batch = new Batch(options, config.ends());
@@ -99,9 +106,30 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     config.requireTensors(weights);
   }
 
-  /** Returns whether the model's vocabulary has a token of this text. */
-  public boolean hasToken(String text) {
-    return tokenizer.has(text);
+  /** Returns the chat template of the model. */
+  public ChatTemplate chatTemplate() {
+    return chat;
+  }
+
+  @Override
+  public GenerationDefaults defaults() {
+    return defaults;
+  }
+
+  /** Returns what the operator of a server should know about the model's folder. */
+  public List<String> remarks() {
+    List<String> remarks = new ArrayList<>();
+    if (!tokenizer.addsTokens()) {
+      remarks.add("tokenizer.json adds no begin token to prompts");
+    }
+    if (!defaults.unused().isEmpty()) {
+      remarks.add("of generation_config.json, this server does not use " + defaults.unused());
+    }
+    return remarks;
+  }
+
+  Tokenizer tokenizer() {
+    return tokenizer;
   }
 
   /** The steps that rank 0 leads in one generation. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.engine;
 
+import io.fluxccl.samples.inference.model.GenerationDefaults;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
@@ -19,6 +20,11 @@ public interface TextEngine {
 
   /** Returns the present state; never blocks. Called by health checks, metrics and the page. */
   EngineStatus status();
+
+  /** Returns how tokens are chosen for requests that do not say it. */
+  default GenerationDefaults defaults() {
+    return GenerationDefaults.NONE;
+  }
 
   /** Returns the name of the model, for clients. */
   String modelName();

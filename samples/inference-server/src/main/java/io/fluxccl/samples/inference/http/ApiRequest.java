@@ -2,11 +2,13 @@
 package io.fluxccl.samples.inference.http;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import io.fluxccl.samples.inference.engine.TextEngine;
 import io.fluxccl.samples.inference.engine.TextRequest;
 import io.fluxccl.samples.inference.engine.TextRequest.Adjustments;
 import io.fluxccl.samples.inference.engine.TextRequest.Options;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import io.fluxccl.samples.inference.model.ChatTemplate;
+import io.fluxccl.samples.inference.model.GenerationDefaults;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -93,7 +95,9 @@ record ApiRequest(
    * @param timeoutMillis of the header; null if there is none
    * @throws ApiError with the wrong parameter
    */
-  static ApiRequest parse(byte[] body, String model, ChatTemplate template, String timeoutMillis) {
+  static ApiRequest parse(
+      byte[] body, TextEngine engine, ChatTemplate template, String timeoutMillis) {
+    String model = engine.modelName();
     JsonNode json = object(body);
     refuseUnsupported(json, template != null);
     String asked = string(json, "model", model);
@@ -105,14 +109,14 @@ record ApiRequest(
     boolean usage = includesUsage(json.path("stream_options"), stream);
     Duration deadline = deadline(json, timeoutMillis);
     List<Prompt> prompts =
-        chat ? List.of(new Prompt(template.render(messages(json)), List.of())) : prompts(json);
+        chat ? List.of(new Prompt(rendered(template, json), List.of())) : prompts(json);
     int choices = (int) integer(json, "n", 1, 1, MAX_CHOICES);
     if (choices * prompts.size() > MAX_CHOICES) {
       throw ApiError.invalid("n", "times the prompts must be at most " + MAX_CHOICES);
     }
     int maxTokens = maxTokens(json, chat);
     Options options = options(json, chat, maxTokens);
-    Sampling sampling = sampling(json);
+    Sampling sampling = sampling(json, engine.defaults());
     List<String> stops = stops(json);
     List<TextRequest> texts = new ArrayList<>();
     for (Prompt prompt : prompts) {
@@ -128,6 +132,15 @@ record ApiRequest(
       }
     }
     return new ApiRequest(texts, choices, chat, stream, usage);
+  }
+
+  private static String rendered(ChatTemplate template, JsonNode json) {
+    try {
+      return template.render(messages(json));
+    } catch (IllegalArgumentException e) {
+      throw ApiError.client(
+          400, "The model's chat template: " + e.getMessage(), "messages", "invalid_value");
+    }
   }
 
   /** A prompt as a text or, if there are any, as tokens. */
@@ -324,21 +337,22 @@ record ApiRequest(
     return (int) integer(json, name, chat ? CHAT_TOKENS : COMPLETION_TOKENS, 1, Integer.MAX_VALUE);
   }
 
-  private static Sampling sampling(JsonNode json) {
-    double temperature = number(json, "temperature", 1, 0, 2);
-    double topP = number(json, "top_p", 1, 0, 1);
+  private static Sampling sampling(JsonNode json, GenerationDefaults absent) {
+    double temperature = number(json, "temperature", absent.temperature(), 0, 2);
+    double topP = number(json, "top_p", absent.topP(), 0, 1);
     if (topP == 0) {
       throw ApiError.invalid("top_p", "must be above 0, and at most 1");
     }
     long seed = integer(json, "seed", ThreadLocalRandom.current().nextLong());
     // Logits that are divided by less would be infinite.
     float greedy = temperature < LEAST_TEMPERATURE ? 0 : (float) temperature;
-    return new Sampling(greedy, Math.max(Float.MIN_NORMAL, (float) topP), seed, adjustments(json));
+    Adjustments adjustments = adjustments(json, absent.topK());
+    return new Sampling(greedy, Math.max(Float.MIN_NORMAL, (float) topP), seed, adjustments);
   }
 
-  private static Adjustments adjustments(JsonNode json) {
+  private static Adjustments adjustments(JsonNode json, int topK) {
     return new Adjustments(
-        (int) Math.max(0, integer(json, "top_k", 0, -1, Integer.MAX_VALUE)),
+        (int) Math.max(0, integer(json, "top_k", topK, -1, Integer.MAX_VALUE)),
         (float) number(json, "min_p", 0, 0, 1),
         (float) number(json, "presence_penalty", 0, -MAX_PENALTY, MAX_PENALTY),
         (float) number(json, "frequency_penalty", 0, -MAX_PENALTY, MAX_PENALTY),

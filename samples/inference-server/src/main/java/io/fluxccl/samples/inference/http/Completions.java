@@ -55,7 +55,7 @@ final class Completions {
     String model = engine.modelName();
     String timeout = request.requestHeaders().get("X-Request-Timeout-Ms");
     return body(request, response)
-        .map(body -> ApiRequest.parse(body, model, template, timeout))
+        .map(body -> ApiRequest.parse(body, engine, template, timeout))
         .flatMap(
             asked -> {
               AnswerFormat format = new AnswerFormat(asked, model);

@@ -7,7 +7,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashSet;
 import java.util.Map;
@@ -42,18 +41,8 @@ final class ConfigFile {
    * @throws IOException if it can't be read, or is no JSON object
    */
   static ConfigFile open(Path file) throws IOException {
-    if (!Files.exists(file)) {
-      throw new IOException(file + " is missing; give the folder of a Hugging Face model");
-    }
-    try {
-      JsonNode json = JSON.readTree(file.toFile());
-      if (json.isObject()) {
-        return new ConfigFile(file.toString(), json);
-      }
-    } catch (com.fasterxml.jackson.core.JsonProcessingException e) {
-      throw new IOException(file + " is no JSON: " + e.getOriginalMessage(), e);
-    }
-    throw new IOException(file + " is no JSON object");
+    byte[] content = FolderFile.read(file, "give the folder of a Hugging Face model");
+    return new ConfigFile(file.toString(), FolderFile.parse(file, content));
   }
 
   private JsonNode value(String key) {

@@ -15,6 +15,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
 import java.util.List;
+import java.util.stream.Collectors;
 
 /** An API with a fake engine, and a client. Fails when it is closed if an event loop blocked. */
 final class Served implements AutoCloseable {
@@ -24,12 +25,16 @@ final class Served implements AutoCloseable {
   final HttpApi api;
   final HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
 
+  private static String joined(List<ChatTemplate.Message> messages) {
+    return messages.stream().map(ChatTemplate.Message::content).collect(Collectors.joining("\n"));
+  }
+
   Served() {
     this(limits(10_000, LONG, LONG));
   }
 
   Served(Limits limits) {
-    api = new HttpApi(engine, ChatTemplate.PLAIN, "127.0.0.1", 0, limits);
+    api = new HttpApi(engine, Served::joined, "127.0.0.1", 0, limits);
     api.start().block();
   }
 
