@@ -361,7 +361,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     }
     String prefix = isText ? request.prompt() : tokenizer.decode(prompt, 0, prompt.length);
     TextStream stream =
-        new TextStream(tokenizer, prompt.length, request.stop(), wanted.echo() ? prefix : "");
+        new TextStream(tokenizer, prompt, request.stop(), wanted.echo() ? prefix : "");
     int maxTokens = Math.min(request.maxTokens(), room);
     Sequence sequence = new Sequence(prompt, maxTokens, request.sampling(), stream, wanted);
     if (sequence.pagesNeeded() > options.pages()) {

@@ -19,8 +19,17 @@ final class TextStream {
   /** A tokenizer decodes half a character to this one. */
   private static final char INCOMPLETE = '\ufffd';
 
+  /** Tokens of the prompt on which the text of the first token may depend. */
+  private static final int CONTEXT = 6;
+
   private final Tokenizer tokenizer;
   private final int promptTokens;
+
+  /**
+   * The last tokens of the prompt precede the answer's in {@link #tokens}: they are decoded, too.
+   */
+  private final int begin;
+
   private final List<String> stops;
 
   /** The prompt, if the answer begins with it. */
@@ -28,7 +37,7 @@ final class TextStream {
 
   private final Sinks.Many<TextPiece> sink = Sinks.many().unicast().onBackpressureBuffer();
 
-  private int[] tokens = new int[16];
+  private int[] tokens;
   private int count;
 
   /**
@@ -49,14 +58,14 @@ final class TextStream {
 
   private boolean over;
 
-  TextStream(Tokenizer tokenizer, int promptTokens, List<String> stops) {
-    this(tokenizer, promptTokens, stops, "");
-  }
-
-  TextStream(Tokenizer tokenizer, int promptTokens, List<String> stops, String prefix) {
+  TextStream(Tokenizer tokenizer, int[] prompt, List<String> stops, String prefix) {
     this.prefix = prefix;
     this.tokenizer = tokenizer;
-    this.promptTokens = promptTokens;
+    this.promptTokens = prompt.length;
+    this.begin = Math.min(prompt.length, CONTEXT);
+    this.tokens = Arrays.copyOfRange(prompt, prompt.length - begin, prompt.length + 16);
+    this.count = begin;
+    this.read = begin;
     this.stops = stops;
   }
 
@@ -131,8 +140,13 @@ final class TextStream {
   private void decode(boolean last) {
     String before = tokenizer.decode(tokens, from, read);
     String all = tokenizer.decode(tokens, from, count);
-    if (all.length() > before.length() && (last || all.charAt(all.length() - 1) != INCOMPLETE)) {
-      text.append(all, before.length(), all.length());
+    int known = before.length();
+    // The prompt may end with half a character.
+    while (read == begin && known > 0 && before.charAt(known - 1) == INCOMPLETE) {
+      known--;
+    }
+    if (all.length() > known && (last || all.charAt(all.length() - 1) != INCOMPLETE)) {
+      text.append(all, known, all.length());
       from = read;
       read = count;
     }
@@ -168,7 +182,7 @@ final class TextStream {
       own.add(logprobs.remove().getValue());
     }
     String piece = prefix + text.substring(sent, to);
-    sink.tryEmitNext(new TextPiece(piece, promptTokens, count, end, own));
+    sink.tryEmitNext(new TextPiece(piece, promptTokens, count - begin, end, own));
     prefix = "";
     sent = to;
     if (over) {
