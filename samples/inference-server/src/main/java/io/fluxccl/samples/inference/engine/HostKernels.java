@@ -15,8 +15,7 @@ import java.util.function.IntConsumer;
 
 /**
  * Kernels in Java for the host device. Each runs on the one thread of the rank's stream. Weights
- * are floats, transposed, so that the loops over outputs become vector instructions; each output is
- * added up over the inputs in their order, whatever the batch.
+ * are floats, transposed.
  */
 final class HostKernels implements Kernels {
   private final LlamaConfig config;
@@ -25,6 +24,9 @@ final class HostKernels implements Kernels {
   private final HostSampling sampling;
   private final float[] in;
   private final float[] out;
+
+  /** The sums of products: an array for each row. */
+  private final float[][] sums;
 
   /** Creates the kernels of one rank of {@code nRanks}, which read {@code step}'s StepRows. */
   HostKernels(LlamaConfig config, ModelOptions options, int rank, int nRanks, PinnedBuffer step) {
@@ -38,9 +40,10 @@ final class HostKernels implements Kernels {
     width = Math.max(width, Math.max(config.hidden(), config.vocabulary() / nRanks));
     this.in = new float[maxRows * width];
     this.out = new float[maxRows * width];
+    this.sums = new float[maxRows][width];
   }
 
-  /** {@code columns[input * outputs + output]}. */
+  /** Weights to be read: {@code columns[input * outputs + output]}. */
   private record HostWeights(float[] columns, int outputs, int inputs) implements Weights {}
 
   @Override
@@ -50,6 +53,9 @@ final class HostKernels implements Kernels {
 
   @Override
   public Weights load(Use use, HostMatrix... stacked) {
+    if (use != Use.READ) {
+      return new HostProduct(stacked);
+    }
     int inputs = stacked[0].cols();
     int outputs = Arrays.stream(stacked).mapToInt(HostMatrix::rows).sum();
     float[] columns = new float[outputs * inputs];
@@ -158,7 +164,7 @@ final class HostKernels implements Kernels {
   @Override
   public Pipeline multiply(
       Pipeline before, int rows, DeviceBuffer from, Weights weights, DeviceBuffer to) {
-    HostWeights matrix = (HostWeights) weights;
+    HostProduct product = (HostProduct) weights;
     FloatBuffer source = floats(from);
     FloatBuffer target = floats(to);
     return launch(
@@ -166,42 +172,12 @@ final class HostKernels implements Kernels {
         "multiply",
         all -> {
           int count = Math.min(all, rows);
-          source.get(0, in, 0, count * matrix.inputs);
-          Arrays.fill(out, 0, count * matrix.outputs, 0);
-          multiply(count, matrix);
-          target.put(0, out, 0, count * matrix.outputs);
+          source.get(0, in, 0, count * product.inputs());
+          product.multiply(count, in, sums);
+          for (int row = 0; row < count; row++) {
+            target.put(row * product.outputs(), sums[row], 0, product.outputs());
+          }
         });
-  }
-
-  /** Goes through the weights once, four inputs at a time; the widths are multiples of four. */
-  private void multiply(int count, HostWeights matrix) {
-    int outputs = matrix.outputs;
-    int inputs = matrix.inputs;
-    for (int input = 0; input < inputs; input += 4) {
-      for (int row = 0; row < count; row++) {
-        addFour(
-            out, row * outputs, matrix.columns, input * outputs, outputs, in, row * inputs + input);
-      }
-    }
-  }
-
-  private static void addFour(
-      float[] sums, int at, float[] weights, int column, int outputs, float[] inputs, int input) {
-    float x0 = inputs[input];
-    float x1 = inputs[input + 1];
-    float x2 = inputs[input + 2];
-    float x3 = inputs[input + 3];
-    int column1 = column + outputs;
-    int column2 = column1 + outputs;
-    int column3 = column2 + outputs;
-    for (int i = 0; i < outputs; i++) {
-      sums[at + i] =
-          sums[at + i]
-              + x0 * weights[column + i]
-              + x1 * weights[column1 + i]
-              + x2 * weights[column2 + i]
-              + x3 * weights[column3 + i];
-    }
   }
 
   @Override
@@ -228,7 +204,7 @@ final class HostKernels implements Kernels {
       DeviceBuffer to) {
     FloatBuffer source = floats(gateAndUp);
     FloatBuffer target = floats(to);
-    int width = ((HostWeights) weights).outputs / 2;
+    int width = ((HostProduct) weights).outputs() / 2;
     return launch(
         multiply(before, rows, from, weights, gateAndUp),
         "gate",
