@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.samples.inference.engine.InferenceEngine;
 import io.fluxccl.samples.inference.engine.ModelOptions;
+import io.fluxccl.samples.inference.engine.RestartLimits;
 import io.fluxccl.samples.inference.http.HttpApi;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -58,6 +60,12 @@ public final class InferenceServer implements Callable<Integer> {
   private int waiting;
 
   @Option(
+      names = "--failures",
+      defaultValue = "10",
+      description = "generations in a row that may fail before a token; one more ends the server")
+  private int failures;
+
+  @Option(
       names = "--check-ranks",
       paramLabel = "N",
       description = "serve nothing, but fail if N ranks could never serve this")
@@ -73,22 +81,56 @@ public final class InferenceServer implements Callable<Integer> {
   /** Returns what main runs. */
   static CommandLine commandLine() {
     return new CommandLine(new InferenceServer())
+        .setParameterExceptionHandler((e, args) -> refuse(e.getCommandLine(), e))
         .setExecutionExceptionHandler(
             (e, command, parsed) -> {
-              if (e instanceof IllegalArgumentException || e instanceof IOException) {
-                command
-                    .getErr()
-                    .println("inference-server: " + e.getMessage().replaceAll("\\s*\\R\\s*", " "));
-                return 1;
+              if (e instanceof IllegalArgumentException
+                  || e instanceof IOException
+                  || e instanceof FluxCclException) {
+                return refuse(command, e);
               }
               throw e;
             });
   }
 
+  /** Prints one line, as the options come from a script. */
+  private static int refuse(CommandLine command, Exception reason) {
+    String text = String.valueOf(reason.getMessage()).replaceAll("\\s*\\R\\s*", " ");
+    command.getErr().println("inference-server: " + text.replace("--check-ranks", "--ranks"));
+    return 1;
+  }
+
+  /** Refuses numbers that can't work, by the names of their options. */
+  private ModelOptions limits() {
+    requireAtLeast("--sequences", sequences, 1);
+    requireAtLeast("--rows", rows, sequences);
+    requireAtLeast("--pages", pages, 1);
+    requireAtLeast("--waiting", waiting, 0);
+    requireAtLeast("--failures", failures, 0);
+    requireAtLeast("--port", port, 0);
+    if (checkRanks != null) {
+      requireAtLeast("--ranks", checkRanks, 1);
+    }
+    return new ModelOptions(rows, sequences, pages, waiting);
+  }
+
+  private void requireAtLeast(String option, int value, int least) {
+    if (value < least) {
+      String why = option.equals("--rows") && least > 1 ? ", a row for each of --sequences" : "";
+      throw new IllegalArgumentException(
+          option + "=" + value + "; give " + least + " or more" + why);
+    }
+  }
+
   @Override
   public Integer call() throws IOException, InterruptedException {
-    ModelOptions limits = new ModelOptions(rows, sequences, pages, waiting);
-    InferenceEngine engine = new InferenceEngine(model, limits);
+    ModelOptions limits = limits();
+    RestartLimits restarts =
+        new RestartLimits(failures, RestartLimits.DEFAULT.first(), RestartLimits.DEFAULT.longest());
+    if (checkRanks != null) {
+      InferenceEngine.requireMemory(model, limits, checkRanks);
+    }
+    InferenceEngine engine = new InferenceEngine(model, limits, restarts);
     if (checkRanks != null) {
       engine.requireServable(checkRanks);
       requireFree();
@@ -110,11 +152,21 @@ public final class InferenceServer implements Callable<Integer> {
     }
     endInOrder(stop, served);
     try (engine) {
-      engine.serve(RankGroup.generations(options)).block();
+      serve(engine, options, stop);
     } finally {
       served.countDown();
     }
     return 0;
+  }
+
+  /** Serves; if the engine gives up, clients still get the answers that say so. */
+  private static void serve(InferenceEngine engine, JoinOptions options, Runnable stop) {
+    try {
+      engine.serve(RankGroup.generations(options)).block();
+    } catch (RuntimeException e) {
+      stop.run();
+      throw e;
+    }
   }
 
   private void requireFree() throws IOException {

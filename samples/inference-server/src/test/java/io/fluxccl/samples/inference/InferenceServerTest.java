@@ -11,9 +11,12 @@ import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import picocli.CommandLine;
 
 /** The check that {@code run} makes before it starts ranks, which would be restarted for ever. */
@@ -36,9 +39,41 @@ class InferenceServerTest {
     assertThat(check("--model", "model", "--port", "0", "--check-ranks", "3")).isEqualTo(1);
     assertThat(err.toString().lines())
         .containsExactly(
-            "inference-server: ranks=3; they must divide kvHeads=4 and vocabulary=2048, and 4 times as"
-                + " many intermediate=512 and heads * headDim=256; hidden=256 must be a multiple of"
-                + " 4: possible are [1, 2, 4]");
+            "inference-server: ranks=3; they must divide kvHeads=4 and vocabulary=2048, and 4 times"
+                + " as many intermediate=512 and heads * headDim=256; hidden=256 must be a multiple"
+                + " of 4: possible are [1, 2, 4]");
+  }
+
+  @ParameterizedTest
+  @CsvSource(
+      delimiter = '|',
+      value = {
+        "--check-ranks 0 | --ranks=0; give 1 or more",
+        "--check-ranks -2 | --ranks=-2; give 1 or more",
+        "--check-ranks two | Invalid value for option '--ranks': 'two' is not an int",
+        "--check-ranks 1 --rows 0 | --rows=0; give 32 or more, a row for each of --sequences",
+        "--check-ranks 1 --sequences 0 | --sequences=0; give 1 or more",
+        "--check-ranks 1 --sequences 65 | --rows=64; give 65 or more",
+        "--check-ranks 1 --pages 0 | --pages=0; give 1 or more",
+        "--check-ranks 1 --pages 1000000 | at most --pages=",
+        "--check-ranks 2 --pages 2000000000 | --pages=2000000000; the host device supports up to",
+        "--check-ranks 1 --rows 2000000000 | --rows=2000000000; the host device supports up to",
+        "--check-ranks 1 --waiting -1 | --waiting=-1; give 0 or more",
+        "--check-ranks 1 --failures -1 | --failures=-1; give 0 or more",
+        "--check-ranks 1 --port -1 | --port=-1; give 0 or more",
+        "--check-ranks 1 --port 70000 | 70000",
+        "--check-ranks 1 --speed 9 | Unknown options: '--speed', '9'"
+      })
+  void shouldRefuseOptionsThatCannotWorkInOneLine(String options, String message) {
+    List<String> args = new ArrayList<>(List.of("--model", "model"));
+    if (!options.contains("--port")) {
+      args.addAll(List.of("--port", "0"));
+    }
+    args.addAll(List.of(options.split(" ")));
+    assertThat(check(args.toArray(String[]::new))).isEqualTo(1);
+    assertThat(err.toString().lines())
+        .hasSize(1)
+        .allMatch(line -> line.startsWith("inference-server: ") && line.contains(message));
   }
 
   @Test

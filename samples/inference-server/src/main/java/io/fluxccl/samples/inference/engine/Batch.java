@@ -6,6 +6,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
+import java.util.Optional;
 import java.util.Queue;
 import java.util.Set;
 import java.util.stream.IntStream;
@@ -27,6 +28,9 @@ final class Batch {
 
   /** The sequences that get a token from the step in flight, in the order of its rows. */
   private final List<Sequence> chosen = new ArrayList<>();
+
+  private final List<Broken> broken = new ArrayList<>();
+  private boolean inFlight;
 
   Batch(ModelOptions options, Set<Integer> ends) {
     this.options = options;
@@ -56,23 +60,43 @@ final class Batch {
     return waiting.size() < options.maxWaiting() + freeNumbers.size() && waiting.add(sequence);
   }
 
-  /** Composes the next step; null if there is nothing to do. */
+  /** A sequence that can't continue, and why. It has left the batch. */
+  record Broken(Sequence sequence, RuntimeException reason) {}
+
+  /**
+   * Composes the next step; null if there is nothing to do. After a failure it has one suspect
+   * alone, until each suspect has computed the tokens that the failed step had.
+   */
   synchronized byte[] nextStep() {
     chosen.clear();
+    running.forEach(sequence -> sequence.inStep = 0);
     leave();
     enter();
+    List<Sequence> all =
+        running.stream()
+            .filter(Sequence::isSuspect)
+            .findFirst()
+            .map(List::of)
+            .orElseGet(() -> List.copyOf(running));
     List<StepRows.Row> last = new ArrayList<>();
     List<StepRows.Row> others = new ArrayList<>();
-    int free = options.maxRows() - (int) running.stream().filter(s -> s.remaining() == 1).count();
-    for (Sequence sequence : running) {
+    int free = options.maxRows() - (int) all.stream().filter(s -> s.remaining() == 1).count();
+    for (Sequence sequence : all) {
       int remaining = sequence.remaining();
       int count = remaining == 1 ? 1 : Math.min(remaining, free);
+      List<StepRows.Row> rows;
+      try {
+        rows =
+            IntStream.range(0, count).mapToObj(i -> sequence.row(sequence.computed + i)).toList();
+      } catch (RuntimeException e) {
+        breakOff(sequence, e);
+        continue;
+      }
       free -= remaining == 1 ? 0 : count;
       sequence.inStep = count;
-      for (int i = 0; i < count; i++) {
-        boolean isLast = i + 1 == remaining;
-        (isLast ? last : others).add(sequence.row(sequence.computed + i));
-      }
+      int more = count == remaining ? count - 1 : count;
+      others.addAll(rows.subList(0, more));
+      last.addAll(rows.subList(more, count));
       if (count == remaining) {
         chosen.add(sequence);
       }
@@ -80,11 +104,25 @@ final class Batch {
     int count = last.size() + others.size();
     int next = last.size();
     last.addAll(others);
+    inFlight = count > 0;
     int logits = next;
     while (logits > 0 && !chosen.get(logits - 1).needsLogits()) {
       logits--;
     }
-    return count == 0 ? null : StepRows.command(last, count, next, logits);
+    return inFlight ? StepRows.command(last, count, next, logits) : null;
+  }
+
+  private void breakOff(Sequence sequence, RuntimeException reason) {
+    running.remove(sequence);
+    free(sequence);
+    broken.add(new Broken(sequence, reason));
+  }
+
+  /** Returns the sequences that were broken off since the last call. */
+  synchronized List<Broken> takeBroken() {
+    List<Broken> taken = List.copyOf(broken);
+    broken.clear();
+    return taken;
   }
 
   private void leave() {
@@ -119,19 +157,26 @@ final class Batch {
    * @return the new tokens; sequences that end have left
    */
   synchronized List<Token> finishStep(Results results) {
-    running.forEach(sequence -> sequence.computed += sequence.inStep);
+    inFlight = false;
+    running.forEach(Sequence::stepDone);
     List<Token> tokens = new ArrayList<>();
     for (int i = 0; i < chosen.size(); i++) {
       Sequence sequence = chosen.get(i);
       Set<Integer> own = sequence.ends(ends);
-      int token = results.next(i);
+      int token;
       List<HostChoice.Logprob> logprobs = List.of();
-      if (sequence.needsLogits()) {
-        float[] logits = results.allLogits(i);
-        token = sequence.choose(logits, token, own);
-        logprobs = sequence.logprobs(logits, token);
+      try {
+        token = results.next(i);
+        if (sequence.needsLogits()) {
+          float[] logits = results.allLogits(i);
+          token = sequence.choose(logits, token, own);
+          logprobs = sequence.logprobs(logits, token);
+        }
+        sequence.add(token);
+      } catch (RuntimeException e) {
+        breakOff(sequence, e);
+        continue;
       }
-      sequence.add(token);
       boolean isOver = token < 0 || own.contains(token);
       End end = isOver ? End.STOP : sequence.isFull() ? End.LENGTH : End.NOT_YET;
       tokens.add(new Token(sequence, token, end, logprobs));
@@ -143,8 +188,35 @@ final class Batch {
     return tokens;
   }
 
+  /**
+   * Finds which sequences made the step in flight fail, if there is one. It is the one that the
+   * failure names. If it names none, all sequences of the step are suspects, which the next
+   * generation computes alone: there it is the one whose step fails again.
+   *
+   * @param place the row that the failure names
+   * @param limit how often in a row the same tokens must fail
+   * @return those sequences, which have left the batch
+   */
+  synchronized List<Sequence> blame(Optional<RowFailure.Place> place, int limit) {
+    List<Sequence> inStep = running.stream().filter(s -> inFlight && s.inStep > 0).toList();
+    List<Sequence> guilty =
+        running.stream()
+            .filter(
+                s -> place.filter(p -> p.sequence() == s.number && s.has(p.position())).isPresent())
+            .toList();
+    if (guilty.isEmpty()) {
+      long most = inStep.stream().mapToInt(Sequence::strike).max().orElse(0);
+      guilty = inStep.size() == 1 && most >= limit ? inStep : List.of();
+    }
+    inFlight = false;
+    guilty.forEach(this::free);
+    running.removeAll(guilty);
+    return guilty;
+  }
+
   /** Forgets the step in flight and the cache: the ranks are others. */
   synchronized void restart() {
+    inFlight = false;
     chosen.clear();
     running.forEach(sequence -> sequence.computed = 0);
   }
@@ -153,6 +225,7 @@ final class Batch {
   synchronized List<Sequence> clear() {
     List<Sequence> all = new ArrayList<>(running);
     all.addAll(waiting);
+    inFlight = false;
     chosen.clear();
     running.clear();
     waiting.clear();

@@ -19,6 +19,8 @@ import java.util.List;
  * @param stepMillis the time of a step, averaged over the last ones
  * @param communicationShare the part of a step's time that its all-reduces take, 0 to 1; measured
  *     when the ranks meet
+ * @param restarts generations that have failed since rank 0 began
+ * @param lastFailure why the last of them failed; null if none has
  */
 public record EngineStatus(
     boolean ready,
@@ -32,7 +34,9 @@ public record EngineStatus(
     long steps,
     long tokens,
     double stepMillis,
-    double communicationShare) {
+    double communicationShare,
+    long restarts,
+    String lastFailure) {
 
   /**
    * The state of a rank.

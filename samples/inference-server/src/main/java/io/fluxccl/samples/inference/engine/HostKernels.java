@@ -11,7 +11,9 @@ import io.fluxccl.matmul.HostMatrix;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import java.nio.FloatBuffer;
 import java.util.Arrays;
+import java.util.Objects;
 import java.util.function.IntConsumer;
+import java.util.stream.IntStream;
 
 /**
  * Kernels in Java for the host device. Each runs on the one thread of the rank's stream. Weights
@@ -89,10 +91,19 @@ final class HostKernels implements Kernels {
             (thread, args) -> {
               int chosen = StepRows.chosen(step.buffer());
               for (int row = 0; row < chosen; row++) {
-                body.accept(row);
+                atRow(row, body);
               }
             });
     return before.launch(kernel, 1, 1, KernelArgs.NONE);
+  }
+
+  /** A failure names the row, so that only its request ends. */
+  private void atRow(int row, IntConsumer body) {
+    try {
+      body.accept(row);
+    } catch (RuntimeException e) {
+      throw new RowFailure(row(row), e);
+    }
   }
 
   private StepRows.Row row(int row) {
@@ -104,17 +115,15 @@ final class HostKernels implements Kernels {
     HostWeights weights = (HostWeights) table;
     FloatBuffer target = floats(to);
     int width = config.hidden();
-    return launch(
-        before,
-        "embed",
-        count -> {
-          for (int row = 0; row < count; row++) {
-            int token = row(row).token();
-            for (int i = 0; i < width; i++) {
-              target.put(row * width + i, weights.columns[i * weights.outputs + token]);
-            }
+    IntConsumer embed =
+        row -> {
+          int token = Objects.checkIndex(row(row).token(), weights.outputs);
+          for (int i = 0; i < width; i++) {
+            target.put(row * width + i, weights.columns[i * weights.outputs + token]);
           }
-        });
+        };
+    return launch(
+        before, "embed", count -> IntStream.range(0, count).forEach(row -> atRow(row, embed)));
   }
 
   @Override

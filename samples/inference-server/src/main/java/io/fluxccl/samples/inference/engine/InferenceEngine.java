@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.inference.engine;
 
+import com.sun.management.OperatingSystemMXBean;
+import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceKind;
+import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.RankGroup;
 import io.fluxccl.group.StepLoop;
 import io.fluxccl.samples.inference.engine.Refused.Reason;
@@ -12,6 +17,7 @@ import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.SafeTensors;
 import io.fluxccl.samples.inference.model.Tokenizer;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -19,6 +25,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.UnaryOperator;
 import java.util.stream.IntStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -45,6 +52,10 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
           Duration.ZERO);
   private static final double SMOOTHING = 0.1;
 
+  // How often in a row a request's tokens must fail until it is the cause, if no failure names it.
+  private static final int FAULTS_TO_BLAME = 2;
+  private static final int LOST_RANKS_TO_BLAME = 3;
+
   private final LlamaConfig config;
   private final SafeTensors weights;
   private final Tokenizer tokenizer;
@@ -52,6 +63,8 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   private final GenerationDefaults defaults;
   private final String name;
   private final ModelOptions options;
+  private final RestartLimits limits;
+  private final UnaryOperator<StepLoop.Step> wrapper;
   private final Batch batch;
 
   /** Turns tokens into text, in their order, off the thread that leads the steps. */
@@ -77,6 +90,15 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   private volatile boolean draining;
 
+  // Failed generations of this process.
+  private volatile long restarts;
+  private volatile String lastFailure;
+
+  // Only used between two generations.
+  private int failuresInARow;
+  private long tokensBefore;
+  private long servingSince;
+
   /** Its weights stay on the device between two generations; only used by the one that serves. */
   private RankModel model;
 
@@ -86,6 +108,21 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
    * @throws IOException if a file is missing or malformed
    */
   public InferenceEngine(Path folder, ModelOptions options) throws IOException {
+    this(folder, options, RestartLimits.DEFAULT);
+  }
+
+  /** Opens a model's folder, with other limits of restarts. */
+  public InferenceEngine(Path folder, ModelOptions options, RestartLimits limits)
+      throws IOException {
+    this(folder, options, limits, UnaryOperator.identity());
+  }
+
+  /** Opens a model's folder; {@code wrapper} gets this rank's part of each step, for tests. */
+  InferenceEngine(
+      Path folder, ModelOptions options, RestartLimits limits, UnaryOperator<StepLoop.Step> wrapper)
+      throws IOException {
+    this.limits = limits;
+    this.wrapper = wrapper;
     config = LlamaConfig.read(folder);
     weights = SafeTensors.open(folder);
     tokenizer = Tokenizer.read(folder);
@@ -132,6 +169,27 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     return tokenizer;
   }
 
+  /**
+   * Refuses options for which this machine lacks memory, if ranks run on the host device.
+   *
+   * @throws IllegalArgumentException that says what would fit
+   */
+  public static void requireMemory(Path folder, ModelOptions options, int ranks)
+      throws IOException {
+    LlamaConfig config = LlamaConfig.read(folder);
+    config.requireDivisible(ranks);
+    try (Device device = DeviceChoice.fromEnvironment().open(0, "inference-server")) {
+      if (device.kind() == DeviceKind.HOST) {
+        var machine = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        HostFootprint.of(config, options, ranks)
+            .require(
+                options.pages(),
+                Runtime.getRuntime().maxMemory(),
+                machine.getTotalMemorySize() / ranks);
+      }
+    }
+  }
+
   /** The steps that rank 0 leads in one generation. */
   private final class Generation {
     private final StepLoop loop;
@@ -158,6 +216,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
     private void begin() {
       byte[] command = batch.nextStep();
+      failBroken();
       if (command != null) {
         inFlight = true;
         begun = System.nanoTime();
@@ -183,13 +242,15 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
         List<Batch.Token> next = batch.finishStep(model);
         tokens.addAndGet(next.size());
         texts.schedule(() -> next.forEach(InferenceEngine::send));
+        failBroken();
       } finally {
         texts.schedule(unsentSteps::decrementAndGet);
       }
     }
 
     /**
-     * If it fails, all requests end: whichever it was, the next step would fail in the same way.
+     * If it fails, all requests end: the batch has removed each request that it found to be the
+     * cause, so the next step would fail in the same way.
      */
     private void attempt(Runnable part) {
       try {
@@ -207,8 +268,19 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   }
 
   private void failAll(Refused reason) {
-    List<Sequence> all = batch.clear();
-    texts.schedule(() -> all.forEach(sequence -> sequence.stream.fail(reason)));
+    fail(batch.clear(), reason);
+  }
+
+  private void fail(List<Sequence> sequences, Refused reason) {
+    texts.schedule(() -> sequences.forEach(sequence -> sequence.stream.fail(reason)));
+  }
+
+  private void failBroken() {
+    for (Batch.Broken broken : batch.takeBroken()) {
+      LOG.error("a request has no place in a step; it ends", broken.reason());
+      String text = "the server can't compute this request: " + broken.reason();
+      fail(List.of(broken.sequence()), new Refused(Reason.FAILED, text, Duration.ZERO));
+    }
   }
 
   private static void send(Batch.Token token) {
@@ -235,19 +307,78 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
    */
   public Mono<Void> serve(Flux<RankGroup> generations) {
     return generations
-        .concatMap(group -> serve(group).onErrorResume(FluxCclException.class, this::lost))
+        .concatMap(group -> serve(group).onErrorResume(e -> lost(group, FluxCclException.from(e))))
         .then();
   }
 
-  private Mono<Void> lost(FluxCclException reason) {
+  /** Ends the requests that made a generation fail, and waits before the next one begins. */
+  private Mono<Void> lost(RankGroup group, FluxCclException reason) {
+    if (group.communicator().failure() == null) {
+      group.communicator().abort(reason); // so that the other ranks begin the next one, too
+    }
     LOG.warn("generation {} ended: {}", generation, reason.getMessage());
     lostRank = reason.rank();
-    return Mono.empty(); // the next generation begins
+    if (group.rank() > 0) {
+      return Mono.empty(); // rank 0 decides whether the next generation serves
+    }
+    Generation own = serving;
+    if (own != null) {
+      own.end(); // its step neither completes nor begins from here on
+    }
+    lastFailure = reason.getMessage();
+    restarts++;
+    boolean healthy =
+        own != null && System.nanoTime() - servingSince > RestartLimits.HEALTHY.toNanos();
+    boolean succeeded = endGuilty(reason) || tokens.get() > tokensBefore || healthy;
+    failuresInARow = succeeded ? 1 : failuresInARow + 1;
+    return failuresInARow > limits.most() ? giveUp(reason) : pause();
+  }
+
+  private boolean endGuilty(FluxCclException reason) {
+    boolean lost =
+        switch (reason.code()) {
+          case REMOTE_FAILURE, TRANSPORT_FAILURE, TIMEOUT -> true;
+          default -> false;
+        };
+    List<Sequence> guilty =
+        batch.blame(
+            RowFailure.place(reason.getMessage()), lost ? LOST_RANKS_TO_BLAME : FAULTS_TO_BLAME);
+    String text = "this request made a step fail: " + reason.getMessage();
+    fail(guilty, new Refused(Reason.FAILED, text, Duration.ZERO));
+    if (!guilty.isEmpty()) {
+      LOG.error("{} request(s) made the step fail and end; the others continue", guilty.size());
+    }
+    return !guilty.isEmpty();
+  }
+
+  private Mono<Void> pause() {
+    Duration wait = limits.wait(failuresInARow);
+    if (wait.isZero()) {
+      return Mono.empty();
+    }
+    LOG.warn("{} generations in a row have failed; waiting {}", failuresInARow, wait);
+    return Mono.delay(wait).then();
+  }
+
+  private Mono<Void> giveUp(FluxCclException reason) {
+    String text =
+        String.format(
+            Locale.ROOT,
+            "gave up after %d generations in a row that failed (limit: --failures=%d); the last"
+                + " one: %s",
+            failuresInARow,
+            limits.most(),
+            reason.getMessage());
+    LOG.error(text);
+    draining = true;
+    failAll(new Refused(Reason.UNAVAILABLE, text, Duration.ZERO));
+    return Mono.error(reason.withMessage(text));
   }
 
   private Mono<Void> serve(RankGroup group) {
     generation = group.generation().number();
     nRanks = group.nRanks();
+    tokensBefore = tokens.get();
     device = group.device().kind().name().toLowerCase(Locale.ROOT);
     Mono<Void> served =
         Mono.using(() -> open(group), opened -> serve(group, opened), RankModel::leave);
@@ -258,6 +389,18 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   }
 
   private RankModel open(RankGroup group) {
+    try {
+      return openModel(group);
+    } catch (OutOfMemoryError e) { // which no Mono passes on
+      closeModel();
+      throw new Aborted(
+          group.rank(),
+          "rank " + group.rank() + " has too little memory for its part of the model: " + e,
+          e);
+    }
+  }
+
+  private RankModel openModel(RankGroup group) {
     long begun = System.nanoTime();
     boolean keeps = model != null && model.fits(group);
     if (!keeps) {
@@ -282,12 +425,13 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   private Mono<Void> serve(RankGroup group, RankModel model) {
     int commandBytes = StepRows.commandBytes(options.maxRows());
-    StepLoop loop = StepLoop.of(group, commandBytes, 1, model::step);
+    StepLoop loop = StepLoop.of(group, commandBytes, 1, wrapper.apply(model::step));
     if (group.rank() > 0) {
       return loop.follow();
     }
     Generation own = new Generation(loop, model);
     batch.restart();
+    servingSince = System.nanoTime();
     serving = own;
     lostRank = -1;
     LOG.info("generation {} serves with {} ranks", generation, group.nRanks());
@@ -419,7 +563,9 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
         steps.get(),
         tokens.get(),
         stepMillis,
-        own == null ? 0 : own.communicationShare);
+        own == null ? 0 : own.communicationShare,
+        restarts,
+        lastFailure);
   }
 
   private String state(Generation own, int rank) {

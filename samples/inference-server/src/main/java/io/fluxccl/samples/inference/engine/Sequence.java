@@ -33,6 +33,13 @@ final class Sequence {
   /** Number of its tokens that the step in flight computes. */
   int inStep;
 
+  /** How often in a row a step failed that had the same one of its tokens; 0 once that passed. */
+  private int strikes;
+
+  // The tokens that all those steps had.
+  private int suspectFrom;
+  private int suspectTo;
+
   private int[] tokens;
   private int length;
   private final int promptLength;
@@ -120,6 +127,34 @@ final class Sequence {
   List<HostChoice.Logprob> logprobs(float[] logits, int token) {
     boolean wanted = options.logprobs() >= 0 && token >= 0;
     return wanted ? HostChoice.logprobs(logits, token, options.logprobs()) : List.of();
+  }
+
+  /** Notes that the step in flight failed, and returns how often in a row one did. */
+  int strike() {
+    int from = Math.max(computed, suspectFrom);
+    int to = Math.min(computed + inStep, suspectTo);
+    boolean again = strikes > 0 && from < to;
+    strikes = again ? strikes + 1 : 1;
+    suspectFrom = again ? from : computed;
+    suspectTo = again ? to : computed + inStep;
+    return strikes;
+  }
+
+  /** Returns whether it may be what makes a step fail. */
+  boolean isSuspect() {
+    return strikes > 0;
+  }
+
+  /** Takes over that the step in flight has succeeded. */
+  void stepDone() {
+    computed += inStep;
+    if (computed >= suspectTo) {
+      strikes = 0;
+    }
+  }
+
+  boolean has(int position) {
+    return position < length;
   }
 
   StepRows.Row row(int position) {

@@ -46,6 +46,7 @@ final class ApiMetrics {
     gauge("inference.ranks.missing", "Ranks that died", s -> ranks(s, "missing"));
     counter("inference.steps", "Steps", EngineStatus::steps);
     counter("inference.tokens", "Tokens generated", EngineStatus::tokens);
+    counter("inference.restarts", "Generations that failed", EngineStatus::restarts);
     new JvmMemoryMetrics().bindTo(registry);
     gc.bindTo(registry);
   }

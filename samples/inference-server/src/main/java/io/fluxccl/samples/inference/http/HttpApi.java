@@ -205,6 +205,10 @@ public final class HttpApi {
             .collect(Collectors.joining(", "));
     String reason =
         stopping ? "shutting down" : missing.isEmpty() ? "the ranks have not met" : missing;
+    String failure = status.lastFailure();
+    if (failure != null) {
+      reason += "; the last generation failed: " + failure;
+    }
     return json(response, 503, Map.of("ready", false, "reason", reason));
   }
 

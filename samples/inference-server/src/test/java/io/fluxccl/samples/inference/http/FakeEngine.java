@@ -41,6 +41,16 @@ final class FakeEngine implements TextEngine {
   }
 
   static EngineStatus status(boolean ready, String stateOfRank1) {
+    return status(ready, stateOfRank1, 0, null);
+  }
+
+  /** The status after five generations, the last of which failed for this reason. */
+  static EngineStatus failed(String reason) {
+    return status(false, "missing", 5, reason);
+  }
+
+  private static EngineStatus status(
+      boolean ready, String stateOfRank1, long restarts, String lastFailure) {
     List<EngineStatus.Rank> ranks =
         IntStream.range(0, 4)
             .mapToObj(
@@ -48,7 +58,8 @@ final class FakeEngine implements TextEngine {
                     new EngineStatus.Rank(
                         n, "NVIDIA H200 (GPU " + n + ")", n == 1 ? stateOfRank1 : "serving"))
             .toList();
-    return new EngineStatus(ready, 2, ranks, 7, 3, 64, 384, 1024, 123, 4567, 3.25, 0.18);
+    return new EngineStatus(
+        ready, 2, ranks, 7, 3, 64, 384, 1024, 123, 4567, 3.25, 0.18, restarts, lastFailure);
   }
 
   @Override

@@ -39,6 +39,16 @@ class HealthTest {
   }
 
   @Test
+  void shouldNameTheLastFailureWhileItIsNotReady() {
+    served.engine.status = () -> FakeEngine.failed("rank 1: no memory");
+    assertThat(Served.json(served.get("/health/ready")).path("reason").asText())
+        .isEqualTo("rank 1 is missing; the last generation failed: rank 1: no memory");
+    assertThat(Served.json(served.get("/status")).path("lastFailure").asText())
+        .isEqualTo("rank 1: no memory");
+    assertThat(Served.json(served.get("/status")).path("restarts").asInt()).isEqualTo(5);
+  }
+
+  @Test
   void shouldListTheModel() {
     assertThat(Served.json(served.get("/v1/models")).path("data").path(0).path("id").asText())
         .isEqualTo(FakeEngine.MODEL);
