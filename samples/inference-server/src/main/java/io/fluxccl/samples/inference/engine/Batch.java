@@ -72,6 +72,7 @@ final class Batch {
     running.forEach(sequence -> sequence.inStep = 0);
     leave();
     enter();
+    int brokenBefore = broken.size();
     List<Sequence> all =
         running.stream()
             .filter(Sequence::isSuspect)
@@ -102,6 +103,9 @@ final class Batch {
       }
     }
     int count = last.size() + others.size();
+    if (count == 0 && broken.size() > brokenBefore) {
+      return nextStep(); // of the others
+    }
     int next = last.size();
     last.addAll(others);
     inFlight = count > 0;
