@@ -95,7 +95,7 @@ final class ConnectionGuard extends ChannelDuplexHandler {
           Duration.ofSeconds(75),
           Duration.ofSeconds(30),
           Duration.ofSeconds(30),
-          Duration.ofMillis(500));
+          Duration.ofSeconds(1));
     }
 
     private static final long MOST_CONNECTIONS = 10_000;

@@ -216,7 +216,8 @@ class ConnectionsTest {
       all(connect(get("/health/live", HOST))); // the connections before do not count
     }
     for (int i = 0; i < 16; i++) {
-      connect("");
+      Socket kept = connect("GET /health/live HTTP/1.1\r\n" + HOST + "\r\n");
+      assertThat(kept.getInputStream().read()).isEqualTo('H'); // it is served, and stays open
     }
     String answer = all(connect(get("/health/live", HOST)));
     assertThat(answer).startsWith("HTTP/1.1 503 ").contains("\"unavailable\"", "retry-after: 1");
