@@ -15,7 +15,7 @@ import java.nio.ByteOrder;
  * memory is.
  *
  * @param data little-endian, from position 0 on
- * @param type BFLOAT16 or FLOAT32
+ * @param type BFLOAT16, FLOAT16 or FLOAT32
  * @param rows 1 or more
  * @param cols 1 or more
  * @param stride elements from one row to the next
@@ -32,9 +32,7 @@ public record HostMatrix(
    * @throws InvalidUsage if it does not, or if the type is another
    */
   public HostMatrix {
-    if (type != DataType.BFLOAT16 && type != DataType.FLOAT32) {
-      throw InvalidUsage.of("a matrix of %s; give BFLOAT16 or FLOAT32", type);
-    }
+    requireFloats(type);
     if (rows < 1
         || cols < 1
         || stride < cols
@@ -45,6 +43,12 @@ public record HostMatrix(
           rows, cols, type, stride, first, data.limit());
     }
     data = data.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  private static void requireFloats(DataType type) {
+    if (type != DataType.BFLOAT16 && type != DataType.FLOAT16 && type != DataType.FLOAT32) {
+      throw InvalidUsage.of("a matrix of %s; give BFLOAT16, FLOAT16 or FLOAT32", type);
+    }
   }
 
   /** Returns the matrix that fills some memory, row by row. */
@@ -67,7 +71,11 @@ public record HostMatrix(
   /** Returns an element. */
   public float get(int row, int col) {
     int at = Math.toIntExact(type.bytes(first + (long) row * stride + col));
-    return type == DataType.FLOAT32 ? data.getFloat(at) : HalfFloat.fromBfloat16(data.getShort(at));
+    return switch (type) {
+      case FLOAT32 -> data.getFloat(at);
+      case FLOAT16 -> HalfFloat.fromFloat16(data.getShort(at));
+      default -> HalfFloat.fromBfloat16(data.getShort(at));
+    };
   }
 
   /**
@@ -75,9 +83,12 @@ public record HostMatrix(
    * is done. Does not use the heap. A contiguous matrix of the same type is copied by one call.
    *
    * @param target of at least as many bytes
-   * @param as the type of the elements on the device: BFLOAT16, rounded to nearest, or FLOAT32
+   * @param as the type of the elements on the device: BFLOAT16 or FLOAT16, rounded to nearest, or
+   *     FLOAT32
+   * @throws InvalidUsage if the type is another
    */
   public static void upload(DeviceBuffer target, DataType as, HostMatrix... matrices) {
+    requireFloats(as);
     long offset = 0;
     for (HostMatrix matrix : matrices) {
       matrix.uploadTo(target, offset, as);
@@ -112,10 +123,11 @@ public record HostMatrix(
       return;
     }
     for (int col = 0; col < cols; col++) {
-      if (as == DataType.FLOAT32) {
-        target.putFloat(at + col * Float.BYTES, get(row, col));
-      } else {
-        target.putShort(at + col * Short.BYTES, HalfFloat.toBfloat16(get(row, col)));
+      float value = get(row, col);
+      switch (as) {
+        case FLOAT32 -> target.putFloat(at + col * Float.BYTES, value);
+        case FLOAT16 -> target.putShort(at + col * Short.BYTES, HalfFloat.toFloat16(value));
+        default -> target.putShort(at + col * Short.BYTES, HalfFloat.toBfloat16(value));
       }
     }
   }

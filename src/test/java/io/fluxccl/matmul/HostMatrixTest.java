@@ -8,6 +8,7 @@ import static org.assertj.core.api.Assertions.within;
 import io.fluxccl.DataType;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
+import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.host.HostDevice;
 import java.nio.ByteBuffer;
 import org.junit.jupiter.api.Test;
@@ -27,6 +28,14 @@ class HostMatrixTest {
     return ProductTests.matrix(type, values, ROWS, COLS);
   }
 
+  private static float rounded(DataType type, float value) {
+    return switch (type) {
+      case FLOAT32 -> value;
+      case FLOAT16 -> HalfFloat.fromFloat16(HalfFloat.toFloat16(value));
+      default -> ProductTests.rounded(value);
+    };
+  }
+
   private static float[] uploaded(DataType as, int count, HostMatrix... matrices) {
     try (HostDevice device = HostDevice.create();
         DeviceBuffer target = device.allocate(as.bytes(count))) {
@@ -36,7 +45,17 @@ class HostMatrixTest {
   }
 
   @ParameterizedTest
-  @CsvSource({"FLOAT32, FLOAT32", "FLOAT32, BFLOAT16", "BFLOAT16, FLOAT32", "BFLOAT16, BFLOAT16"})
+  @CsvSource({
+    "FLOAT32, FLOAT32",
+    "FLOAT32, FLOAT16",
+    "FLOAT32, BFLOAT16",
+    "FLOAT16, FLOAT32",
+    "FLOAT16, FLOAT16",
+    "FLOAT16, BFLOAT16",
+    "BFLOAT16, FLOAT32",
+    "BFLOAT16, FLOAT16",
+    "BFLOAT16, BFLOAT16"
+  })
   void shouldUploadPartsConsecutively(DataType type, DataType as) {
     HostMatrix all = matrix(type);
     HostMatrix rows = all.rows(1, 3); // rows 2 and 3
@@ -47,7 +66,7 @@ class HostMatrixTest {
       int row = i < 2 * COLS ? 2 + i / COLS : (i - 2 * COLS) / 4;
       int col = i < 2 * COLS ? i % COLS : 4 + i % 4;
       float value = all.get(row, col);
-      expected[i] = as == DataType.FLOAT32 ? value : ProductTests.rounded(value);
+      expected[i] = rounded(as, value);
     }
     assertThat(found).containsExactly(expected);
     assertThat(found[0]).isCloseTo(20f, within(0.1f));
@@ -69,6 +88,8 @@ class HostMatrixTest {
         () -> HostMatrix.of(data, DataType.FLOAT32, 4, 5),
         "4 x 5 FLOAT32, stride=5, first=0, does not lie in 64 bytes");
     assertRefused(() -> new HostMatrix(data, DataType.FLOAT32, 2, 4, 3, 0));
-    assertRefused(() -> HostMatrix.of(data, DataType.FLOAT16, 2, 2), "give BFLOAT16 or FLOAT32");
+    assertRefused(
+        () -> HostMatrix.of(data, DataType.INT32, 2, 2), "give BFLOAT16, FLOAT16 or FLOAT32");
+    assertRefused(() -> uploaded(DataType.INT64, 4, matrix(DataType.FLOAT32)), "matrix of INT64");
   }
 }

@@ -65,10 +65,10 @@ abstract class ProductTests {
     ByteBuffer data = ByteBuffer.allocate((int) type.bytes(values.length));
     data.order(ByteOrder.LITTLE_ENDIAN);
     for (float value : values) {
-      if (type == DataType.FLOAT32) {
-        data.putFloat(value);
-      } else {
-        data.putShort(HalfFloat.toBfloat16(value));
+      switch (type) {
+        case FLOAT32 -> data.putFloat(value);
+        case FLOAT16 -> data.putShort(HalfFloat.toFloat16(value));
+        default -> data.putShort(HalfFloat.toBfloat16(value));
       }
     }
     return HostMatrix.of(data.clear(), type, rows, cols);
