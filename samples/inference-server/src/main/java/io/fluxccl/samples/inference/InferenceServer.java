@@ -30,7 +30,7 @@ import picocli.CommandLine.Option;
     mixinStandardHelpOptions = true,
     sortOptions = false,
     showDefaultValues = true,
-    description = "Serves a model of the Llama family, shared by the ranks of the job.")
+    description = "Serves a Llama, Mistral or Qwen model, shared by the ranks of the job.")
 public final class InferenceServer implements Callable<Integer> {
   private static final Logger LOG = LoggerFactory.getLogger(InferenceServer.class);
   private static final Duration SHUTDOWN = Duration.ofSeconds(30);

@@ -39,9 +39,9 @@ class InferenceServerTest {
     assertThat(check("--model", "model", "--port", "0", "--check-ranks", "3")).isEqualTo(1);
     assertThat(err.toString().lines())
         .containsExactly(
-            "inference-server: ranks=3; they must divide kvHeads=4 and vocabulary=2048, and 4 times"
-                + " as many intermediate=512 and heads * headDim=256; hidden=256 must be a multiple"
-                + " of 4: possible are [1, 2, 4]");
+            "inference-server: ranks=3; they must be at most heads=8 and divide vocabulary=2048, and 4"
+                + " times as many intermediate=512; hidden=256 and each rank's heads * headDim=32"
+                + " must be multiples of 4: possible are [1, 2, 4, 8]");
   }
 
   @ParameterizedTest

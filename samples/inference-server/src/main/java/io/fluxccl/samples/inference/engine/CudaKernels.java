@@ -24,6 +24,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.stream.Stream;
 
@@ -39,6 +40,10 @@ final class CudaKernels implements Kernels {
   private static final int HOPPER = 90;
   private static final int MOST_THREADS = 1024;
   private static final int MOST_HIDDEN = 16 * MOST_THREADS;
+
+  // Of attention.cu.
+  private static final int WARPS_OF_BLOCK = 8;
+  private static final int MOST_SHARED = 48 << 10;
 
   // Constants of hopper/attention.cu and hopper/sampling.cu.
   private static final int BLOCKS_OF_CLUSTER = 8;
@@ -67,7 +72,7 @@ final class CudaKernels implements Kernels {
 
   private final int rank;
   private final int nRanks;
-  private final int kvHeads;
+  private final LlamaConfig.Heads heads;
   private final int pagesOfSequence;
 
   /** The {@link StepRows} of this step, on the GPU. */
@@ -100,7 +105,7 @@ final class CudaKernels implements Kernels {
     this.nRanks = nRanks;
     this.step = step;
     this.type = Boolean.getBoolean(FLOAT_PROPERTY) ? DataType.FLOAT32 : DataType.BFLOAT16;
-    this.kvHeads = config.kvHeads() / nRanks;
+    this.heads = config.headsOf(rank, nRanks);
     this.pagesOfSequence = (config.context() + PAGE - 1) / PAGE;
     if (config.hidden() % 4 != 0 || config.hidden() > MOST_HIDDEN) {
       throw new IllegalArgumentException(
@@ -110,28 +115,53 @@ final class CudaKernels implements Kernels {
         device.computeCapability() == HOPPER
             && type == DataType.BFLOAT16
             && List.of(32, 64, 128).contains(config.headDim())
-            && config.heads() / config.kvHeads() <= 8;
-    this.module = CudaSource.compile(config, type, isHopper).prepare(device);
+            && heads.group() <= 8
+            && config.windows().stream().allMatch(window -> window == 0);
+    requireHeads();
+    this.module =
+        CudaSource.compile(config.headDim(), heads.group(), type, isHopper).prepare(device);
     this.products =
         PackedProducts.of(
             device,
             type,
             options.maxRows(),
             config.hidden(),
-            config.heads() / nRanks * config.headDim(),
+            heads.count() * config.headDim(),
             config.intermediate() / nRanks);
     this.rowsHere = allocate(StepRows.memoryBytes(options.maxRows()));
-    this.frequencies = allocate((long) config.inverseFrequencies().length * Float.BYTES);
+    float[] numbers = config.rope().inverseFrequencies();
+    this.frequencies = allocate((long) numbers.length * Float.BYTES);
     ByteBuffer bytes = ByteBuffer.allocate((int) frequencies.size()).order(ByteOrder.LITTLE_ENDIAN);
-    bytes.asFloatBuffer().put(config.inverseFrequencies());
+    bytes.asFloatBuffer().put(numbers);
     frequencies.upload(0, bytes);
     this.pages = allocate((long) options.maxSequences() * pagesOfSequence * Integer.BYTES);
     this.keys = allocate(config.layers() * cacheBytesOfLayer());
     this.values = allocate(config.layers() * cacheBytesOfLayer());
   }
 
+  /** Refuses heads for which attention.cu has no lanes or no shared memory. */
+  private void requireHeads() {
+    int lanes = config.headDim() / (16 / type.size());
+    int shared = WARPS_OF_BLOCK * heads.group() * (config.headDim() + 2) * Float.BYTES;
+    if (lanes > 32
+        || Integer.bitCount(lanes) != 1
+        || lanes * 16 != config.headDim() * type.size()
+        || (!isHopper && shared > MOST_SHARED)) {
+      throw new IllegalArgumentException(
+          String.format(
+              Locale.ROOT,
+              "head_dim=%d and %d heads of queries for one of keys; on a GPU head_dim must be a"
+                  + " power of two from 8 to 256, and %d bytes of shared memory at most %d: try"
+                  + " more ranks than heads of keys, or FLUXCCL_DEVICE=host",
+              config.headDim(),
+              heads.group(),
+              shared,
+              MOST_SHARED));
+    }
+  }
+
   private long cacheBytesOfLayer() {
-    return type.bytes((long) options.pages() * PAGE * kvHeads * config.headDim());
+    return type.bytes((long) options.pages() * PAGE * heads.kvCount() * config.headDim());
   }
 
   private DeviceBuffer allocate(long bytes) {
@@ -199,6 +229,11 @@ final class CudaKernels implements Kernels {
     return ((Table) weights).buffer();
   }
 
+  /** Returns an argument of a kernel: a buffer, or a null pointer. */
+  private static Object orNull(Weights weights) {
+    return weights == null ? (Object) 0L : buffer(weights);
+  }
+
   private Pipeline launch(Pipeline before, String kernel, int blocks, int threads, Object... args) {
     return launch(before, module.kernel(kernel), blocks, threads, args);
   }
@@ -220,18 +255,15 @@ final class CudaKernels implements Kernels {
 
   @Override
   public Pipeline addNorm(
-      Pipeline before,
-      int rows,
-      DeviceBuffer x,
-      DeviceBuffer delta,
-      boolean ofRanks,
-      Weights gain,
-      DeviceBuffer out) {
+      Pipeline before, int rows, DeviceBuffer x, Delta delta, Weights gain, DeviceBuffer out) {
+    DeviceBuffer product = delta == null ? null : delta.product();
+    boolean ofRanks = delta != null && delta.ofRanks();
     Stream<Object> args =
         Stream.of(
             x,
-            partsOf(delta),
-            delta == null ? 0L : delta,
+            partsOf(product),
+            product == null ? 0L : product,
+            orNull(delta == null ? null : delta.bias()),
             buffer(gain),
             config.epsilon(),
             config.hidden(),
@@ -271,7 +303,9 @@ final class CudaKernels implements Kernels {
   }
 
   @Override
-  public Pipeline attend(Pipeline before, int rows, int layer, DeviceBuffer qkv, DeviceBuffer out) {
+  public Pipeline attend(
+      Pipeline before, int rows, int layer, HeadWeights own, DeviceBuffer qkv, DeviceBuffer out) {
+    int kvHeads = heads.kvCount();
     DeviceBuffer layerKeys = keys.slice(layer * cacheBytesOfLayer(), cacheBytesOfLayer());
     DeviceBuffer layerValues = values.slice(layer * cacheBytesOfLayer(), cacheBytesOfLayer());
     Pipeline stored =
@@ -282,7 +316,12 @@ final class CudaKernels implements Kernels {
             256,
             partsOf(qkv),
             qkv,
+            orNull(own.bias()),
+            orNull(own.queryGain()),
+            orNull(own.keyGain()),
+            config.epsilon(),
             frequencies,
+            config.rope().scale(),
             kvHeads,
             layerKeys,
             layerValues);
@@ -299,6 +338,7 @@ final class CudaKernels implements Kernels {
         pages,
         pagesOfSequence,
         kvHeads,
+        own.window(),
         products.tileRows(),
         out);
   }
@@ -319,15 +359,27 @@ final class CudaKernels implements Kernels {
       int rows,
       DeviceBuffer in,
       Weights weights,
+      Weights bias,
       DeviceBuffer gateAndUp,
       DeviceBuffer out) {
-    if (products.tileRows() > 0) {
+    if (products.tileRows() > 0 && bias == null) {
       return multiply(before, rows, in, weights, out); // and gates
     }
     int width = config.intermediate() / nRanks;
     int blocks = (width + MOST_THREADS - 1) / MOST_THREADS;
     Pipeline multiplied = multiply(before, rows, in, weights, gateAndUp);
-    return launch(multiplied, "gate", rows * blocks, 256, gateAndUp, width, blocks, out);
+    return launch(
+        multiplied,
+        "gate",
+        rows * blocks,
+        256,
+        partsOf(gateAndUp),
+        gateAndUp,
+        orNull(bias),
+        width,
+        blocks,
+        products.tileRows(),
+        out);
   }
 
   /** Returns a {@code Choice} of sampling.cu. */

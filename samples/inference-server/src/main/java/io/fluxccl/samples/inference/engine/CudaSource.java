@@ -4,7 +4,6 @@ package io.fluxccl.samples.inference.engine;
 import io.fluxccl.DataType;
 import io.fluxccl.device.cuda.CudaCompileOptions;
 import io.fluxccl.device.cuda.CudaModule;
-import io.fluxccl.samples.inference.model.LlamaConfig;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
@@ -28,13 +27,14 @@ final class CudaSource {
   /**
    * Returns the kernels, compiled at their first use.
    *
+   * @param group how many heads of queries share one of keys and values
    * @param forHopper with those for GPUs of compute capability 9.0 only
    */
-  static CudaModule compile(LlamaConfig config, DataType type, boolean forHopper) {
+  static CudaModule compile(int headDim, int group, DataType type, boolean forHopper) {
     CudaCompileOptions options =
         CudaCompileOptions.DEFAULT
-            .withOption("-DHEAD_DIM=" + config.headDim())
-            .withOption("-DGROUP=" + config.heads() / config.kvHeads());
+            .withOption("-DHEAD_DIM=" + headDim)
+            .withOption("-DGROUP=" + group);
     if (type == DataType.FLOAT32) {
       options = options.withOption("-DFLOAT_ELEMENTS");
     }

@@ -17,7 +17,9 @@ final class HostAttention {
   private final int kvHeads;
   private final int headDim;
   private final PinnedBuffer step;
+  private final float epsilon;
   private final float[] frequencies;
+  private final float ropeScale;
 
   /** By layer: {@code [page][kvHead][element][token]}. */
   private final float[][] keys;
@@ -33,12 +35,24 @@ final class HostAttention {
   private final float[] scores;
   private final float[] sums;
 
-  HostAttention(LlamaConfig config, ModelOptions options, int nRanks, PinnedBuffer step) {
-    this.heads = config.heads() / nRanks;
-    this.kvHeads = config.kvHeads() / nRanks;
+  /**
+   * The parameters of one layer.
+   *
+   * @param queryGain of a norm of each query; null for no norm
+   * @param keyGain of a norm of each key; null for no norm
+   * @param window how many tokens up to its own a token attends to; 0 for all
+   */
+  record Layer(int number, float[] queryGain, float[] keyGain, int window) {}
+
+  HostAttention(
+      LlamaConfig config, ModelOptions options, LlamaConfig.Heads own, PinnedBuffer step) {
+    this.heads = own.count();
+    this.kvHeads = own.kvCount();
     this.headDim = config.headDim();
     this.step = step;
-    this.frequencies = config.inverseFrequencies();
+    this.epsilon = config.epsilon();
+    this.frequencies = config.rope().inverseFrequencies();
+    this.ropeScale = config.rope().scale();
     int size = options.pages() * PAGE * kvHeads * headDim;
     this.keys = new float[config.layers()][size];
     this.values = new float[config.layers()][size];
@@ -58,20 +72,21 @@ final class HostAttention {
     return heads * headDim;
   }
 
-  void attend(int layer, int count, float[] qkv, float[] out) {
+  void attend(Layer layer, int count, float[] qkv, float[] out) {
     for (int index = 0; index < count; index++) {
       StepRows.Row row = StepRows.row(step.buffer(), index);
       pages[row.sequence()][row.position() / PAGE] = row.slot() / PAGE;
       int at = index * inputWidth();
       for (int i = 0; i < frequencies.length; i++) {
         double angle = (double) row.position() * frequencies[i];
-        cos[i] = (float) Math.cos(angle);
-        sin[i] = (float) Math.sin(angle);
+        cos[i] = (float) Math.cos(angle) * ropeScale;
+        sin[i] = (float) Math.sin(angle) * ropeScale;
       }
       for (int head = 0; head < heads + kvHeads; head++) {
+        normalise(qkv, at + head * headDim, head < heads ? layer.queryGain : layer.keyGain);
         turn(qkv, at + head * headDim);
       }
-      store(layer, row.slot(), qkv, at + heads * headDim);
+      store(layer.number, row.slot(), qkv, at + heads * headDim);
     }
     for (int index = 0; index < count; index++) {
       StepRows.Row row = StepRows.row(step.buffer(), index);
@@ -79,6 +94,19 @@ final class HostAttention {
         int query = index * inputWidth() + head * headDim;
         attend(layer, row, head * kvHeads / heads, qkv, query);
         System.arraycopy(sums, 0, out, index * outputWidth() + head * headDim, headDim);
+      }
+    }
+  }
+
+  private void normalise(float[] vector, int at, float[] gain) {
+    if (gain != null) {
+      float squares = 0;
+      for (int i = 0; i < headDim; i++) {
+        squares += vector[at + i] * vector[at + i];
+      }
+      float scale = (float) (1 / Math.sqrt(squares / headDim + epsilon));
+      for (int i = 0; i < headDim; i++) {
+        vector[at + i] *= scale * gain[i];
       }
     }
   }
@@ -106,25 +134,26 @@ final class HostAttention {
   }
 
   /** Leaves in {@link #sums} what a query finds among the tokens up to its own. */
-  private void attend(int layer, StepRows.Row row, int kvHead, float[] qkv, int query) {
+  private void attend(Layer layer, StepRows.Row row, int kvHead, float[] qkv, int query) {
     int length = row.position() + 1;
+    int first = layer.window > 0 ? Math.max(0, length - layer.window) : 0;
     int[] own = pages[row.sequence()];
     float scale = (float) (1 / Math.sqrt(headDim));
-    for (int page = 0; page * PAGE < length; page++) {
+    for (int page = first / PAGE; page * PAGE < length; page++) {
       int block = (own[page] * kvHeads + kvHead) * headDim * PAGE;
-      score(keys[layer], block, qkv, query, scale, page * PAGE);
+      score(keys[layer.number], block, qkv, query, scale, page * PAGE);
     }
     float most = Float.NEGATIVE_INFINITY;
-    for (int i = 0; i < length; i++) {
+    for (int i = first; i < length; i++) {
       most = Math.max(most, scores[i]);
     }
     float all = 0;
     Arrays.fill(sums, 0);
-    for (int i = 0; i < length; i++) {
+    for (int i = first; i < length; i++) {
       float weight = (float) Math.exp(scores[i] - most);
       all += weight;
       int value = ((own[i / PAGE] * kvHeads + kvHead) * PAGE + i % PAGE) * headDim;
-      add(weight, values[layer], value);
+      add(weight, values[layer.number], value);
     }
     for (int i = 0; i < headDim; i++) {
       sums[i] /= all;

@@ -11,6 +11,7 @@ import io.fluxccl.matmul.HostMatrix;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import java.nio.FloatBuffer;
 import java.util.Arrays;
+import java.util.Locale;
 import java.util.Objects;
 import java.util.function.IntConsumer;
 import java.util.stream.IntStream;
@@ -20,6 +21,8 @@ import java.util.stream.IntStream;
  * are floats, transposed.
  */
 final class HostKernels implements Kernels {
+  private static final int MOST_WEIGHTS = Integer.MAX_VALUE - 8;
+
   private final LlamaConfig config;
   private final PinnedBuffer step;
   private final HostAttention attention;
@@ -35,11 +38,11 @@ final class HostKernels implements Kernels {
     this.config = config;
     this.step = step;
     int maxRows = options.maxRows();
-    this.attention = new HostAttention(config, options, nRanks, step);
+    LlamaConfig.Heads heads = config.headsOf(rank, nRanks);
+    this.attention = new HostAttention(config, options, heads, step);
     this.sampling = new HostSampling(config.vocabulary() / nRanks, rank, maxRows, step);
-    int qkv = (config.heads() + 2 * config.kvHeads()) * config.headDim();
-    int width = Math.max(2 * config.intermediate(), Math.max(config.hidden(), qkv)) / nRanks;
-    width = Math.max(width, Math.max(config.hidden(), config.vocabulary() / nRanks));
+    int width = Math.max(2 * config.intermediate(), config.vocabulary()) / nRanks;
+    width = Math.max(width, Math.max(config.hidden(), heads.ofAll() * config.headDim()));
     this.in = new float[maxRows * width];
     this.out = new float[maxRows * width];
     this.sums = new float[maxRows][width];
@@ -48,6 +51,11 @@ final class HostKernels implements Kernels {
   /** Weights to be read: {@code columns[input * outputs + output]}. */
   private record HostWeights(float[] columns, int outputs, int inputs) implements Weights {}
 
+  /** Returns the numbers of one row or column; null if there are no weights. */
+  private static float[] vector(Weights weights) {
+    return weights == null ? null : ((HostWeights) weights).columns;
+  }
+
   @Override
   public DataType type() {
     return DataType.FLOAT32;
@@ -55,11 +63,20 @@ final class HostKernels implements Kernels {
 
   @Override
   public Weights load(Use use, HostMatrix... stacked) {
+    int inputs = stacked[0].cols();
+    int outputs = Arrays.stream(stacked).mapToInt(HostMatrix::rows).sum();
+    if ((long) outputs * inputs > MOST_WEIGHTS) {
+      throw new IllegalArgumentException(
+          String.format(
+              Locale.ROOT,
+              "a matrix of %d x %d weights; on the host one has at most %d, use GPUs or more ranks",
+              outputs,
+              inputs,
+              MOST_WEIGHTS));
+    }
     if (use != Use.READ) {
       return new HostProduct(stacked);
     }
-    int inputs = stacked[0].cols();
-    int outputs = Arrays.stream(stacked).mapToInt(HostMatrix::rows).sum();
     float[] columns = new float[outputs * inputs];
     int output = 0;
     for (HostMatrix tensor : stacked) {
@@ -128,14 +145,9 @@ final class HostKernels implements Kernels {
 
   @Override
   public Pipeline addNorm(
-      Pipeline before,
-      int rows,
-      DeviceBuffer x,
-      DeviceBuffer delta,
-      boolean ofRanks,
-      Weights gain,
-      DeviceBuffer to) {
-    float[] gains = ((HostWeights) gain).columns;
+      Pipeline before, int rows, DeviceBuffer x, Delta delta, Weights gain, DeviceBuffer to) {
+    float[] gains = vector(gain);
+    float[] bias = delta == null ? null : vector(delta.bias());
     FloatBuffer residual = floats(x);
     FloatBuffer target = floats(to);
     return launch(
@@ -145,14 +157,24 @@ final class HostKernels implements Kernels {
           int size = count * config.hidden();
           residual.get(0, in, 0, size);
           if (delta != null) {
-            floats(delta).get(0, out, 0, size);
+            floats(delta.product()).get(0, out, 0, size);
             for (int i = 0; i < size; i++) {
               in[i] += out[i];
             }
+            add(bias, config.hidden(), count);
             residual.put(0, in, 0, size);
           }
           normalise(count, gains, target);
         });
+  }
+
+  /** Adds a vector, if there is one, to each row of {@link #in}. */
+  private void add(float[] bias, int width, int count) {
+    if (bias != null) {
+      for (int i = 0; i < count * width; i++) {
+        in[i] += bias[i % width];
+      }
+    }
   }
 
   private void normalise(int count, float[] gains, FloatBuffer target) {
@@ -190,15 +212,21 @@ final class HostKernels implements Kernels {
   }
 
   @Override
-  public Pipeline attend(Pipeline before, int rows, int layer, DeviceBuffer qkv, DeviceBuffer to) {
+  public Pipeline attend(
+      Pipeline before, int rows, int layer, HeadWeights own, DeviceBuffer qkv, DeviceBuffer to) {
     FloatBuffer source = floats(qkv);
     FloatBuffer target = floats(to);
+    float[] bias = vector(own.bias());
+    HostAttention.Layer ofLayer =
+        new HostAttention.Layer(
+            layer, vector(own.queryGain()), vector(own.keyGain()), own.window());
     return launch(
         before,
         "attend",
         count -> {
           source.get(0, in, 0, count * attention.inputWidth());
-          attention.attend(layer, count, in, out);
+          add(bias, attention.inputWidth(), count);
+          attention.attend(ofLayer, count, in, out);
           target.put(0, out, 0, count * attention.outputWidth());
         });
   }
@@ -209,16 +237,19 @@ final class HostKernels implements Kernels {
       int rows,
       DeviceBuffer from,
       Weights weights,
+      Weights bias,
       DeviceBuffer gateAndUp,
       DeviceBuffer to) {
     FloatBuffer source = floats(gateAndUp);
     FloatBuffer target = floats(to);
+    float[] biases = vector(bias);
     int width = ((HostProduct) weights).outputs() / 2;
     return launch(
         multiply(before, rows, from, weights, gateAndUp),
         "gate",
         count -> {
           source.get(0, in, 0, count * 2 * width);
+          add(biases, 2 * width, count);
           for (int row = 0; row < count; row++) {
             int gate = row * 2 * width;
             for (int i = 0; i < width; i++) {

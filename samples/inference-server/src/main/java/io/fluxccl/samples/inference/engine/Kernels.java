@@ -18,9 +18,29 @@ interface Kernels extends AutoCloseable {
   /** A matrix of weights on the device. */
   interface Weights {}
 
+  /**
+   * The steps of a layer besides RoPE and the softmax.
+   *
+   * @param bias of all three, one after the other; null to add none
+   * @param queryGain of a norm of each head's query; null for no norm
+   * @param keyGain of a norm of each head's key; null for no norm
+   * @param window how many tokens up to its own a token attends to; 0 for all
+   */
+  record HeadWeights(Weights bias, Weights queryGain, Weights keyGain, int window) {}
+
+  /**
+   * An addition to the residual stream.
+   *
+   * @param product a row for each row of the step
+   * @param bias added to each row; null to add none
+   * @param ofRanks whether the product is this rank's part of a sum over all ranks; only if {@link
+   *     #addsRanks} returns true
+   */
+  record Delta(DeviceBuffer product, Weights bias, boolean ofRanks) {}
+
   /** The use of weights. */
   enum Use {
-    /** To be read: an embedding, or the gains of a norm. */
+    /** To be read: an embedding, the gains of a norm, or a bias. */
     READ,
     /** To multiply by, which gives activations. */
     ACTIVATIONS,
@@ -28,7 +48,7 @@ interface Kernels extends AutoCloseable {
     PARTIAL,
     /** To multiply by, which gives logits of FLOAT32. */
     LOGITS,
-    /** A gate and an up matrix, for {@link #multiplyGated}. */
+    /** A gate and an up matrix, for {@link #multiplyGated} without a bias. */
     GATED
   }
 
@@ -60,17 +80,9 @@ interface Kernels extends AutoCloseable {
    * {@code x += delta; out = RMSNorm(x) * gain}; x, the residual stream, is FLOAT32.
    *
    * @param delta null to add nothing
-   * @param ofRanks whether delta is this rank's part of a sum over all ranks; only if {@link
-   *     #addsRanks} returns true
    */
   Pipeline addNorm(
-      Pipeline before,
-      int rows,
-      DeviceBuffer x,
-      DeviceBuffer delta,
-      boolean ofRanks,
-      Weights gain,
-      DeviceBuffer out);
+      Pipeline before, int rows, DeviceBuffer x, Delta delta, Weights gain, DeviceBuffer out);
 
   /**
    * {@code out = in * weights^T}. The format of {@code out} is private to these kernels, except for
@@ -84,11 +96,14 @@ interface Kernels extends AutoCloseable {
    * @param qkv queries, keys and values of this rank's heads, side by side
    * @param out what this rank's heads found, side by side
    */
-  Pipeline attend(Pipeline before, int rows, int layer, DeviceBuffer qkv, DeviceBuffer out);
+  Pipeline attend(
+      Pipeline before, int rows, int layer, HeadWeights own, DeviceBuffer qkv, DeviceBuffer out);
 
   /**
-   * {@code out = silu(gate) * up}, of the products with {@link Use#GATED} weights.
+   * {@code out = silu(gate) * up}, of the products with weights.
    *
+   * @param weights for {@link Use#GATED}, or {@link Use#ACTIVATIONS} if there is a bias
+   * @param bias of both products, one after the other; null to add none
    * @param gateAndUp room for both, side by side
    */
   Pipeline multiplyGated(
@@ -96,6 +111,7 @@ interface Kernels extends AutoCloseable {
       int rows,
       DeviceBuffer in,
       Weights weights,
+      Weights bias,
       DeviceBuffer gateAndUp,
       DeviceBuffer out);
 

@@ -13,7 +13,6 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.group.RankGroup;
-import io.fluxccl.matmul.HostMatrix;
 import io.fluxccl.samples.inference.engine.Kernels.Use;
 import io.fluxccl.samples.inference.model.LlamaConfig;
 import io.fluxccl.samples.inference.model.TensorSource;
@@ -45,7 +44,7 @@ final class RankModel implements Batch.Results, AutoCloseable {
   private final Kernels kernels;
   private final PinnedBuffer rows;
   private final List<DeviceBuffer> buffers = new ArrayList<>();
-  private final List<Layer> layers = new ArrayList<>();
+  private final List<RankWeights.Layer> layers = new ArrayList<>();
 
   private final Kernels.Weights embedding;
   private final Kernels.Weights lastGain;
@@ -77,15 +76,6 @@ final class RankModel implements Batch.Results, AutoCloseable {
   /** Whether a step that is captured has its all-reduces. */
   private boolean reduces = true;
 
-  /** A layer's weights on this rank. */
-  private record Layer(
-      Kernels.Weights attentionGain,
-      Kernels.Weights qkv,
-      Kernels.Weights attentionOut,
-      Kernels.Weights mlpGain,
-      Kernels.Weights gateAndUp,
-      Kernels.Weights down) {}
-
   /** Loads this rank's weights. Blocks for as long as that takes. */
   RankModel(RankGroup group, LlamaConfig config, TensorSource weights, ModelOptions options) {
     config.requireDivisible(group.nRanks());
@@ -99,22 +89,24 @@ final class RankModel implements Batch.Results, AutoCloseable {
         device.kind() == DeviceKind.CUDA
             ? new CudaKernels((CudaDevice) device, config, options, group.rank(), nRanks, rows)
             : new HostKernels(config, options, group.rank(), nRanks, rows);
-    HostMatrix table =
-        weights.get("model.embed_tokens.weight", config.vocabulary(), config.hidden());
-    embedding = kernels.load(Use.READ, table);
+    int vocabulary = config.vocabulary();
+    RankWeights loader = new RankWeights(config, weights, kernels, group.rank(), nRanks);
+    embedding =
+        kernels.load(
+            Use.READ, weights.get("model.embed_tokens.weight", vocabulary, config.hidden()));
     for (int i = 0; i < config.layers(); i++) {
-      layers.add(load(weights, "model.layers." + i + "."));
+      layers.add(loader.layer(i));
     }
     lastGain = kernels.load(Use.READ, weights.get("model.norm.weight", 1, config.hidden()));
-    HostMatrix output =
-        config.tied() ? table : weights.get("lm_head.weight", config.vocabulary(), config.hidden());
-    head = kernels.load(Use.LOGITS, output.rows(group.rank(), nRanks));
+    head =
+        kernels.load(
+            Use.LOGITS, loader.share(config.outputName(weights), vocabulary, config.hidden()));
 
-    int qkvWidth = (config.heads() + 2 * config.kvHeads()) / nRanks * config.headDim();
+    LlamaConfig.Heads heads = config.headsOf(group.rank(), nRanks);
     residual = allocate(DataType.FLOAT32.bytes((long) options.maxRows() * config.hidden()));
     normed = activations(config.hidden());
-    qkv = activations(qkvWidth);
-    found = activations(config.heads() / nRanks * config.headDim());
+    qkv = activations(heads.ofAll() * config.headDim());
+    found = activations(heads.count() * config.headDim());
     delta = activations(config.hidden());
     gateAndUp = activations(2 * config.intermediate() / nRanks);
     gated = activations(config.intermediate() / nRanks);
@@ -194,33 +186,6 @@ final class RankModel implements Batch.Results, AutoCloseable {
     return communicationShare;
   }
 
-  private Layer load(TensorSource weights, String prefix) {
-    int rank = group.rank();
-    int nRanks = group.nRanks();
-    int hidden = config.hidden();
-    int queries = config.heads() * config.headDim();
-    int keys = config.kvHeads() * config.headDim();
-    int units = config.intermediate();
-    String self = prefix + "self_attn.";
-    String mlp = prefix + "mlp.";
-    HostMatrix attentionGain = weights.get(prefix + "input_layernorm.weight", 1, hidden);
-    HostMatrix q = weights.get(self + "q_proj.weight", queries, hidden).rows(rank, nRanks);
-    HostMatrix k = weights.get(self + "k_proj.weight", keys, hidden).rows(rank, nRanks);
-    HostMatrix v = weights.get(self + "v_proj.weight", keys, hidden).rows(rank, nRanks);
-    HostMatrix out = weights.get(self + "o_proj.weight", hidden, queries).cols(rank, nRanks);
-    HostMatrix mlpGain = weights.get(prefix + "post_attention_layernorm.weight", 1, hidden);
-    HostMatrix gate = weights.get(mlp + "gate_proj.weight", units, hidden).rows(rank, nRanks);
-    HostMatrix up = weights.get(mlp + "up_proj.weight", units, hidden).rows(rank, nRanks);
-    HostMatrix down = weights.get(mlp + "down_proj.weight", hidden, units).cols(rank, nRanks);
-    return new Layer(
-        kernels.load(Use.READ, attentionGain),
-        kernels.load(Use.ACTIVATIONS, q, k, v),
-        kernels.load(Use.PARTIAL, out),
-        kernels.load(Use.READ, mlpGain),
-        kernels.load(Use.GATED, gate, up),
-        kernels.load(Use.PARTIAL, down));
-  }
-
   private DeviceBuffer activations(int width) {
     return allocate(kernels.type().bytes((long) kernels.roomFor(options.maxRows()) * width));
   }
@@ -237,29 +202,33 @@ final class RankModel implements Batch.Results, AutoCloseable {
 
   private Pipeline step(int size, boolean nucleus) {
     Pipeline step = kernels.embed(group.pipeline(), size, embedding, residual);
-    step = kernels.addNorm(step, size, residual, null, false, layers.get(0).attentionGain, normed);
+    step = kernels.addNorm(step, size, residual, null, layers.get(0).attentionGain(), normed);
     for (int i = 0; i < layers.size(); i++) {
-      Layer layer = layers.get(i);
+      RankWeights.Layer layer = layers.get(i);
       boolean last = i == layers.size() - 1;
-      step = kernels.multiply(step, size, normed, layer.qkv, qkv);
-      step = kernels.attend(step, size, i, qkv, found);
-      step = kernels.multiply(step, size, found, layer.attentionOut, delta);
-      step = addNorm(step, size, layer.mlpGain);
-      step = kernels.multiplyGated(step, size, normed, layer.gateAndUp, gateAndUp, gated);
-      step = kernels.multiply(step, size, gated, layer.down, delta);
-      step = addNorm(step, size, last ? lastGain : layers.get(i + 1).attentionGain);
+      step = kernels.multiply(step, size, normed, layer.qkv(), qkv);
+      step = kernels.attend(step, size, i, layer.own(), qkv, found);
+      step = kernels.multiply(step, size, found, layer.attentionOut(), delta);
+      step = addNorm(step, size, layer.outBias(), layer.mlpGain());
+      step =
+          kernels.multiplyGated(
+              step, size, normed, layer.gateAndUp(), layer.gateAndUpBias(), gateAndUp, gated);
+      step = kernels.multiply(step, size, gated, layer.down(), delta);
+      Kernels.Weights gain = last ? lastGain : layers.get(i + 1).attentionGain();
+      step = addNorm(step, size, layer.downBias(), gain);
     }
     return choose(step, Math.min(size, options.maxSequences()), nucleus);
   }
 
-  /** Adds what all ranks have of a product to the residual stream, and norms it. */
-  private Pipeline addNorm(Pipeline before, int size, Kernels.Weights gain) {
+  /** Adds what all ranks have of a product, and a bias, to the residual stream, and norms it. */
+  private Pipeline addNorm(Pipeline before, int size, Kernels.Weights bias, Kernels.Weights gain) {
     boolean ofRanks = reduces && kernels.addsRanks(size);
     Pipeline summed =
         ofRanks
             ? before
             : reduce(before, delta, size, config.hidden(), kernels.type(), ReduceOp.SUM);
-    return kernels.addNorm(summed, size, residual, delta, ofRanks, gain, normed);
+    Kernels.Delta added = new Kernels.Delta(delta, bias, ofRanks);
+    return kernels.addNorm(summed, size, residual, added, gain, normed);
   }
 
   /** Adds the choice of the next tokens, which each rank begins with its part of the vocabulary. */

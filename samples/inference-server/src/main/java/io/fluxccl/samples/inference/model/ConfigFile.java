@@ -8,7 +8,9 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
@@ -25,6 +27,9 @@ final class ConfigFile {
           .enable(JsonParser.Feature.STRICT_DUPLICATE_DETECTION)
           .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
           .build();
+
+  /** The largest width, or number of heads, tokens and the like. */
+  static final int MOST = 1 << 24;
 
   private final String name;
   private final JsonNode json;
@@ -55,6 +60,12 @@ final class ConfigFile {
     return !value(key).isMissingNode();
   }
 
+  /** Returns whether a key has the value null, which for some keys is none but their default. */
+  boolean isNull(String key) {
+    read.add(key);
+    return json.path(key).isNull();
+  }
+
   /** Returns a value of this key that is wrong, with what it should be. */
   IllegalArgumentException wrong(String key, String need) {
     JsonNode value = value(key);
@@ -78,15 +89,19 @@ final class ConfigFile {
   }
 
   int count(String key) {
-    JsonNode value = value(key);
-    if (!value.isInt() || value.intValue() < 1) {
-      throw wrong(key, "it must be a whole number of 1 or more");
-    }
-    return value.intValue();
+    return count(key, 1, MOST);
   }
 
   int count(String key, int otherwise) {
     return has(key) ? count(key) : otherwise;
+  }
+
+  int count(String key, int least, int most) {
+    JsonNode value = value(key);
+    if (!value.isInt() || value.intValue() < least || value.intValue() > most) {
+      throw wrong(key, "it must be a whole number from " + least + " to " + most);
+    }
+    return value.intValue();
   }
 
   double positive(String key) {
@@ -107,6 +122,17 @@ final class ConfigFile {
       throw wrong(key, "it must be true or false");
     }
     return value.booleanValue();
+  }
+
+  /** Returns the names of a list. */
+  List<String> names(String key) {
+    List<String> names = new ArrayList<>();
+    JsonNode value = value(key);
+    value.forEach(each -> names.add(each.asText()));
+    if (!value.isArray()) {
+      throw wrong(key, "it must be a list");
+    }
+    return names;
   }
 
   String text(String key, String otherwise) {

@@ -23,6 +23,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.TreeSet;
 
 /**
  * The weights of a model's folder. {@code model.safetensors.index.json} names the file of each
@@ -33,8 +34,12 @@ public final class SafeTensors implements TensorSource {
   private static final String INDEX = "model.safetensors.index.json";
   private static final String LFS = "version https://git-lfs";
   private static final long MAX_HEADER = 100 << 20;
+
+  /** A buffer that maps a file has at most 2 GiB. */
+  private static final int MAPPED_BYTES = 1 << 30;
+
   private static final Map<String, DataType> TYPES =
-      Map.of("BF16", DataType.BFLOAT16, "F32", DataType.FLOAT32);
+      Map.of("BF16", DataType.BFLOAT16, "F16", DataType.FLOAT16, "F32", DataType.FLOAT32);
 
   private final Path folder;
   private final Map<String, Tensor> tensors;
@@ -212,13 +217,16 @@ public final class SafeTensors implements TensorSource {
   }
 
   @Override
-  public HostMatrix get(String name, int rows, int cols) {
+  public boolean has(String name) {
+    return tensors.containsKey(name);
+  }
+
+  private Tensor find(String name, int rows, int cols) {
     Tensor tensor = tensors.get(name);
-    long[] matrix = {rows, cols};
-    long[] vector = {cols};
+    long[] vector = {Math.max(rows, cols)};
     if (tensor == null
-        || !(Arrays.equals(tensor.shape, matrix)
-            || (rows == 1 && Arrays.equals(tensor.shape, vector)))) {
+        || !(Arrays.equals(tensor.shape, new long[] {rows, cols})
+            || (Math.min(rows, cols) == 1 && Arrays.equals(tensor.shape, vector)))) {
       throw new IllegalArgumentException(
           String.format(
               Locale.ROOT,
@@ -230,27 +238,41 @@ public final class SafeTensors implements TensorSource {
               tensor == null ? "none of that name" : tensor));
     }
     DataType type = TYPES.get(tensor.type);
-    long bytes = tensor.end - tensor.begin;
     if (type == null) {
       throw new IllegalArgumentException(
-          name + " is " + tensor + "; this server reads only " + TYPES.keySet());
+          name + " is " + tensor + "; this server reads only " + new TreeSet<>(TYPES.keySet()));
     }
-    if (bytes != type.bytes((long) rows * cols) || bytes > Integer.MAX_VALUE) {
+    long bytes = tensor.end - tensor.begin;
+    if (bytes != type.bytes((long) rows * cols)) {
       throw new IllegalArgumentException(
           String.format(
               Locale.ROOT,
-              "%s is %s with %d bytes; %d are needed, and at most %d supported",
+              "%s is %s with %d bytes; %d are needed",
               name,
               tensor,
               bytes,
-              type.bytes((long) rows * cols),
-              Integer.MAX_VALUE));
+              type.bytes((long) rows * cols)));
     }
+    return tensor;
+  }
+
+  @Override
+  public HostMatrix[] rows(String name, int rows, int cols, int from, int count) {
+    Tensor tensor = find(name, rows, cols);
+    DataType type = TYPES.get(tensor.type);
+    long rowBytes = type.bytes(cols);
+    int atOnce = (int) Math.max(1, MAPPED_BYTES / rowBytes);
+    List<HostMatrix> pieces = new ArrayList<>();
     try (FileChannel channel = FileChannel.open(tensor.file, StandardOpenOption.READ)) {
-      ByteBuffer data = channel.map(FileChannel.MapMode.READ_ONLY, tensor.begin, bytes);
-      return HostMatrix.of(data, type, rows, cols);
+      for (int row = from; row < from + count; row += atOnce) {
+        int piece = Math.min(atOnce, from + count - row);
+        long place = tensor.begin + row * rowBytes;
+        ByteBuffer data = channel.map(FileChannel.MapMode.READ_ONLY, place, piece * rowBytes);
+        pieces.add(HostMatrix.of(data, type, piece, cols));
+      }
     } catch (IOException e) {
       throw new UncheckedIOException(tensor.file + " can't be read", e);
     }
+    return pieces.toArray(HostMatrix[]::new);
   }
 }

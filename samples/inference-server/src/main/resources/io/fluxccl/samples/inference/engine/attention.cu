@@ -152,7 +152,7 @@ __device__ __forceinline__ float dotOf(const float (&query)[kVector], const floa
 // A block of 256 threads for each row and head of keys, whose queries share the loads.
 extern "C" __global__ void __launch_bounds__(256)
     attend(const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,
-           int pagesOfSequence, int kvHeads, int tileRows, Element* out) {
+           int pagesOfSequence, int kvHeads, int window, int tileRows, Element* out) {
   __shared__ Warps warps;
   const int index = blockIdx.x / kvHeads;
   const int head = blockIdx.x % kvHeads;
@@ -160,6 +160,7 @@ extern "C" __global__ void __launch_bounds__(256)
     return;
   }
   const int length = step->row(index).position + 1;
+  const int start = window > 0 ? max(0, length - window) : 0;  // tokens before it are not attended to
   const int* own = pages + static_cast<size_t>(step->row(index).sequence) * pagesOfSequence;
   const int team = threadIdx.x / kLanes;
   const int element = threadIdx.x % kLanes * kVector;
@@ -175,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(256)
       query[g][i] *= 1.4426950408889634f / sqrtf(HEAD_DIM);  // so that powers of 2 will do
     }
   }
-  for (int base = team; base - team < length; base += kTeams * kAtOnce) {
+  for (int base = start + team; base - team < length; base += kTeams * kAtOnce) {
     int4 key[kAtOnce];
     int4 value[kAtOnce];
 #pragma unroll

@@ -216,10 +216,10 @@ struct Peers {
   }
 };
 
-// Adds parts or delta, if there are some, to a row of x, and norms it; of all ranks, if kIsOfAll.
+// Adds parts or delta and a bias, if there are some, to a row of x, and norms it; of all ranks, if kIsOfAll.
 template <bool kIsOfAll>
-__device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductParts& parts, const Element* delta, const Element* gain,
-                          float epsilon, int width, int tileRows, Element* out, const Peers& peers) {
+__device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductParts& parts, const Element* delta, const Element* bias,
+                          const Element* gain, float epsilon, int width, int tileRows, Element* out, const Peers& peers) {
   constexpr int kMostOfThread = 4;
   const int row = blockIdx.x;
   const bool isRow = row < step->rows;
@@ -300,6 +300,9 @@ __device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductPart
     const int four = threadIdx.x + i * blockDim.x;
     if (four < width / 4) {
       if (adds) {
+        if (bias != nullptr) {
+          kept[i] = plus(kept[i], loadFour(bias + 4 * four));
+        }
         fours[four] = kept[i];
       }
       squares += kept[i].x * kept[i].x + kept[i].y * kept[i].y + kept[i].z * kept[i].z + kept[i].w * kept[i].w;
@@ -321,24 +324,25 @@ __device__ void addNormTo(const Step* step, float* x, const fluxccl::ProductPart
 
 // A block for each row, whose width is at most 16 times the threads.
 extern "C" __global__ void __launch_bounds__(1024)
-    addNorm(const Step* step, float* x, fluxccl::ProductParts parts, const Element* delta, const Element* gain, float epsilon, int width,
-            int tileRows, Element* out) {
-  addNormTo<false>(step, x, parts, delta, gain, epsilon, width, tileRows, out, {});
+    addNorm(const Step* step, float* x, fluxccl::ProductParts parts, const Element* delta, const Element* bias, const Element* gain,
+            float epsilon, int width, int tileRows, Element* out) {
+  addNormTo<false>(step, x, parts, delta, bias, gain, epsilon, width, tileRows, out, {});
 }
 
 #ifndef FLOAT_ELEMENTS
 extern "C" __global__ void __launch_bounds__(1024)
-    addNormOfAll(const Step* step, float* x, fluxccl::ProductParts parts, const Element* delta, const Element* gain, float epsilon,
-                 int width, int tileRows, Element* out, const __grid_constant__ Peers peers) {
-  addNormTo<true>(step, x, parts, delta, gain, epsilon, width, tileRows, out, peers);
+    addNormOfAll(const Step* step, float* x, fluxccl::ProductParts parts, const Element* delta, const Element* bias, const Element* gain,
+                 float epsilon, int width, int tileRows, Element* out, const __grid_constant__ Peers peers) {
+  addNormTo<true>(step, x, parts, delta, bias, gain, epsilon, width, tileRows, out, peers);
 }
 #endif
 
 // RoPE: a block for each row and head of keys turns the queries that share it, and stores the turned key and the value.
 // Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from parts or from qkv, where
-// the queries go to.
-extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts parts, Element* qkv, const float* frequencies,
-                                        int kvHeads, Element* keys, Element* values) {
+// the queries go to. If there are, a bias is added and queries and keys are normed first.
+extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts parts, Element* qkv, const Element* bias,
+                                        const Element* queryGain, const Element* keyGain, float epsilon, const float* frequencies,
+                                        float ropeScale, int kvHeads, Element* keys, Element* values) {
   constexpr int kHalf = HEAD_DIM / 2;
   __shared__ float cosines[kHalf];
   __shared__ float sines[kHalf];
@@ -354,8 +358,8 @@ extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts 
     constexpr double kTurn = 6.283185307179586476925;
     const double angle = static_cast<double>(row.position) * frequencies[i];
     const float within = static_cast<float>(angle - rint(angle / kTurn) * kTurn);
-    cosines[i] = cosf(within);
-    sines[i] = sinf(within);
+    cosines[i] = cosf(within) * ropeScale;
+    sines[i] = sinf(within) * ropeScale;
   }
   __syncthreads();
   fluxccl::awaitLaunchBefore();
@@ -363,30 +367,58 @@ extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts 
   const size_t first = static_cast<size_t>(index) * (heads + 2 * kvHeads) * HEAD_DIM;
   const size_t stored =
       ((static_cast<size_t>(row.slot / kPage) * kvHeads + kvHead) * kPage + row.slot % kPage) * HEAD_DIM;
+  const auto valueOf = [&](int element) {
+    return elementOf(parts, qkv, first + element) + (bias == nullptr ? 0 : toFloat(bias[element]));
+  };
+  __shared__ float scales[GROUP + 1];
+  if (queryGain != nullptr) {
+    for (int i = threadIdx.x / 32; i < GROUP + 1; i += blockDim.x / 32) {
+      const int head = i < GROUP ? kvHead * GROUP + i : heads + kvHead;
+      float squares = 0;
+      for (int element = threadIdx.x % 32; element < HEAD_DIM; element += 32) {
+        const float value = valueOf(head * HEAD_DIM + element);
+        squares += value * value;
+      }
+      for (int offset = 16; offset > 0; offset /= 2) {
+        squares += __shfl_xor_sync(kAll, squares, offset);
+      }
+      scales[i] = 1.0f / sqrtf(squares / HEAD_DIM + epsilon);
+    }
+    __syncthreads();
+  }
   for (int i = threadIdx.x; i < (GROUP + 1) * kHalf; i += blockDim.x) {
     const bool isQuery = i < GROUP * kHalf;
     const int head = isQuery ? kvHead * GROUP + i / kHalf : heads + kvHead;
     const int element = i % kHalf;
     const size_t at = first + head * HEAD_DIM + element;
     Element* to = isQuery ? qkv + at : keys + stored + element;
-    const float x = elementOf(parts, qkv, at);
-    const float y = elementOf(parts, qkv, at + kHalf);
+    float x = valueOf(head * HEAD_DIM + element);
+    float y = valueOf(head * HEAD_DIM + element + kHalf);
+    if (queryGain != nullptr) {
+      const Element* gain = isQuery ? queryGain : keyGain;
+      x *= scales[i / kHalf] * toFloat(gain[element]);
+      y *= scales[i / kHalf] * toFloat(gain[element + kHalf]);
+    }
     to[0] = toElement(x * cosines[element] - y * sines[element]);
     to[kHalf] = toElement(y * cosines[element] + x * sines[element]);
   }
   for (int i = threadIdx.x; i < HEAD_DIM; i += blockDim.x) {
-    values[stored + i] = toElement(elementOf(parts, qkv, first + (heads + kvHeads + kvHead) * HEAD_DIM + i));
+    values[stored + i] = toElement(valueOf((heads + kvHeads + kvHead) * HEAD_DIM + i));
   }
 }
 
 // Some blocks for each row.
-extern "C" __global__ void gate(const Step* step, const Element* gateAndUp, int width, int blocks, Element* out) {
+extern "C" __global__ void gate(const Step* step, fluxccl::ProductParts parts, const Element* gateAndUp, const Element* bias, int width,
+                                int blocks, int tileRows, Element* out) {
   const int row = blockIdx.x / blocks;
   if (!beginLaunch(row, step->rows)) {
     return;
   }
-  const Element* from = gateAndUp + static_cast<size_t>(row) * 2 * width;
+  const size_t from = static_cast<size_t>(row) * 2 * width;
+  const auto valueOf = [&](int element) {
+    return elementOf(parts, gateAndUp, from + element) + (bias == nullptr ? 0 : toFloat(bias[element]));
+  };
   for (int i = blockIdx.x % blocks * blockDim.x + threadIdx.x; i < width; i += blocks * blockDim.x) {
-    out[static_cast<size_t>(row) * width + i] = toElement(gated(toFloat(from[i]), toFloat(from[width + i])));
+    out[fluxccl::placeInTiles(row, i, width, tileRows)] = toElement(gated(valueOf(i), valueOf(width + i)));
   }
 }

@@ -23,10 +23,10 @@ import org.junit.jupiter.params.provider.ValueSource;
  */
 @Tag("gpu")
 class RankModelGpuTest extends RankModelTest {
-  private static final boolean FLOAT = Boolean.getBoolean(CudaKernels.FLOAT_PROPERTY);
+  static final boolean FLOAT = Boolean.getBoolean(CudaKernels.FLOAT_PROPERTY);
 
   /** FluxCCL's driver for tests, whose kernels run on the CPU: some hundred times slower. */
-  private static final boolean EMULATED = "1".equals(System.getenv("FAKE_CUDA_EMULATE"));
+  static final boolean EMULATED = "1".equals(System.getenv("FAKE_CUDA_EMULATE"));
 
   @BeforeAll
   static void requireGpu() {

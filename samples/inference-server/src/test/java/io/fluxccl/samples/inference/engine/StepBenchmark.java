@@ -9,6 +9,7 @@ import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.matmul.HostMatrix;
 import io.fluxccl.samples.inference.engine.TextRequest.Sampling;
 import io.fluxccl.samples.inference.model.LlamaConfig;
+import io.fluxccl.samples.inference.model.Rope;
 import io.fluxccl.samples.inference.model.SafeTensors;
 import io.fluxccl.samples.inference.model.TensorSource;
 import java.io.IOException;
@@ -17,6 +18,7 @@ import java.nio.ByteOrder;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -81,7 +83,19 @@ public final class StepBenchmark {
       frequencies[i] = (float) Math.pow(500_000, -2.0 * i / headDim);
     }
     return new LlamaConfig(
-        4096, 14336, 32, 32, 8, headDim, 128_256, 8192, 1e-5f, frequencies, false, Set.of());
+        4096,
+        14336,
+        Collections.nCopies(32, 0),
+        32,
+        8,
+        headDim,
+        128_256,
+        8192,
+        1e-5f,
+        new Rope(frequencies, 1),
+        Set.of(),
+        false,
+        Set.of());
   }
 
   /** All matrices have the same numbers, of which a GPU gets a copy for each. */
@@ -102,8 +116,19 @@ public final class StepBenchmark {
     while (gain.hasRemaining()) {
       gain.putShort((short) (Float.floatToRawIntBits(1) >>> 16));
     }
-    return (name, rows, cols) ->
-        HostMatrix.of(rows == 1 ? gain : matrix, DataType.BFLOAT16, rows, cols);
+    return new TensorSource() {
+      @Override
+      public boolean has(String name) {
+        return true;
+      }
+
+      @Override
+      public HostMatrix[] rows(String name, int rows, int cols, int from, int count) {
+        ByteBuffer data = rows == 1 ? gain : matrix;
+        long first = (long) from * cols;
+        return new HostMatrix[] {new HostMatrix(data, DataType.BFLOAT16, count, cols, cols, first)};
+      }
+    };
   }
 
   private void run() {

@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.fluxccl.samples.inference.model.LlamaConfig.Extra;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -37,7 +38,7 @@ class LlamaConfigTest {
   }
 
   private float[] frequencies(String changes) throws IOException {
-    return read(changes).inverseFrequencies();
+    return read(changes).rope().inverseFrequencies();
   }
 
   @Test
@@ -74,25 +75,36 @@ class LlamaConfigTest {
       delimiter = '|',
       quoteCharacter = '^',
       value = {
-        "{'model_type': 'mistral'} | model_type=\"mistral\"; this server supports only llama",
+        "{'model_type': 'gemma'} | model_type=\"gemma\"; this server supports only llama, mistral",
         "{'hidden_size': null} | hidden_size is missing",
-        "{'hidden_size': 0} | hidden_size=0; it must be a whole number of 1 or more",
+        "{'hidden_size': 0} | hidden_size=0; it must be a whole number from 1 to 16777216",
         "{'num_key_value_heads': 3} | num_key_value_heads=3; it must divide num_attention_heads=8",
         "{'head_dim': 31} | head_dim=31",
         "{'rms_norm_eps': -1} | rms_norm_eps=-1; it must be a number above 0",
         "{'is_causal': false} | is_causal=false; this server supports only true",
-        "{'max_position_embeddings': 2147483647} | this server supports up to 16777216",
+        "{'max_position_embeddings': 2147483647} | it must be a whole number from 1 to 16777216",
         "{'hidden_act': 'gelu'} | hidden_act=\"gelu\"; this server supports only \"silu\"",
-        "{'attention_bias': true} | attention_bias=true",
-        "{'mlp_bias': true} | mlp_bias=true",
+        "{'model_type': 'mistral', 'attention_bias': true} | attention_bias=true",
+        "{'model_type': 'qwen2', 'mlp_bias': true} | mlp_bias=true",
+        "{'model_type': 'qwen2', 'num_key_value_heads': 'x'} | num_key_value_heads",
+        "{'model_type': 'mistral', 'sliding_window': 0} | sliding_window=0; it must be a whole",
+        "{'model_type': 'mistral', 'layer_types': ['full_attention']} | layer_types=",
+        "{'model_type': 'qwen3', 'layer_types': ['full_attention']} | each of 4 layers must be",
+        "{'num_hidden_layers': 5000} | num_hidden_layers=5000; it must be a whole number from 1",
+        "{'head_dim': null, 'hidden_size': 252} | hidden_size=252; without head_dim",
+        "{'head_dim': 16777216} | all heads must have at most 16777216 elements",
+        "{'use_qk_norm': true} | use_qk_norm=true",
         "{'sliding_window': 16} | sliding_window=16",
         "{'pretraining_tp': 2} | pretraining_tp=2; this server supports only 1",
         "{'partial_rotary_factor': 0.5} | partial_rotary_factor=0.5",
         "{'rope_interleaved': true} | rope_interleaved=true",
         "{'quantization_config': {'bits': 4}} | quantization_config=",
-        "{'rope_scaling': {'rope_type': 'yarn', 'factor': 4}} | rope_type=\"yarn\"",
-        "{'rope_scaling': {'type': 'dynamic', 'factor': 4}} | type=\"dynamic\"",
-        "{'rope_scaling': {'type': 'linear', 'factor': 4, 'attention_factor': 2}} | attention_factor=2",
+        "{'rope_scaling': {'rope_type': 'longrope', 'factor': 4}} | rope_type=\"longrope\"",
+        "{'rope_scaling': {'rope_type': 'yarn'}} | factor is missing",
+        "{'rope_scaling': {'rope_type': 'yarn', 'factor': 4, 'beta_fast': -1}} | beta_fast=-1",
+        "{'rope_theta': 1, 'rope_scaling': {'type': 'yarn', 'factor': 4}} | it must be above 1",
+        "{'rope_scaling': {'type': 'dynamic'}} | factor is missing",
+        "{'rope_scaling': {'type': 'linear', 'factor': 4, 'mscale': 2}} | mscale=2",
         "{'rope_scaling': {'rope_type': 'llama3', 'factor': 8.0}} | low_freq_factor is missing",
         "{'eos_token_id': 'end'} | eos_token_id=\"end\"; it must be a token or a list of tokens"
       })
@@ -101,6 +113,63 @@ class LlamaConfigTest {
         .isInstanceOf(IllegalArgumentException.class)
         .hasMessageStartingWith(folder.resolve("config.json").toString())
         .hasMessageContaining(message);
+  }
+
+  @Test
+  void shouldUseTheKeysOfAFamily() throws IOException {
+    assertThat(read("{'attention_bias': true}").extras())
+        .containsExactlyInAnyOrder(Extra.QKV_BIAS, Extra.OUT_BIAS);
+    LlamaConfig mistral = read("{'model_type': 'mistral', 'sliding_window': 16}");
+    assertThat(mistral.extras()).isEmpty();
+    assertThat(mistral.windows()).containsExactly(16, 16, 16, 16);
+    String qwen = "{'model_type': 'qwen2', 'sliding_window': 16, 'max_window_layers': 3";
+    assertThat(read(qwen + "}").windows()).containsOnly(0);
+    LlamaConfig qwen2 = read(qwen + ", 'use_sliding_window': true}");
+    assertThat(qwen2.windows()).containsExactly(0, 0, 0, 16);
+    assertThat(qwen2.extras()).containsExactly(Extra.QKV_BIAS);
+    // A window of the whole context is none; without the key it has 4096 tokens.
+    assertThat(read("{'model_type': 'mistral'}").windows()).containsOnly(0);
+    assertThat(read("{'model_type': 'mistral', 'sliding_window': null}").windows()).containsOnly(0);
+    assertThat(read("{'model_type': 'qwen3', 'head_dim': null}").headDim()).isEqualTo(128);
+  }
+
+  @ParameterizedTest
+  @CsvSource({"8, 4", "9, 3", "14, 2", "32, 32", "6, 1", "12, 4"})
+  void shouldGiveEachHeadOfQueriesToOneRankWithItsKeys(int heads, int kvHeads) throws IOException {
+    LlamaConfig config =
+        read(
+            "{'head_dim': 32, 'num_attention_heads': "
+                + heads
+                + ", 'num_key_value_heads': "
+                + kvHeads
+                + "}");
+    for (int nRanks = 1; nRanks <= heads; nRanks++) {
+      int next = 0;
+      for (int rank = 0; rank < nRanks; rank++) {
+        LlamaConfig.Heads own = config.headsOf(rank, nRanks);
+        assertThat(own.first()).isEqualTo(next);
+        for (int i = 0; i < own.count(); i++) {
+          int kvHead = (own.first() + i) / (heads / kvHeads);
+          assertThat(kvHead).isEqualTo(own.firstKv() + i / own.group());
+        }
+        assertThat(own.count() % own.kvCount()).isZero();
+        next += own.count();
+      }
+      assertThat(next).isEqualTo(heads);
+    }
+  }
+
+  @Test
+  void shouldScaleSinesOfYarn() throws IOException {
+    String yarn = "{'rope_scaling': {'type': 'yarn', 'factor': 4.0, 'finetuned': true";
+    assertThat(read(yarn + "}}").rope().scale()).isEqualTo((float) (0.1 * Math.log(4) + 1));
+    assertThat(read(yarn + ", 'mscale': 1, 'mscale_all_dim': 1}}").rope().scale()).isEqualTo(1);
+    assertThat(read(yarn + ", 'attention_factor': 1.5}}").rope().scale()).isEqualTo(1.5f);
+    assertThat(read("{'original_max_position_embeddings': 64, " + yarn.substring(1) + "}}").rope())
+        .usingRecursiveComparison()
+        .isEqualTo(read(yarn + ", 'original_max_position_embeddings': 64}}").rope());
+    float[] dynamic = frequencies("{'rope_scaling': {'type': 'dynamic', 'factor': 4.0}}");
+    assertThat(dynamic).isEqualTo(frequencies("{}"));
   }
 
   @Test

@@ -8,9 +8,12 @@ import io.fluxccl.matmul.HostMatrix;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -48,7 +51,7 @@ class SafeTensorsTest {
             + ", 'empty': {'dtype': 'BOOL', 'shape': [0], 'data_offsets': [34, 34]}}",
         34);
     SafeTensors tensors = SafeTensors.open(folder);
-    assertThat(at(tensors.get("a", 2, 3), 4)).isEqualTo(4);
+    assertThat(at(tensors.get("a", 2, 3)[0], 4)).isEqualTo(4);
     assertThatThrownBy(() -> tensors.get("scalar", 1, 1)).hasMessageContaining("scalar of 1 x 1");
   }
 
@@ -104,6 +107,49 @@ class SafeTensorsTest {
     Files.createSymbolicLink(file, folder.resolve("blobs"));
     assertThatThrownBy(() -> SafeTensors.open(folder))
         .hasMessageContaining("blobs, which is missing");
+  }
+
+  @Test
+  void shouldMapATensorOfMoreThan2GiBInPieces() throws IOException {
+    int rows = 1 << 14;
+    int cols = (1 << 15) + 64;
+    long end = 4L * rows * cols;
+    String header =
+        "{'a': {'dtype': 'F32', 'shape': [%d, %d], 'data_offsets': [0, %d]}}"
+            .formatted(rows, cols, end);
+    write("model.safetensors", header, 0);
+    try (FileChannel file =
+        FileChannel.open(folder.resolve("model.safetensors"), StandardOpenOption.WRITE)) {
+      ByteBuffer seven = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putFloat(0, 7);
+      file.write(seven, file.size() + end - 4); // the rest of it takes no space
+    }
+    SafeTensors tensors = SafeTensors.open(folder);
+    HostMatrix[] pieces = tensors.get("a", rows, cols);
+    assertThat(pieces).hasSize(3);
+    HostMatrix last = pieces[2];
+    assertThat(last.get(last.rows() - 1, cols - 1)).isEqualTo(7);
+    assertThat(Stream.of(pieces).mapToInt(HostMatrix::rows).sum()).isEqualTo(rows);
+    HostMatrix[] part = tensors.rows("a", rows, cols, rows - 2, 2);
+    assertThat(part).hasSize(1);
+    assertThat(part[0].get(1, cols - 1)).isEqualTo(7);
+    assertThat(part[0].get(0, cols - 1)).isZero();
+  }
+
+  @Test
+  void shouldReadHalfFloats() throws IOException {
+    write("model.safetensors", "{'a': {'dtype': 'F16', 'shape': [2], 'data_offsets': [0, 4]}}", 0);
+    Files.write(
+        folder.resolve("model.safetensors"),
+        new byte[] {0, 0x3c, 0, (byte) 0xc1},
+        StandardOpenOption.APPEND);
+    for (HostMatrix vector :
+        new HostMatrix[] {
+          SafeTensors.open(folder).get("a", 1, 2)[0],
+          SafeTensors.open(folder).get("a", 2, 1)[0].cols(0, 1)
+        }) {
+      assertThat(vector.get(0, 0)).isEqualTo(1);
+      assertThat(vector.get(vector.rows() - 1, vector.cols() - 1)).isEqualTo(-2.5f);
+    }
   }
 
   @ParameterizedTest

@@ -405,10 +405,11 @@ __device__ __forceinline__ void attendTo(const Step* step, const Element* qkv, c
 
 }  // namespace
 
+// The unused argument is the window of attention.cu, which CudaKernels.java chooses for models with sliding windows.
 #define ATTEND(blocks)                                                                                             \
   extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(128, kBlocksAtOnce) attend##blocks(  \
       const Step* step, const Element* qkv, const Element* keys, const Element* values, const int* pages,          \
-      int pagesOfSequence, int kvHeads, int tileRows, Element* out) {                                              \
+      int pagesOfSequence, int kvHeads, int, int tileRows, Element* out) {                                         \
     attendTo<blocks>(step, qkv, keys, values, pages, pagesOfSequence, kvHeads, tileRows, out);                     \
   }
 ATTEND(1)
