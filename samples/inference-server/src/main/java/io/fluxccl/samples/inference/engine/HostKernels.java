@@ -63,6 +63,9 @@ final class HostKernels implements Kernels {
 
   @Override
   public Weights load(Use use, HostMatrix... stacked) {
+    if (use != Use.READ) {
+      return new HostProduct(stacked);
+    }
     int inputs = stacked[0].cols();
     int outputs = Arrays.stream(stacked).mapToInt(HostMatrix::rows).sum();
     if ((long) outputs * inputs > MOST_WEIGHTS) {
@@ -73,9 +76,6 @@ final class HostKernels implements Kernels {
               outputs,
               inputs,
               MOST_WEIGHTS));
-    }
-    if (use != Use.READ) {
-      return new HostProduct(stacked);
     }
     float[] columns = new float[outputs * inputs];
     int output = 0;

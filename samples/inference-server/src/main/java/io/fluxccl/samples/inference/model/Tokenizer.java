@@ -103,8 +103,8 @@ public final class Tokenizer implements AutoCloseable {
           hidden,
           secret + "chat\ue001");
     } catch (RuntimeException e) {
-      throw new IOException(
-          file + " is no tokenizer that this server can read: " + e.getMessage(), e);
+      String reason = String.valueOf(e.getMessage()).lines().findFirst().orElse("");
+      throw new IOException(file + " is no tokenizer that this server can read: " + reason, e);
     }
   }
 
