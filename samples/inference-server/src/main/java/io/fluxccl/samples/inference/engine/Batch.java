@@ -193,13 +193,13 @@ final class Batch {
   }
 
   /**
-   * Finds which sequences made the step in flight fail, if there is one. It is the one that the
-   * failure names. If it names none, all sequences of the step are suspects, which the next
-   * generation computes alone: there it is the one whose step fails again.
+   * Finds the cause of a failure of the step in flight, if there is a step. The cause is the
+   * sequence that the failure names. If it names none, all sequences of the step are suspects. The
+   * next generation computes each suspect alone, and the cause is the one whose step fails again.
    *
    * @param place the row that the failure names
-   * @param limit how often in a row the same tokens must fail
-   * @return those sequences, which have left the batch
+   * @param limit failures in a row of the same tokens after which a sequence is the cause
+   * @return the cause, which has left the batch; empty if it is not known yet
    */
   synchronized List<Sequence> blame(Optional<RowFailure.Place> place, int limit) {
     List<Sequence> inStep = running.stream().filter(s -> inFlight && s.inStep > 0).toList();

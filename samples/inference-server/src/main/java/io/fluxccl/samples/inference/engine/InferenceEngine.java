@@ -52,7 +52,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
           Duration.ZERO);
   private static final double SMOOTHING = 0.1;
 
-  // How often in a row a request's tokens must fail until it is the cause, if no failure names it.
+  // Failures in a row of the same tokens after which a request is the cause, if none names a row.
   private static final int FAULTS_TO_BLAME = 2;
   private static final int LOST_RANKS_TO_BLAME = 3;
 
@@ -172,7 +172,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   /**
    * Refuses options for which this machine lacks memory, if ranks run on the host device.
    *
-   * @throws IllegalArgumentException that says what would fit
+   * @throws IllegalArgumentException that names the pages that fit
    */
   public static void requireMemory(Path folder, ModelOptions options, int ranks)
       throws IOException {

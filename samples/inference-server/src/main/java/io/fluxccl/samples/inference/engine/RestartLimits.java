@@ -29,7 +29,7 @@ public record RestartLimits(int most, Duration first, Duration longest) {
     }
   }
 
-  /** Returns the wait after so many failures in a row; none after the first one. */
+  /** Returns the wait after a number of failures in a row; zero after the first one. */
   Duration wait(int failures) {
     if (failures < 2) {
       return Duration.ZERO;

@@ -33,7 +33,7 @@ final class Sequence {
   /** Number of its tokens that the step in flight computes. */
   int inStep;
 
-  /** How often in a row a step failed that had the same one of its tokens; 0 once that passed. */
+  /** Failures in a row of steps with a common token of this sequence; 0 after it is computed. */
   private int strikes;
 
   // The tokens that all those steps had.
@@ -84,6 +84,7 @@ final class Sequence {
     tokens[length++] = token;
   }
 
+<<<<<<< ours
   /** Returns whether its next token needs the logits of the whole vocabulary on rank 0. */
   boolean needsLogits() {
     return options.logprobs() >= 0 || isChosenByHost();
@@ -130,6 +131,9 @@ final class Sequence {
   }
 
   /** Notes that the step in flight failed, and returns how often in a row one did. */
+=======
+  /** Counts a failure of the step in flight, and returns the number of failures in a row. */
+>>>>>>> theirs
   int strike() {
     int from = Math.max(computed, suspectFrom);
     int to = Math.min(computed + inStep, suspectTo);
@@ -140,7 +144,7 @@ final class Sequence {
     return strikes;
   }
 
-  /** Returns whether it may be what makes a step fail. */
+  /** Returns whether this sequence may be the cause of a failure. */
   boolean isSuspect() {
     return strikes > 0;
   }

@@ -59,7 +59,7 @@ class BatchTest {
   }
 
   @Test
-  void shouldBlameTheSuspectWhoseTokensFailAgainAlone() {
+  void shouldBlameTheSuspectIfItsTokensFailAgainAlone() {
     Sequence cause = add(3, Sampling.GREEDY);
     add(4, Sampling.GREEDY);
     batch.nextStep();
