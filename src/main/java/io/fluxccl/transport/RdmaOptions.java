@@ -9,9 +9,8 @@ import java.time.Duration;
  * other end may have different options. Immutable; {@code with…} methods return a changed copy.
  *
  * @param sendQueueSize the most requests in flight at the device: a power of two, 16 to 16384
- * @param pollBatch the most completions that one poll takes, 1 to 1024
- * @param inlineThreshold bytes up to which a write is sent inline in its request, if its source is
- *     host memory and the device supports it: 0 to 1024
+ * @param pollBatch deprecated; ignored
+ * @param inlineThreshold deprecated; ignored
  * @param maxMessage the length of the largest request in bytes, 4 KiB to 1 GiB; longer writes are
  *     split
  * @param retries how often the device resends a packet that was not acknowledged, 1 to 7; Soft-RoCE
@@ -27,7 +26,7 @@ public record RdmaOptions(
     int maxMessage,
     int retries,
     Duration ackTimeout) {
-  /** 256 requests, batches of 32, 64 bytes inline, messages of 1 MiB, 6 retries of 268 ms. */
+  /** 256 requests, messages of 1 MiB, 6 retries of 268 ms. */
   public static final RdmaOptions DEFAULT =
       new RdmaOptions(256, 32, 64, 1 << 20, 6, Duration.ofMillis(268));
 
@@ -39,13 +38,31 @@ public record RdmaOptions(
     if (Integer.bitCount(sendQueueSize) != 1) {
       throw InvalidUsage.of("sendQueueSize=%s; give a power of two", sendQueueSize);
     }
-    check("pollBatch", pollBatch, 1, 1024);
-    check("inlineThreshold", inlineThreshold, 0, 1024);
     check("maxMessage", maxMessage, 4096, 1 << 30);
     check("retries", retries, 1, 7);
     if (ackTimeout.toMillis() < 1 || ackTimeout.toMillis() > 60_000) {
       throw InvalidUsage.of("ackTimeout=%s; give 1 ms to 60 s", ackTimeout);
     }
+  }
+
+  /**
+   * Returns the value that was given for the size of polls.
+   *
+   * @deprecated it is ignored: polls take 32 completions
+   */
+  @Deprecated
+  public int pollBatch() {
+    return pollBatch;
+  }
+
+  /**
+   * Returns the value that was given for the size of inline writes.
+   *
+   * @deprecated it is ignored: writes of up to 64 bytes are inline
+   */
+  @Deprecated
+  public int inlineThreshold() {
+    return inlineThreshold;
   }
 
   private static void check(String name, int value, int least, int most) {
@@ -59,13 +76,23 @@ public record RdmaOptions(
     return new RdmaOptions(requests, pollBatch, inlineThreshold, maxMessage, retries, ackTimeout);
   }
 
-  /** Returns these options with another poll batch. */
+  /**
+   * Returns these options with another value of {@link #pollBatch}.
+   *
+   * @deprecated the value is ignored
+   */
+  @Deprecated
   public RdmaOptions withPollBatch(int completions) {
     return new RdmaOptions(
         sendQueueSize, completions, inlineThreshold, maxMessage, retries, ackTimeout);
   }
 
-  /** Returns these options with another limit of inline writes. */
+  /**
+   * Returns these options with another value of {@link #inlineThreshold}.
+   *
+   * @deprecated the value is ignored
+   */
+  @Deprecated
   public RdmaOptions withInlineThreshold(int bytes) {
     return new RdmaOptions(sendQueueSize, pollBatch, bytes, maxMessage, retries, ackTimeout);
   }

@@ -267,8 +267,7 @@ final class SendQueue {
     } else {
       progress += length;
     }
-    boolean inline =
-        source.isOnHost() && length <= options.inlineThreshold() && length <= link.inlineLimit();
+    boolean inline = source.isOnHost() && length <= link.inlineLimit();
     long id = inFlight.nextId();
     int flags = flags(last, inline);
     inFlight.add(PostQueue.WRITE, targetOffset, length);

@@ -32,8 +32,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(180)
 class FakeIbFailureTest {
-  private static final RdmaOptions ONE_AT_A_TIME = RdmaOptions.DEFAULT.withPollBatch(1);
-
   private final FakeVerbs verbs = new FakeVerbs();
   @AutoClose private final IbRanks ranks = IbRanks.fake(verbs, IbMemoryHandle.PIECE);
 
@@ -41,7 +39,8 @@ class FakeIbFailureTest {
   @ParameterizedTest
   @ValueSource(booleans = {false, true})
   void shouldNotFailWhenThePeerLeavesAfterItAcknowledgedAll(boolean flushes) throws Exception {
-    Transfer transfer = ranks.transfer(ranks.connect(0, ONE_AT_A_TIME), 0, 64);
+    verbs.completionsAtOnce = 1;
+    Transfer transfer = ranks.transfer(ranks.connect(0, RdmaOptions.DEFAULT), 0, 64);
     ConnectionEnd writer = (ConnectionEnd) transfer.link();
     CountDownLatch release = ranks.block(0);
     for (int i = 1; i <= 5; i++) {

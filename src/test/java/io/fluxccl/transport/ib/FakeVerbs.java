@@ -27,6 +27,9 @@ import org.agrona.collections.LongArrayQueue;
  * and its overflow, fail.
  */
 public final class FakeVerbs implements Verbs {
+  /** The most completions that one poll of a new link takes. */
+  volatile int completionsAtOnce = 32;
+
   private static final int LOCAL_PROTECTION_ERROR = 4;
   private static final int FLUSHED_WITH_ERROR = 5;
   private static final int REMOTE_ACCESS_ERROR = 10;
@@ -208,7 +211,7 @@ public final class FakeVerbs implements Verbs {
     FakeLink(FakePort port, RdmaOptions options) {
       this.port = port;
       size = options.sendQueueSize();
-      takenIds = new long[options.pollBatch()];
+      takenIds = new long[completionsAtOnce];
       takenStatuses = new int[takenIds.length];
     }
 

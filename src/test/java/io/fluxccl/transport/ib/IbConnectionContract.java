@@ -82,8 +82,7 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
   @Test
   void shouldSplitWritesAtMessagesAndAtPiecesOfBothMemories() throws Exception {
     int size = 5 * (int) PIECE + 12345;
-    RdmaOptions options =
-        RdmaOptions.DEFAULT.withMaxMessage(300_000).withSendQueueSize(16).withInlineThreshold(0);
+    RdmaOptions options = RdmaOptions.DEFAULT.withMaxMessage(300_000).withSendQueueSize(16);
     Transfer transfer = ranks.transfer(ranks.connect(0, options), 0, size + 777);
     transfer.write(777, 0, size).flush();
     transfer.assertWritten(777, 0, size);

@@ -38,6 +38,12 @@ final class DisniLink implements VerbsLink {
   private static final int SPARE_COMPLETIONS = 16;
 
   private final DisniPort port;
+
+  /** Signals, and writes of up to this size, are sent inline if the device supports it. */
+  private static final int INLINE_BYTES = 64;
+
+  private static final int COMPLETIONS_AT_ONCE = 32;
+
   private final RdmaOptions options;
 
   private IbvCQ completionQueue;
@@ -73,8 +79,7 @@ final class DisniLink implements VerbsLink {
     int size = options.sendQueueSize();
     completionQueue = port.device().createCQ(port.completionChannel(), size + SPARE_COMPLETIONS, 0);
     long queue = ((NatObject) completionQueue).getObjId();
-    // Signals are 8 bytes long and are sent inline if the device supports it.
-    inlineLimit = Math.max(Long.BYTES, options.inlineThreshold());
+    inlineLimit = INLINE_BYTES;
     try {
       pair = VerbsCalls.createQueuePair(port.domain(), queue, port.number(), size, inlineLimit);
     } catch (IOException e) {
@@ -93,7 +98,7 @@ final class DisniLink implements VerbsLink {
     request = post.getWrMod(0);
     target = request.getRdmaMod();
     source = request.getSgeMod(0);
-    completions = new IbvWC[options.pollBatch()];
+    completions = new IbvWC[COMPLETIONS_AT_ONCE];
     Arrays.setAll(completions, i -> new IbvWC());
     poll = completionQueue.poll(completions, completions.length);
   }
