@@ -48,19 +48,7 @@ public final class NativeNetPlugin implements NetPlugin {
    * @throws io.fluxccl.DeviceFailure if FluxCCL's native library is missing
    */
   public static NativeNetPlugin open(String wanted) {
-    return open(wanted, false);
-  }
-
-  /**
-   * Loads and initializes a plugin as {@link #open(String)} does.
-   *
-   * @param wanted the plugin, as in {@link #open(String)}
-   * @param keepLoaded whether the library stays loaded after close, for plugins with threads that
-   *     outlive their connections
-   * @return the plugin
-   */
-  public static NativeNetPlugin open(String wanted, boolean keepLoaded) {
-    return new NativeNetPlugin(VendorPlugin.open(PluginSearch.open(wanted), keepLoaded));
+    return new NativeNetPlugin(VendorPlugin.open(PluginSearch.open(wanted)));
   }
 
   /** Returns the version of the interface that is used, 6 to 12. */

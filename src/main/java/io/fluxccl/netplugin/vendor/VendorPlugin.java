@@ -25,7 +25,6 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
   private static final AtomicLong JOBS = new AtomicLong();
 
   private final PluginSearch.Found found;
-  private final boolean keepLoaded;
 
   /**
    * The number of calls in progress of the plugin itself, not of its comms. Close sets the sign
@@ -38,10 +37,9 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
   // Guarded by collNetLock.
   private VendorCollNet collNet;
 
-  private VendorPlugin(PluginSearch.Found found, boolean keepLoaded, Duration patience) {
+  private VendorPlugin(PluginSearch.Found found, Duration patience) {
     super(found.plugin(), found.version(), NetPluginCalls.name(found.plugin()), patience);
     this.found = found;
-    this.keepLoaded = keepLoaded;
   }
 
   /**
@@ -49,34 +47,32 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
    *
    * @throws FluxCclException if the plugin can't be initialized or has no device
    */
-  static VendorPlugin open(PluginSearch.Found found, boolean keepLoaded) {
-    return open(found, keepLoaded, PATIENCE);
+  static VendorPlugin open(PluginSearch.Found found) {
+    return open(found, PATIENCE);
   }
 
   /**
-   * Initializes a plugin as {@link #open(PluginSearch.Found, boolean)} does.
+   * Initializes a plugin as {@link #open(PluginSearch.Found)} does.
    *
    * @param patience how long a close waits for a call in progress
    */
-  static VendorPlugin open(PluginSearch.Found found, boolean keepLoaded, Duration patience) {
+  static VendorPlugin open(PluginSearch.Found found, Duration patience) {
     PluginLog.enter();
     try {
-      VendorPlugin plugin = new VendorPlugin(found, keepLoaded, patience);
+      VendorPlugin plugin = new VendorPlugin(found, patience);
       plugin.initialized(
           NetPluginCalls.init(found.plugin(), PluginLog.level(), JOBS.incrementAndGet()));
       RestoredSignals.log(plugin.toString());
       return plugin;
     } catch (RuntimeException e) {
-      letGo(found, keepLoaded);
+      letGo(found);
       throw e;
     }
   }
 
-  private static void letGo(PluginSearch.Found found, boolean keepLoaded) {
+  private static void letGo(PluginSearch.Found found) {
     NetPluginCalls.finish(found.plugin());
-    if (!keepLoaded) {
-      NetPluginCalls.closeLibrary(found.library());
-    }
+    NetPluginCalls.closeLibrary(found.library());
     PluginLog.exit();
   }
 
@@ -171,7 +167,7 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
     if (collNet != null) {
       collNet.close();
     }
-    letGo(found, keepLoaded);
+    letGo(found);
   }
 
   @Override

@@ -27,9 +27,8 @@ import java.util.ServiceLoader;
  *     library
  * @param devices comma-separated numbers or names of devices, or null for all; over TCP for the one
  *     with the rank's address
- * @param keepLoaded whether a vendor's library stays loaded after its last use
  */
-public record NetChoice(String network, String library, String devices, boolean keepLoaded) {
+public record NetChoice(String network, String library, String devices) {
   private static final String NO_LIBRARY = "none";
 
   /** Returns the choice of the environment variables, each overridden by its system property. */
@@ -37,8 +36,7 @@ public record NetChoice(String network, String library, String devices, boolean 
     return new NetChoice(
         value(NetTransport.NETWORK_PROPERTY, NetTransport.NETWORK_VARIABLE),
         value(NetTransport.LIBRARY_PROPERTY, NativeNetPlugin.VARIABLE),
-        Settings.ofProcess().word(NetTransport.DEVICES_VARIABLE).orElse(null),
-        Settings.ofProcess().flag(NetTransport.KEEP_VARIABLE));
+        Settings.ofProcess().word(NetTransport.DEVICES_VARIABLE).orElse(null));
   }
 
   private static String value(String property, String variable) {
@@ -75,8 +73,7 @@ public record NetChoice(String network, String library, String devices, boolean 
     }
     OpenPlugins.Lease lease;
     try {
-      lease =
-          OpenPlugins.lease("library " + library, () -> NativeNetPlugin.open(library, keepLoaded));
+      lease = OpenPlugins.lease("library " + library, () -> NativeNetPlugin.open(library));
     } catch (FluxCclException e) {
       if (library != null && network == null) {
         throw e;

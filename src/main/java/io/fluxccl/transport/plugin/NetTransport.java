@@ -36,11 +36,6 @@ public final class NetTransport implements TransportProvider {
   /** The environment variable with the devices to use. */
   public static final String DEVICES_VARIABLE = "FLUXCCL_NET_DEVICES";
 
-  /**
-   * The environment variable that, set to 1, keeps a vendor's library loaded after its last use.
-   */
-  public static final String KEEP_VARIABLE = "FLUXCCL_NET_KEEP_LOADED";
-
   /** The system property with the network's name. */
   public static final String NETWORK_PROPERTY = "fluxccl.net.name";
 
@@ -49,9 +44,6 @@ public final class NetTransport implements TransportProvider {
 
   /** The system property with the devices to use. */
   public static final String DEVICES_PROPERTY = "fluxccl.net.devices";
-
-  /** The system property that, set to 1, keeps a vendor's library loaded after its last use. */
-  public static final String KEEP_PROPERTY = "fluxccl.net.keep.loaded";
 
   private static final int MBPS = 1000;
 

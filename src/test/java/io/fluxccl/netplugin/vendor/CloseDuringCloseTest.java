@@ -47,8 +47,7 @@ class CloseDuringCloseTest {
 
   /** Runs in its own process: closes the object, and the plugin during that close. */
   public static void main(String[] args) throws Exception {
-    VendorPlugin plugin =
-        VendorPlugin.open(PluginSearch.open(args[0]), false, Duration.ofSeconds(60));
+    VendorPlugin plugin = VendorPlugin.open(PluginSearch.open(args[0]), Duration.ofSeconds(60));
     Thread closing = new Thread(lastOpen(plugin, args[1]));
     Awaitility.await().until(() -> !isInPlugin(closing)); // the first time takes long
     closing.start();

@@ -127,7 +127,7 @@ class CollNetTest {
   void shouldKeepAListenerThatAConnectIsIn() throws Exception {
     Path library = TestNet.collectiveLibrary(folder, 11, "CONNECT_MS=1000");
     VendorPlugin plugin =
-        VendorPlugin.open(PluginSearch.open(library.toString()), false, Duration.ofMillis(50));
+        VendorPlugin.open(PluginSearch.open(library.toString()), Duration.ofMillis(50));
     CollNetPlugin coll = plugin.collNet();
     CollNetListener listener = coll.listen(0);
     CompletableFuture<CollNetComm> joining =

@@ -53,8 +53,7 @@ class CudaEthernetFakeTest {
       new WatchedDevice(CudaDevice.open(0)), new WatchedDevice(CudaDevice.open(1))
     };
     String library = TestNet.library(folder, 9).toString();
-    try (NetRanks ranks =
-        new NetRanks(new NetChoice(null, library, null, false), gpus[0], gpus[1])) {
+    try (NetRanks ranks = new NetRanks(new NetChoice(null, library, null), gpus[0], gpus[1])) {
       Transfer transfer = ranks.transfer(0, 64);
       gpus[bad].die(EthernetStagedContract.BROKEN);
       CompletableFuture<Void> flush = transfer.write().flushing();

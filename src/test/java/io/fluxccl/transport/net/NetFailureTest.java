@@ -46,7 +46,7 @@ class NetFailureTest {
   private void open(String... faults) throws Exception {
     ranks.close();
     Path library = TestNet.library(folder, 11, faults);
-    ranks = new NetRanks(new NetChoice(null, library.toString(), null, false));
+    ranks = new NetRanks(new NetChoice(null, library.toString(), null));
   }
 
   @Test

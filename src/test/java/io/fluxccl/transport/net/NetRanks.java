@@ -101,7 +101,7 @@ public final class NetRanks extends ConnectedRanks {
 
   /** Two ranks over the built-in TCP network of the loopback, on GPUs 0 and 1 or on the host. */
   public static NetRanks overTcp(boolean gpus) {
-    NetChoice choice = new NetChoice("fluxccl", "none", null, false);
+    NetChoice choice = new NetChoice("fluxccl", "none", null);
     return gpus
         ? new NetRanks(choice, CudaDevice.open(0), CudaDevice.open(1))
         : new NetRanks(choice);
@@ -110,9 +110,7 @@ public final class NetRanks extends ConnectedRanks {
   /** Two ranks over the first device of a plugin's library, on GPUs 0 and 1. */
   static NetRanks onGpus(Path library) {
     return new NetRanks(
-        new NetChoice(null, library.toString(), null, false),
-        CudaDevice.open(0),
-        CudaDevice.open(1));
+        new NetChoice(null, library.toString(), null), CudaDevice.open(0), CudaDevice.open(1));
   }
 
   /** Two ranks over ETHERNET, on the host; its memory staged or not. */

@@ -144,8 +144,8 @@ class NetTransportTest {
 
   @Test
   void shouldConnectRanksWithDifferentNumbersOfRails() throws Exception {
-    try (NetRanks one = new NetRanks(new NetChoice(null, library, "1,0", false));
-        NetRanks other = new NetRanks(new NetChoice(null, library, "0", false))) {
+    try (NetRanks one = new NetRanks(new NetChoice(null, library, "1,0"));
+        NetRanks other = new NetRanks(new NetChoice(null, library, "0"))) {
       Endpoint a = one.endpoint(0, 1, 0);
       Endpoint b = other.endpoint(1, 0, 0);
       CompletableFuture<Connection> toB = a.connect(b.wire(), deadline());
@@ -168,7 +168,7 @@ class NetTransportTest {
     DeviceBuffer buffer = mock(DeviceBuffer.class);
     when(buffer.device()).thenReturn(gpu);
     when(buffer.size()).thenReturn(8L);
-    try (NetRanks ranks = new NetRanks(new NetChoice(null, library, null, false))) {
+    try (NetRanks ranks = new NetRanks(new NetChoice(null, library, null))) {
       assertRefused(() -> ranks.context(0).register(buffer), "CUDA");
     }
   }

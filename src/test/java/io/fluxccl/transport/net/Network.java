@@ -50,6 +50,6 @@ enum Network {
   private static NetRanks plugin(Path library, String devices) {
     Optional<String> missing = NativeLibrary.unavailableBecause();
     assumeTrue(missing.isEmpty(), () -> "no libfluxccl.so: " + missing.orElseThrow());
-    return new NetRanks(new NetChoice(null, library.toString(), devices, false));
+    return new NetRanks(new NetChoice(null, library.toString(), devices));
   }
 }
