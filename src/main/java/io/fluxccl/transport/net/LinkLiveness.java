@@ -12,7 +12,7 @@ import java.util.function.Supplier;
  * receives. Confined to the agent, which calls it periodically; has no clock of its own.
  */
 final class LinkLiveness {
-  /** What the end is to do. */
+  /** The next action of an end. */
   enum Action {
     NONE,
     CONFIRM,

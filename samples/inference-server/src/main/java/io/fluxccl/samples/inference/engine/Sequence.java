@@ -84,7 +84,6 @@ final class Sequence {
     tokens[length++] = token;
   }
 
-<<<<<<< ours
   /** Returns whether its next token needs the logits of the whole vocabulary on rank 0. */
   boolean needsLogits() {
     return options.logprobs() >= 0 || isChosenByHost();
@@ -130,10 +129,7 @@ final class Sequence {
     return wanted ? HostChoice.logprobs(logits, token, options.logprobs()) : List.of();
   }
 
-  /** Notes that the step in flight failed, and returns how often in a row one did. */
-=======
   /** Counts a failure of the step in flight, and returns the number of failures in a row. */
->>>>>>> theirs
   int strike() {
     int from = Math.max(computed, suspectFrom);
     int to = Math.min(computed + inStep, suspectTo);
