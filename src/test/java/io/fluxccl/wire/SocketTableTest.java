@@ -40,8 +40,8 @@ class SocketTableTest {
     "01 00000400:00000000 01:00000014 0000000C, 0, 12",
     "01 00000400:00000000 04:00000014 00000000, 3, 3"
   })
-  void shouldCountRepetitionsThatThePeersSystemDidNotAcknowledge(String columns, int probes, int unanswered)
-      throws IOException {
+  void shouldCountRepetitionsThatThePeersSystemDidNotAcknowledge(
+      String columns, int probes, int unanswered) throws IOException {
     SocketTable.Row row = read(columns + "  1000        " + probes + " 12345 1 ff 20 4 30 10 -1");
     assertThat(row).isEqualTo(new SocketTable.Row("1000", unanswered));
   }
