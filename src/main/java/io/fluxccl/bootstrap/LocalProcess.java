@@ -131,8 +131,8 @@ final class LocalProcess {
   }
 
   /**
-   * Takes the time by which this process is behind from the silence of others: their messages may
-   * wait here.
+   * Takes the time by which this process is late from the silence of others, because their messages
+   * may wait in its sockets.
    */
   void delayed(long nanos, long now) {
     heardNanos.replaceAll((peer, heard) -> Math.min(now, heard + nanos));

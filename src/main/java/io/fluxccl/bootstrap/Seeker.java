@@ -297,7 +297,7 @@ final class Seeker {
     asked.forEach(this::ask);
     boolean hasEnded = !members.isEmpty() && process.dead.containsAll(members);
     if (target.isEmpty() && hasEnded && known.epoch() > 0) {
-      end(request.missed(known.epoch(), Roster.NEWCOMER)); // nobody is left to admit this process
+      end(request.missed(known.epoch(), Roster.NEWCOMER)); // no member can admit this process
     } else if (target.isEmpty() && hasEnded) {
       term = known; // the group that this process waited for has ended: a new job may begin
     }

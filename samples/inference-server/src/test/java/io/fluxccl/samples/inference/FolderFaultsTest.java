@@ -40,7 +40,7 @@ class FolderFaultsTest {
   }
 
   @Test
-  void shouldSayWhatToDoWithoutATokenizer() throws IOException {
+  void shouldNameTheRemedyWithoutATokenizer() throws IOException {
     Files.delete(path.resolve("tokenizer.json"));
     assertRefused("tokenizer.json", "is missing", "save_pretrained");
   }
@@ -83,7 +83,7 @@ class FolderFaultsTest {
   }
 
   @Test
-  void shouldRemarkWhatTheFolderLacks() throws IOException {
+  void shouldListMissingPartsOfTheFolder() throws IOException {
     folder.tokenizer(json -> json.putNull("post_processor"));
     folder.with("generation_config.json", "{\"repetition_penalty\": 1.1, \"top_k\": 5}");
     try (InferenceEngine engine = new InferenceEngine(path, new ModelOptions(8, 4, 64, 4))) {

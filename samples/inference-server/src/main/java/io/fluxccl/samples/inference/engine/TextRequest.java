@@ -68,7 +68,7 @@ public record TextRequest(
   }
 
   /**
-   * What most requests do without.
+   * Options that most requests do not set.
    *
    * @param promptTokens the prompt's tokens; empty if the prompt is a text
    * @param echo whether the answer begins with the prompt

@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
@@ -423,7 +424,8 @@ record ApiRequest(
       JsonNode json, String name, double absent, double least, double most) {
     double number = number(json, name, absent);
     if (!(number >= least && number <= most)) {
-      throw ApiError.invalid(name, String.format("must be from %.0f to %.0f", least, most));
+      throw ApiError.invalid(
+          name, String.format(Locale.ROOT, "must be from %.0f to %.0f", least, most));
     }
     return number;
   }

@@ -72,7 +72,7 @@ final class Completions {
     cut.tryEmitEmpty();
   }
 
-  /** Returns the parts of all choices, as they come. */
+  /** Returns the parts of all choices in the order of their arrival. */
   private Flux<Part> generate(ApiRequest request) {
     List<Flux<Part>> choices = new ArrayList<>();
     for (TextRequest text : request.texts()) {

@@ -66,9 +66,9 @@ class RankModelGpuTest extends RankModelTest {
   @Override
   @ParameterizedTest
   @ValueSource(ints = {1, 2, 4})
-  void shouldChooseOnTheHostWhatKernelsChoose(int nRanks) throws IOException {
+  void shouldChooseTheTokensOfKernelsOnTheHost(int nRanks) throws IOException {
     assumeTrue(!EMULATED || nRanks == 2, "some seconds each on the CPU");
-    super.shouldChooseOnTheHostWhatKernelsChoose(nRanks);
+    super.shouldChooseTheTokensOfKernelsOnTheHost(nRanks);
   }
 
   @Override

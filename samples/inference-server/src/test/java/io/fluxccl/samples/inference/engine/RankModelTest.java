@@ -134,7 +134,7 @@ class RankModelTest {
 
   @ParameterizedTest
   @ValueSource(ints = {1, 2, 4})
-  void shouldChooseOnTheHostWhatKernelsChoose(int nRanks) throws IOException {
+  void shouldChooseTheTokensOfKernelsOnTheHost(int nRanks) throws IOException {
     Adjustments none = new Adjustments(RandomModel.VOCABULARY, 0, 0, 0, Map.of());
     List<int[]> prompts = List.of(PROMPT, new int[] {3, 4});
     onRanks(

@@ -83,7 +83,7 @@ class TextOptionsTest {
   }
 
   @Test
-  void shouldReturnLogprobsOfTheSameTokens() throws IOException {
+  void shouldReturnLogprobsOfEachToken() throws IOException {
     serve();
     for (Sampling sampling : List.of(Sampling.GREEDY, new Sampling(1, 0.9f, 4))) {
       List<TextPiece> pieces = generate(sampling, options(64));
@@ -200,7 +200,7 @@ class TextOptionsTest {
   }
 
   @Test
-  void shouldEndOnlyTheRequestWhoseLogitsAreNotFinite() throws IOException {
+  void shouldEndOnlyTheRequestWithInfiniteLogits() throws IOException {
     RandomModel model = new RandomModel(1);
     model.tensors.get("model.embed_tokens.weight")[5 * RandomModel.HIDDEN] = Float.NaN;
     serve(model, 100);

@@ -158,7 +158,7 @@ class ConnectionsTest {
   }
 
   @Test
-  void shouldCloseAConnectionWhoseHeadDrips() throws IOException {
+  void shouldCloseAConnectionWithASlowHead() throws IOException {
     serve(10, SHORT, LONG);
     assertThat(dripUntilClosed(connect("GET / HTTP/1.1\r\nA: "))).isEmpty();
     Socket silent = connect("");

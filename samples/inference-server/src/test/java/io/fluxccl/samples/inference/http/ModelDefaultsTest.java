@@ -17,7 +17,7 @@ import org.junit.jupiter.api.Test;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
-/** What a request gets from the model's folder. */
+/** The defaults of a request that the model's folder has. */
 class ModelDefaultsTest {
   private static final TextEngine ENGINE =
       new TextEngine() {
@@ -52,7 +52,7 @@ class ModelDefaultsTest {
   }
 
   @Test
-  void shouldSampleAsTheModelSaysUnlessTheRequestDoes() {
+  void shouldUseTheModelsSamplingIfTheRequestHasNone() {
     Sampling absent = parse("{\"prompt\": \"a\"}", null).texts().get(0).sampling();
     assertThat(absent.temperature()).isEqualTo(0.6f);
     assertThat(absent.topP()).isEqualTo(0.9f);
