@@ -244,7 +244,7 @@ final class NamedAgent extends AgentThread {
   private void receiveVerdict(WireReader in) {
     long number = in.int64("number");
     int code = in.uint8("code");
-    in.check(number == LEFT || announced.containsKey(number), "number", Long.toString(number));
+    in.check(number == LEFT && code > 0 || announced.containsKey(number), "number", Long.toString(number));
     in.check(code <= ErrorCode.values().length, "code", Integer.toString(code));
     if (code == 0) {
       in.end();

@@ -70,25 +70,35 @@ public final class NamedCollectives implements AutoCloseable {
     int tag = lane.options.tag();
     int[] peers = rank == 0 ? IntStream.range(1, nRanks).toArray() : new int[] {0};
     Deadline deadline = Deadline.after(lane.options.setupTimeout().orElse(lane.options.timeout()));
-    DeviceBuffer buffer =
-        communicator.hostDevice().allocate((long) Math.max(1, peers.length) * NamedLink.PART_BYTES);
+    long bytes = (long) Math.max(1, peers.length) * NamedLink.PART_BYTES;
+    DeviceBuffer[] buffer = new DeviceBuffer[1];
     RegisteredMemory[] memory = new RegisteredMemory[1];
-    AutoCloseable own = () -> Closing.all(memory[0], buffer);
+    AutoCloseable own = () -> Closing.all(memory[0], buffer[0]);
     return communicator
-        .setup(
-            deadline,
+        .exchange(
+            tag,
+            "named(tag=" + tag + ")",
             () -> {
               TransportFlags flags = TransportFlags.of(Transport.SHM);
               for (int peer : peers) {
                 flags = flags.with(transport(lane, peer));
               }
-              memory[0] = communicator.registerMemory(buffer, flags);
-              List<CompletableFuture<NamedLink>> links = new ArrayList<>();
-              for (int part = 0; part < peers.length; part++) {
-                links.add(link(lane, buffer, memory[0], part, peers[part]));
-              }
-              return links;
-            })
+              buffer[0] = communicator.hostDevice().allocate(bytes);
+              memory[0] = communicator.registerMemory(buffer[0], flags);
+              return new byte[0];
+            },
+            deadline)
+        .thenCompose(
+            registered ->
+                communicator.setup(
+                    deadline,
+                    () -> {
+                      List<CompletableFuture<NamedLink>> links = new ArrayList<>();
+                      for (int part = 0; part < peers.length; part++) {
+                        links.add(link(lane, buffer[0], memory[0], part, peers[part]));
+                      }
+                      return links;
+                    }))
         .thenCompose(
             links -> communicator.exchange(tag, new byte[0], deadline).thenApply(all -> links))
         .thenApply(
