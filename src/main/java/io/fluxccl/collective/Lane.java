@@ -138,7 +138,7 @@ final class Lane implements AutoCloseable {
     return published(Run.mono(this, steps, what, Deadline.after(limit).timeout().toNanos()));
   }
 
-  private Mono<Void> published(Mono<Void> run) {
+  Mono<Void> published(Mono<Void> run) {
     return options.scheduler() == Schedulers.immediate() ? run : run.publishOn(options.scheduler());
   }
 

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.NamedOrder.Announcement;
 import java.util.List;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.MonoSink;
 
 /** One subscription to a named operation. */
 final class NamedCall {
+  private static final Logger LOG = LoggerFactory.getLogger(NamedCall.class);
+
   private final String name;
   private final CollectiveCall call;
   private final MonoSink<Void> sink;
   private final long limitNanos;
-  private final long startNanos = System.nanoTime();
   private volatile boolean isDetached;
+
+  /** When it was announced, by the agent's clock. */
+  private long startNanos;
 
   NamedCall(String name, CollectiveCall call, MonoSink<Void> sink, long limitNanos) {
     this.name = name;
@@ -27,12 +34,13 @@ final class NamedCall {
     return name;
   }
 
-  long startNanos() {
-    return startNanos;
+  void start(long agentNanos) {
+    startNanos = agentNanos;
   }
 
-  long limitNanos() {
-    return limitNanos;
+  /** Returns whether its limit has passed for longer than a time. */
+  boolean isLate(long agentNanos, long graceNanos) {
+    return agentNanos - startNanos - graceNanos > limitNanos;
   }
 
   Announcement announcement(long number) {
@@ -44,12 +52,34 @@ final class NamedCall {
   void run(Lane lane) {
     Mono<Void> run = lane.run(List.of(new Step.Collect(call)), this);
     // Not cancelled with the subscriber: the other ranks count on this rank's part.
-    run.contextWrite(sink.contextView()).subscribe(done -> {}, this::fail, sink::success);
+    run.contextWrite(sink.contextView())
+        .subscribe(
+            done -> {},
+            reason -> {
+              if (reason instanceof InvalidUsage refusal) {
+                lane.communicator.abort(refusal); // the other ranks have enqueued theirs
+              }
+              fail(reason);
+            },
+            this::succeed);
+  }
+
+  private void succeed() {
+    signal(sink::success);
   }
 
   void fail(Throwable reason) {
     if (!isDetached) {
-      sink.error(reason);
+      signal(() -> sink.error(reason));
+    }
+  }
+
+  /** Signals the subscriber. What it throws must not reach the calls of others. */
+  private void signal(Runnable signal) {
+    try {
+      signal.run();
+    } catch (RuntimeException | Error e) {
+      LOG.warn("{}: a subscriber failed", this, e);
     }
   }
 

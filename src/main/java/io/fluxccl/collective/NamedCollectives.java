@@ -3,6 +3,7 @@ package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.Experimental;
+import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.communicator.Communicator;
@@ -21,6 +22,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
 import reactor.core.publisher.Mono;
+import reactor.core.publisher.MonoSink;
 
 /**
  * Collectives that match by name instead of by order, as cold Monos. Any thread of a rank may
@@ -36,17 +38,21 @@ import reactor.core.publisher.Mono;
  * }
  * }</pre>
  *
- * <p>The k-th subscription to a name on a rank matches the k-th one on the others. Rank 0 decides
- * the order in which all ranks begin their operations. They run on a lane of their own, on which
- * {@link CollectivesOptions} hold. Ranks of a host agree through shared memory, ranks of different
- * hosts over ETHERNET.
+ * <p>A subscription to a name matches the next one of the other ranks. Rank 0 decides the order in
+ * which all ranks begin their operations. They run on a lane of their own with the options of the
+ * lane that it was opened from; {@code abortOnCancel} does not apply. Ranks of a host agree through
+ * shared memory, ranks of different hosts over ETHERNET.
  *
  * <p>A name to which a rank has not subscribed within the time limit of the options fails with
  * {@link io.fluxccl.Timeout} on the ranks that have; the error lists both. If operations of a name
  * differ between ranks, they fail with {@link InvalidUsage} that shows both. Neither ends the job:
- * a rank that subscribes later to such an operation gets the same error, and the next one matches
- * again. Cancelling detaches the subscriber, as with {@link Collectives}: this rank's part runs
- * when the other ranks are ready, so its buffers remain in use until then.
+ * a rank that subscribes later gets the same error, or matches the operation if the others have
+ * repeated it. A buffer that is closed after the subscription, and before the operation begins,
+ * aborts the job. Cancelling detaches the subscriber, as with {@link Collectives}: this rank's part
+ * runs when the other ranks are ready, so its buffers remain in use until then.
+ *
+ * <p>{@code flatMap} subscribes to 256 sources at first. Give it a higher concurrency if ranks are
+ * ready for more names, in different orders.
  */
 @Experimental
 public final class NamedCollectives implements AutoCloseable {
@@ -58,8 +64,14 @@ public final class NamedCollectives implements AutoCloseable {
     this.agent = agent;
     Communicator communicator = lane.communicator;
     agent.start();
-    communicator.failed().thenAccept(agent::fail);
-    communicator.closed().thenRun(this::close);
+    communicator
+        .inFlight(agent.ended())
+        .exceptionally(
+            reason -> {
+              agent.fail(FluxCclException.from(reason));
+              communicator.closed().thenRun(this::close);
+              return null;
+            });
   }
 
   /** Opens the links between rank 0 and the others, which no rank uses before all have done so. */
@@ -172,7 +184,17 @@ public final class NamedCollectives implements AutoCloseable {
       if (!call.collective().isByAll()) {
         throw InvalidUsage.of("named call '%s': %s; call it without a name", name, call);
       }
-      return Mono.create(sink -> agent.submit(new NamedCall(name, call, sink, lane.limitNs)));
+      return lane.published(Mono.create(sink -> submit(call, sink)));
+    }
+
+    private void submit(CollectiveCall call, MonoSink<Void> sink) {
+      try {
+        lane.algorithms.check(call, false);
+      } catch (RuntimeException refusal) {
+        sink.error(refusal); // no rank counts on it yet
+        return;
+      }
+      agent.submit(new NamedCall(name, call, sink, lane.limitNs));
     }
   }
 
@@ -187,11 +209,16 @@ public final class NamedCollectives implements AutoCloseable {
   }
 
   /**
-   * Leaves: operations without all ranks fail with {@link io.fluxccl.Aborted}, here and, named this
-   * rank, on the others. Operations in flight continue. Waits for nothing. Idempotent.
+   * Leaves: operations that some rank has not subscribed to fail with {@link io.fluxccl.Aborted}
+   * that names this rank, and so do all later ones. Others continue. Waits for nothing. Idempotent.
    */
   @Override
   public void close() {
     agent.leave();
+  }
+
+  /** Returns a future that completes when all is freed after {@link #close}. */
+  CompletableFuture<Void> ended() {
+    return agent.ended();
   }
 }

@@ -7,7 +7,6 @@ import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
@@ -17,12 +16,13 @@ import java.util.stream.IntStream;
  * Decides the one order in which all ranks begin their named calls: a call begins when every rank
  * has announced it. Rank 0 has it. Pure: announcements and times in, {@link Verdicts} out.
  *
- * <p>The k-th announcement of a name by a rank belongs to the k-th call of that name, also if that
- * call has failed. So a rank that was late for a call gets its failure, and calls that ranks retry
- * match again.
+ * <p>A rank's announcement of a name belongs to the first call of that name that it has not
+ * announced. If that call has failed, the rank gets the failure, unless other ranks have repeated
+ * the call: then it takes part in the repetition.
  */
 final class NamedOrder {
   private static final long ABSENT = -1;
+  private static final long SKIPPED = -2;
 
   /** The most ranks that a message lists. */
   private static final int LISTED = 8;
@@ -105,11 +105,7 @@ final class NamedOrder {
       return;
     }
     Deque<Call> calls = open.computeIfAbsent(announcement.name(), name -> new ArrayDeque<>());
-    Call call = null;
-    for (Iterator<Call> each = calls.iterator(); call == null && each.hasNext(); ) {
-      Call next = each.next();
-      call = next.numbers[rank] == ABSENT ? next : null;
-    }
+    Call call = next(calls, rank);
     if (call == null) {
       call = new Call(announcement, rank, nRanks);
       calls.add(call);
@@ -127,7 +123,7 @@ final class NamedOrder {
         verdicts.begin(each, call.numbers[each]);
       }
     } else {
-      setDeadline(call, now + announcement.limitNanos());
+      setDeadline(call, announcement.limitNanos(), now);
     }
     if (call.present == nRanks) {
       calls.remove(call);
@@ -135,10 +131,39 @@ final class NamedOrder {
     }
   }
 
-  private void setDeadline(Call call, long nanos) {
-    boolean isLimited = nanos > 0; // otherwise the sum has overflowed: no limit
-    call.deadlineNanos = isLimited ? Math.min(call.deadlineNanos, nanos) : call.deadlineNanos;
-    nextDeadlineNanos = Math.min(nextDeadlineNanos, call.deadlineNanos);
+  /**
+   * Returns the call to which a rank's next announcement belongs; null for a new one. The rank
+   * takes no part in failed calls that others have repeated.
+   */
+  private Call next(Deque<Call> calls, int rank) {
+    Call failed = null;
+    for (Call call : calls) {
+      if (call.numbers[rank] == ABSENT && call.failure == null) {
+        calls.stream().takeWhile(each -> each != call).forEach(each -> skip(each, rank));
+        calls.removeIf(each -> each.present == nRanks);
+        return call;
+      }
+      failed = failed == null && call.numbers[rank] == ABSENT ? call : failed;
+    }
+    return failed;
+  }
+
+  private static void skip(Call call, int rank) {
+    if (call.numbers[rank] == ABSENT) {
+      call.numbers[rank] = SKIPPED;
+      call.present++;
+    }
+  }
+
+  private void setDeadline(Call call, long limit, long now) {
+    if (now <= 0 || limit <= Long.MAX_VALUE - now) {
+      call.deadlineNanos = Math.min(call.deadlineNanos, now + limit);
+      nextDeadlineNanos = Math.min(nextDeadlineNanos, call.deadlineNanos);
+    }
+  }
+
+  boolean isGone(int rank) {
+    return gone[rank];
   }
 
   /** A rank takes part in no more calls, and gets no more verdicts. */
@@ -183,7 +208,7 @@ final class NamedOrder {
   private void fail(Call call, Failure failure) {
     call.failure = failure;
     for (int rank = 0; rank < nRanks; rank++) {
-      if (call.numbers[rank] != ABSENT && !gone[rank]) {
+      if (call.numbers[rank] >= 0 && !gone[rank]) {
         verdicts.fail(rank, call.numbers[rank], failure);
       }
     }

@@ -36,7 +36,7 @@ import reactor.util.retry.Retry;
 @OnRanks(value = 3, seconds = 120)
 abstract class NamedCollectivesContract {
   private static final Duration LONG = Duration.ofSeconds(120);
-  private static final Duration SHORT = Duration.ofSeconds(2);
+  private static final Duration SHORT = Duration.ofSeconds(4);
   private static final int BUCKETS = 8;
   private static final int MOST_DELAY_MILLIS = 3;
 
@@ -105,6 +105,7 @@ abstract class NamedCollectivesContract {
         NamedCollectives named = collectives.named().join();
         FloatView x = floats(rank, 4, 1)) {
       boolean isLate = rank.rank() == rank.nRanks() - 1;
+      rank.awaitAll();
       if (!isLate) {
         String missing = "ranks [" + (rank.nRanks() - 1) + "] have not subscribed";
         fails(named.allReduce("x", x, SUM), Timeout.class, "'x'", missing);
@@ -155,7 +156,63 @@ abstract class NamedCollectivesContract {
     }
     rank.awaitAll();
     named.close();
+    assertThat(named.ended()).succeedsWithin(LONG);
+    rank.awaitAll();
     assertThat(rank.communicator().failure()).isNull();
+  }
+
+  @Test
+  void shouldRunTheCancelledPartOfARankThatCloses(LocalRank rank) {
+    NamedCollectives named = rank.collectives().named().join();
+    try (FloatView x = floats(rank, 4, 1)) {
+      boolean leaves = rank.rank() == rank.nRanks() - 1;
+      if (leaves) {
+        named.barrier("first").block(LONG);
+        named.allReduce("x", x, SUM).subscribe().dispose();
+        rank.awaitAll();
+        named.close();
+        assertThat(named.ended()).succeedsWithin(LONG);
+      } else {
+        named.barrier("first").block(LONG);
+        CompletableFuture<Void> run = named.allReduce("x", x, SUM).toFuture();
+        rank.awaitAll();
+        // The rank that leaves may have sent its part, or has left before all were there.
+        assertThat(run.handle((done, failure) -> failure == null || failure instanceof Aborted))
+            .succeedsWithin(LONG)
+            .isEqualTo(true);
+        named.close();
+      }
+      assertThat(named.ended()).succeedsWithin(LONG);
+      rank.awaitAll();
+      assertThat(rank.communicator().failure()).isNull();
+    }
+  }
+
+  @Test
+  void shouldRefuseCallsThatThisRankCanNotRun(LocalRank rank) {
+    try (NamedCollectives named = rank.collectives().named().join();
+        FloatView x = floats(rank, 4, 1)) {
+      FloatView closed = floats(rank, 4, 1);
+      closed.close();
+      fails(named.allReduce("x", closed, SUM), InvalidUsage.class, "closed");
+      completes(named.allReduce("x", x, SUM));
+      assertThat(x.toArray()).containsOnly(rank.nRanks());
+    }
+  }
+
+  @Test
+  void shouldServeOtherCallsIfASubscriberThrows(LocalRank rank) {
+    try (NamedCollectives named = rank.collectives().named().join()) {
+      named
+          .barrier("x")
+          .subscribe(
+              null,
+              failure -> {},
+              () -> {
+                throw new IllegalStateException("as the test wants");
+              });
+      completes(named.barrier("y"));
+    }
   }
 
   @Test
@@ -170,10 +227,13 @@ abstract class NamedCollectivesContract {
 
   @Test
   void shouldKeepMoreCallsThanItsRingsHold(LocalRank rank) {
-    int calls = NamedLink.SLOTS + BUCKETS;
+    int calls = 4 * NamedLink.SLOTS;
+    int first = rank.rank() * calls / rank.nRanks();
     try (NamedCollectives named = rank.collectives().named().join()) {
       List<CompletableFuture<Void>> all =
-          IntStream.range(0, calls).mapToObj(i -> named.barrier("call " + i).toFuture()).toList();
+          IntStream.range(0, calls)
+              .mapToObj(i -> named.barrier("call " + (first + i) % calls).toFuture())
+              .toList();
       all.forEach(each -> assertThat(each).succeedsWithin(LONG));
     }
   }

@@ -87,16 +87,30 @@ class NamedOrderTest {
     assertThat(failures.get(0).code()).isEqualTo(ErrorCode.TIMEOUT);
     assertThat(failures.get(0).rank()).isEqualTo(1);
     assertThat(failures.get(0).text()).contains("'a'", "ranks [1] have not", "ranks [0, 2] have");
-    for (int rank : new int[] {0, 2, 1}) {
-      order.announced(rank, call("a", 1), 200);
+    order.announced(1, call("a", 1), 200);
+    assertThat(of(1)).as("nobody has repeated the call").containsExactly("fail 1");
+    for (int rank = 0; rank < 3; rank++) {
+      order.announced(rank, call("a", 2), 200);
     }
-    assertThat(of(1)).as("rank 1 is late for the first call").containsExactly("fail 1");
-    order.announced(1, call("a", 2), 200);
-    assertThat(of(0)).containsExactly("fail 0", "begin 1");
+    assertThat(of(0)).containsExactly("fail 0", "begin 2");
     assertThat(of(1)).containsExactly("fail 1", "begin 2");
-    assertThat(of(2)).containsExactly("fail 0", "begin 1");
+    assertThat(of(2)).containsExactly("fail 0", "begin 2");
     assertThat(order.openCalls()).isZero();
     assertThat(order.tick(Long.MAX_VALUE)).isZero();
+  }
+
+  @Test
+  void shouldMatchALateRankWithTheLatestRepetition() {
+    NamedOrder order = new NamedOrder(2, recorder);
+    for (int attempt = 0; attempt < 3; attempt++) {
+      order.announced(0, call("a", attempt), attempt * 2 * LIMIT);
+      order.tick((attempt + 1) * 2 * LIMIT - 1);
+    }
+    order.announced(0, call("a", 3), 6 * LIMIT);
+    order.announced(1, call("a", 0), 6 * LIMIT);
+    assertThat(of(0)).containsExactly("fail 0", "fail 1", "fail 2", "begin 3");
+    assertThat(of(1)).containsExactly("begin 0");
+    assertThat(order.openCalls()).isZero();
   }
 
   @Test
