@@ -7,8 +7,10 @@ import io.fluxccl.Aborted;
 import io.fluxccl.samples.spark.LogisticRegression.BeforeStep;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
@@ -83,10 +85,40 @@ abstract class BarrierStageContract {
                     (context, failure) -> write(to + "failure" + self, failure.toString()));
           }
           if (step == 5 && task.partitionId() == unlucky) {
-            mishap.happen(task.stageAttemptNumber());
+            int attempt = task.stageAttemptNumber();
+            mishap.happen(attempt - firstAttempt(to, attempt));
           }
         };
     return MODEL.train(LogisticRegression.dataSet(spark, TASKS, ROWS, MODEL.features()), before);
+  }
+
+  /**
+   * Returns the first attempt in which the unlucky task reaches its mishap. On a busy machine Spark
+   * may end an earlier one, whose tasks it can't start.
+   */
+  private static int firstAttempt(String folder, int attempt) {
+    Path file = Path.of(folder + "first");
+    try {
+      Files.writeString(file, Integer.toString(attempt), StandardOpenOption.CREATE_NEW);
+      return attempt;
+    } catch (FileAlreadyExistsException e) {
+      return firstAttempt(file);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private static int firstAttempt(Path file) {
+    try {
+      return Integer.parseInt(Files.readString(file));
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  /** Returns the number of an attempt, counted from the one of the mishap. */
+  final int attempt(int afterMishap) {
+    return firstAttempt(Path.of(folder + "first")) + afterMishap;
   }
 
   final long written(String what) throws IOException {
@@ -116,14 +148,14 @@ abstract class BarrierStageContract {
     }
   }
 
-  /** Returns the process of a task of the stage's first attempt. */
+  /** Returns the process of a task of the attempt with the mishap. */
   final String process(int rank) throws IOException {
-    return Files.readString(Path.of(folder + "attempt 0 rank " + rank));
+    return Files.readString(Path.of(folder + "attempt " + attempt(0) + " rank " + rank));
   }
 
-  /** Returns how a task of the stage's first attempt has failed. */
+  /** Returns the failure of a task of the attempt with the mishap. */
   final String failure(int rank) throws IOException {
-    return Files.readString(Path.of(folder + "failure 0 rank " + rank));
+    return Files.readString(Path.of(folder + "failure " + attempt(0) + " rank " + rank));
   }
 
   @Test
@@ -145,8 +177,8 @@ abstract class BarrierStageContract {
               }
             });
     assertRight(weights);
-    assertThat(written("attempt 1")).isEqualTo(TASKS);
-    assertThat(written("attempt 2")).isZero();
+    assertThat(written("attempt " + attempt(1))).isEqualTo(TASKS);
+    assertThat(written("attempt " + attempt(2))).isZero();
     assertThat(failure(2)).contains("on purpose");
     // The others did not wait for it: they know whose task has failed.
     for (int rank : new int[] {0, 1, 3}) {

@@ -28,11 +28,11 @@ class ClusterTest extends BarrierStageContract {
     assertRight(weights);
     // With the executor that took the place of the dead one.
     assertThat(written("process")).isEqualTo(3);
-    assertThat(written("attempt 1")).isEqualTo(4);
+    assertThat(written("attempt " + attempt(1))).isEqualTo(4);
     // The two tasks of the other executor.
-    assertThat(written("failure 0")).isEqualTo(2);
+    assertThat(written("failure " + attempt(0))).isEqualTo(2);
     for (int rank = 0; rank < 3; rank++) {
-      if (written("failure 0 rank " + rank) > 0) {
+      if (written("failure " + attempt(0) + " rank " + rank) > 0) {
         assertThat(failure(rank)).startsWith(RemoteFailure.class.getName());
       }
     }

@@ -83,8 +83,8 @@ class StandaloneTest extends BarrierStageContract {
     assertRight(weights);
     // With the executor that took the place of the dead one.
     assertThat(written("process")).isEqualTo(3);
-    assertThat(written("attempt 1")).isEqualTo(4);
-    assertThat(written("attempt 2")).isZero();
+    assertThat(written("attempt " + attempt(1))).isEqualTo(4);
+    assertThat(written("attempt " + attempt(2))).isZero();
     String killed = process(UNLUCKY);
     int survivors = 0;
     for (int rank = 0; rank < UNLUCKY; rank++) {
