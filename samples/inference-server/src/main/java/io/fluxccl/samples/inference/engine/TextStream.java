@@ -22,6 +22,12 @@ final class TextStream {
   /** Tokens of the prompt on which the text of the first token may depend. */
   private static final int CONTEXT = 6;
 
+  /**
+   * The most tokens that wait for the rest of a character. Each step decodes all of them again, and
+   * a model may choose bytes that are no character for its whole answer.
+   */
+  private static final int MOST_HELD = 16;
+
   private final Tokenizer tokenizer;
   private final int promptTokens;
 
@@ -47,6 +53,9 @@ final class TextStream {
 
   /** The tokens up to here are in {@link #text}. */
   private int read;
+
+  /** The answer's tokens that were taken out of {@link #tokens}, as they have no text. */
+  private int dropped;
 
   private final StringBuilder text = new StringBuilder();
 
@@ -145,10 +154,14 @@ final class TextStream {
     while (read == begin && known > 0 && before.charAt(known - 1) == INCOMPLETE) {
       known--;
     }
-    if (all.length() > known && (last || all.charAt(all.length() - 1) != INCOMPLETE)) {
+    boolean isHeld = !last && count - read < MOST_HELD;
+    if (all.length() > known && !(isHeld && all.charAt(all.length() - 1) == INCOMPLETE)) {
       text.append(all, known, all.length());
       from = read;
       read = count;
+    } else if (!isHeld) {
+      dropped += count - read;
+      count = read;
     }
   }
 
@@ -182,7 +195,7 @@ final class TextStream {
       own.add(logprobs.remove().getValue());
     }
     String piece = prefix + text.substring(sent, to);
-    sink.tryEmitNext(new TextPiece(piece, promptTokens, count - begin, end, own));
+    sink.tryEmitNext(new TextPiece(piece, promptTokens, count + dropped - begin, end, own));
     prefix = "";
     sent = to;
     if (over) {

@@ -54,4 +54,42 @@ class TextStreamTest {
       assertThat(joined(pieces(tokenizer, "\u4f60 a", 2))).isEqualTo("\u4f60 a");
     }
   }
+
+  private static List<TextPiece> pieces(Tokenizer tokenizer, int... tokens) {
+    TextStream stream = new TextStream(tokenizer, new int[] {0}, List.of(), "");
+    for (int i = 0; i < tokens.length; i++) {
+      stream.add(tokens[i], i == tokens.length - 1 ? End.LENGTH : End.NOT_YET);
+    }
+    return stream.pieces().collectList().block();
+  }
+
+  @Test
+  void shouldSendBytesThatAreNoCharacterBeforeTheEnd() throws IOException {
+    ModelFolder.copyTo(path);
+    try (Tokenizer tokenizer = Tokenizer.read(path)) {
+      int[] tokens = new int[40];
+      Arrays.fill(tokens, tokenizer.encode("\ud83d\ude00")[1]);
+      List<TextPiece> pieces = pieces(tokenizer, tokens);
+      assertThat(joined(pieces)).isEqualTo("\ufffd".repeat(40));
+      assertThat(pieces)
+          .filteredOn(piece -> !piece.text().isEmpty())
+          .extracting(TextPiece::tokens)
+          .containsExactly(16, 32, 40);
+    }
+  }
+
+  @Test
+  void shouldKeepTheBlankAfterManyTokensWithoutText() throws IOException {
+    ModelFolder.copyTo(path).withStrippingDecoder();
+    try (Tokenizer tokenizer = Tokenizer.read(path)) {
+      int[] words = tokenizer.encode("It is");
+      int[] tokens = new int[words.length + 39];
+      Arrays.fill(tokens, 1);
+      System.arraycopy(words, 1, tokens, 0, words.length - 2);
+      tokens[tokens.length - 1] = words[words.length - 1];
+      List<TextPiece> pieces = pieces(tokenizer, tokens);
+      assertThat(joined(pieces)).isEqualTo("It is");
+      assertThat(pieces.get(pieces.size() - 1).tokens()).isEqualTo(tokens.length);
+    }
+  }
 }
