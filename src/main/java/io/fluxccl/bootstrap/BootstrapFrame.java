@@ -205,7 +205,7 @@ sealed interface BootstrapFrame {
     /** Announces that the group of a roster has formed. */
     record Formed(Roster roster) implements JoinMessage {}
 
-    /** Announces that an epoch has formed without the receiver, and members of it. */
+    /** Announces that an epoch has formed without the receiver. Lists members: first the sender. */
     record Missed(@Limits long epoch, List<InetSocketAddress> members) implements JoinMessage {}
 
     /** Ends the receiver's join. */

@@ -8,7 +8,6 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Formed;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Join;
-import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Missed;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Redirect;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Rejected;
@@ -523,7 +522,7 @@ final class Coordinator {
     } else if (join.isNewcomer()) {
       process.send(to, new Redirect(roster.term(), watcher));
     } else {
-      process.send(to, new Missed(roster.epoch(), roster.entries()));
+      process.send(to, process.missed(roster));
     }
   }
 }

@@ -3,6 +3,7 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Missed;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Send;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
@@ -16,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 
 /**
  * This process, as its {@link Member} and {@link Coordinator} share it: what it knows of the other
@@ -89,6 +91,15 @@ final class LocalProcess {
     left.retainAll(members);
     entries.clear();
     watchOnly(members);
+  }
+
+  /** Returns the news for a process without which a group has formed. This process is alive. */
+  Missed missed(Roster roster) {
+    Stream<InetSocketAddress> others =
+        roster.addresses().stream().filter(each -> !is(each) && !hasEnded(each));
+    List<InetSocketAddress> members =
+        Stream.concat(Stream.of(self.address()), others).limit(Roster.MAX_ENTRIES).toList();
+    return new Missed(roster.epoch(), members);
   }
 
   boolean hasEnded(InetSocketAddress peer) {

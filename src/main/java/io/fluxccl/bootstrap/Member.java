@@ -396,7 +396,7 @@ final class Member {
     if (base.lists(peer)) {
       process.send(peer, new Formed(base));
     } else if (!base.isEmpty()) {
-      process.send(peer, new Missed(base.epoch(), base.entries()));
+      process.send(peer, process.missed(base));
     }
   }
 

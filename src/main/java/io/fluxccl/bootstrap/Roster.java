@@ -30,7 +30,7 @@ record Roster(
   /** The previous rank of a process that was not in the epoch before. */
   static final int NEWCOMER = -1;
 
-  private static final int MAX_ENTRIES = 8;
+  static final int MAX_ENTRIES = 8;
 
   /** The longest description of a process: its id and a host name of Linux. */
   private static final int MAX_PROCESS_BYTES = 128;
