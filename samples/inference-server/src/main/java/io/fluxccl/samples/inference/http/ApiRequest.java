@@ -367,6 +367,7 @@ record ApiRequest(
     Map<Integer, Float> bias = new HashMap<>();
     for (Map.Entry<String, JsonNode> each : json.properties()) {
       if (!each.getKey().matches("\\d{1,9}")
+          || !each.getValue().isNumber()
           || !(Math.abs(each.getValue().asDouble(Double.NaN)) <= MAX_BIAS)) {
         throw ApiError.invalid(
             "logit_bias", "must have token ids as names, and values from -100 to 100");

@@ -235,7 +235,7 @@ final class ConnectionGuard extends ChannelDuplexHandler {
                 () -> {
                   if (hasSentHead && hasEvents) {
                     ctx.writeAndFlush(new DefaultHttpContent(Unpooled.wrappedBuffer(COMMENT)));
-                  } else if (knowsContinue && !hasSentHead) {
+                  } else if (knowsContinue && !hasSentHead && pending > 0) {
                     ctx.pipeline()
                         .context(NettyPipeline.HttpCodec)
                         .writeAndFlush(Unpooled.wrappedBuffer(CONTINUE));
