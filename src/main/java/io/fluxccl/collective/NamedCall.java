@@ -74,7 +74,7 @@ final class NamedCall {
     }
   }
 
-  /** Signals the subscriber. What it throws must not reach the calls of others. */
+  /** Signals the subscriber. Its exception must not reach the calls of others. */
   private void signal(Runnable signal) {
     try {
       signal.run();
