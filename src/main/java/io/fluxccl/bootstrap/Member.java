@@ -262,7 +262,7 @@ final class Member {
 
   private void handleJoining(InetSocketAddress from, JoinMessage message, Seeker own, long now) {
     if (message instanceof Propose propose) {
-      own.proposed(from, propose);
+      own.proposed(from, propose, now);
     } else if (message instanceof Redirect redirect) {
       own.redirected(redirect, now);
     } else if (message instanceof Accept accept) {

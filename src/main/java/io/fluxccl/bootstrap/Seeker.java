@@ -52,6 +52,10 @@ final class Seeker {
   private long seekNanos = Long.MAX_VALUE;
 
   private long askedNanos;
+
+  /** When the process that this newcomer follows has last answered it. */
+  private long answeredNanos;
+
   private boolean isRoot;
   private Optional<InetSocketAddress> target = Optional.empty();
   private Optional<Coordinator> coordinator = Optional.empty();
@@ -114,12 +118,19 @@ final class Seeker {
   void tick(long now) {
     if (now >= deadlineNanos) {
       expire();
-    } else if (target.filter(each -> process.isSilent(each, now)).isPresent()) {
+    } else if (target.filter(each -> isLost(each, now)).isPresent()) {
       loseCoordinator(now);
     } else if (now >= seekNanos) {
       seek(now);
     }
     coordinator.ifPresent(own -> own.tick(now));
+  }
+
+  /** A process that newcomers follow answers them repeatedly, as long as it is their turn. */
+  private boolean isLost(InetSocketAddress followed, long now) {
+    boolean isAnswered = base.isEmpty() && !process.is(followed);
+    return process.isSilent(followed, now)
+        || (isAnswered && process.rules.isSilent(now - answeredNanos));
   }
 
   long wakeNanos(long now) {
@@ -133,6 +144,7 @@ final class Seeker {
     if (deadlineNanos != Long.MAX_VALUE) {
       deadlineNanos = Math.max(deadlineNanos, now + process.rules.leaseNanos());
     }
+    answeredNanos = now;
     coordinator.ifPresent(own -> own.resume(now));
   }
 
@@ -404,12 +416,13 @@ final class Seeker {
       deadlineNanos = now + request.limit().toNanos();
     }
     death = Optional.empty();
+    answeredNanos = now;
     state = state == State.SEEKING || waiting.term().isAfter(term) ? State.WAITING : state;
     term = waiting.term();
     answer = waiting;
   }
 
-  void proposed(InetSocketAddress from, Propose propose) {
+  void proposed(InetSocketAddress from, Propose propose, long now) {
     // Two processes may form first epochs, at two of the job's addresses, under equal terms.
     boolean isTaken = state == State.ACCEPTED && !follows(from) && propose.term().equals(term);
     if (propose.term().compareTo(term) < 0 || isTaken) {
@@ -422,6 +435,7 @@ final class Seeker {
     term = propose.term();
     target = Optional.of(from);
     proposal = Optional.of(propose);
+    answeredNanos = now;
     if (base.isEmpty()) {
       state = State.ACCEPTED;
       process.send(from, new Accept(term));
