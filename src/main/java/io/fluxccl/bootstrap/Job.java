@@ -72,6 +72,9 @@ public final class Job implements AutoCloseable {
   private static final long GRACE_MILLIS = 1000;
   private static final long RETRY_MILLIS = 50;
 
+  /** Attempts to listen, 3 s: an earlier run may be about to release a port of the job. */
+  private static final int MOST_FOREIGN_ATTEMPTS = 60;
+
   private static final long REFUSED_NANOS = TimeUnit.SECONDS.toNanos(3);
 
   /** A refused connection may mean that the process leaves; the news may be on its way. */
@@ -95,6 +98,10 @@ public final class Job implements AutoCloseable {
   private final Set<Object> users = new HashSet<>();
   private final Map<InetSocketAddress, Set<Integer>> departures = new LinkedHashMap<>();
   private Nonce departuresBase = Roster.NONE.nonce();
+
+  /** Attempts in a row to listen where a process answers that does not form the group. */
+  private int foreignAttempts;
+
   private CompletableFuture<Void> started;
   LocalProcess process;
   private Member member;
@@ -334,7 +341,9 @@ public final class Job implements AutoCloseable {
     if (left == null && sockets.isOpen()) {
       run(member.beginRoot(System.nanoTime()));
     } else if (joining != null && member.roster().isEmpty()) {
-      if (joining.kind == Kind.FIXED && sockets.isLate()) {
+      boolean isForeign = member.state() == State.SEEKING && links.hasAnswer(jobAddress());
+      foreignAttempts = isForeign ? foreignAttempts + 1 : 0;
+      if (joining.kind == Kind.FIXED && foreignAttempts > MOST_FOREIGN_ATTEMPTS) {
         endJoin(sockets.failure());
       } else {
         loop.schedule(this::listenAtJobAddress, RETRY_MILLIS, TimeUnit.MILLISECONDS);

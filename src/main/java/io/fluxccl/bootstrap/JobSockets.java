@@ -15,7 +15,6 @@ import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 
 /**
  * The event loop, the sockets and the identity of one process in a job. It has a listener of its
@@ -23,9 +22,6 @@ import java.util.concurrent.TimeUnit;
  */
 final class JobSockets {
   private static final SecureRandom RANDOM = new SecureRandom();
-
-  /** An earlier run may be about to release the port; or another service has it. */
-  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(3);
 
   private final Job job;
   private final JobPlace place;
@@ -54,7 +50,6 @@ final class JobSockets {
   /** The listeners at the job's addresses. */
   private final Map<InetSocketAddress, Channel> shared = new HashMap<>();
 
-  private final long beganNanos = System.nanoTime();
   private FluxCclException failure;
 
   JobSockets(Job job, JobPlace place, BootstrapOptions options) {
@@ -159,11 +154,6 @@ final class JobSockets {
   /** Returns whether a port of this process is that of one of the job's addresses. */
   boolean isShared(int port) {
     return shared.keySet().stream().anyMatch(each -> each.getPort() == port);
-  }
-
-  /** Returns whether the address has not become free for too long. */
-  boolean isLate() {
-    return System.nanoTime() - beganNanos > PATIENCE_NANOS;
   }
 
   /** Returns why the latest attempt at one of the job's addresses has failed. */

@@ -33,6 +33,7 @@ import org.slf4j.LoggerFactory;
 final class Links {
   static final InetSocketAddress NOWHERE = new InetSocketAddress("0.0.0.0", 0);
 
+  private static final String NO_ANSWER = "no answer yet";
   private static final Logger LOG = LoggerFactory.getLogger(Links.class);
   private static final long FIRST_BACKOFF_MILLIS = 10;
   private static final long MAX_BACKOFF_MILLIS = 200;
@@ -124,7 +125,7 @@ final class Links {
     private Link link;
     private Handshake.Connector connector;
     private long backoffMillis = FIRST_BACKOFF_MILLIS;
-    private String trouble = "no answer yet";
+    private String trouble = NO_ANSWER;
 
     Route(InetSocketAddress to) {
       this.to = to;
@@ -262,11 +263,16 @@ final class Links {
     }
   }
 
+  /** Returns whether an attempt to reach a process has ended, well or badly. */
+  boolean hasAnswer(InetSocketAddress at) {
+    return !troubleAt(at).equals(NO_ANSWER);
+  }
+
   /** Returns why a process can't be reached, for messages. */
   String troubleAt(InetSocketAddress at) {
     Route route = routes.get(at);
     if (route == null) {
-      return "no answer yet";
+      return NO_ANSWER;
     }
     if (route.isReady()) {
       return "its process is in a group that is complete; does an earlier run still hold the port?";

@@ -36,7 +36,7 @@ import java.util.function.Supplier;
  * which ends with the last of them.
  */
 public final class TcpBootstrap extends CollectiveBootstrap {
-  private static final long OPEN_SECONDS = 10;
+  private static final long OPEN_SECONDS = 30;
 
   // Longer than a busy machine delays a thread.
   private static final long DUMP_GRACE_MILLIS = 5000;

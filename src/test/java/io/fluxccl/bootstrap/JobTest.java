@@ -200,6 +200,20 @@ class JobTest {
     }
   }
 
+  @Test
+  void shouldJoinByTheRootOfThisProcessAfterADelay() {
+    BootstrapOptions options = BootstrapOptions.defaults();
+    UniqueId id = TcpBootstrap.createUniqueId(options);
+    try (TcpBootstrap zero = TcpBootstrap.create(0, 2, options);
+        TcpBootstrap one = TcpBootstrap.create(1, 2, options)) {
+      List<CompletableFuture<Void>> joins =
+          Stream.of(zero, one).map(each -> each.initialize(id)).toList();
+      // As on a busy machine. Rank 0 can't listen at the address, which the root has.
+      zero.loop.execute(() -> LockSupport.parkNanos(TimeUnit.SECONDS.toNanos(4)));
+      joins.forEach(each -> assertThat(each).succeedsWithin(LONG));
+    }
+  }
+
   /** Creates jobs whose later generations need only one rank. */
   private List<Job> jobsOf(int nRanks) {
     return IntStream.range(0, nRanks).mapToObj(rank -> job(rank, nRanks, 1)).toList();
