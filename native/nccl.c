@@ -8,7 +8,7 @@
 
 #include "jni_support.h"
 
-enum { NCCL_SUCCESS = 0, NCCL_SYSTEM_ERROR = 2, UNIQUE_ID_BYTES = 128 };
+enum { NCCL_SUCCESS = 0, NCCL_SYSTEM_ERROR = 2, UNIQUE_ID_BYTES = 128, COLL_SYMMETRIC = 1 };
 
 typedef struct {
   char internal[UNIQUE_ID_BYTES];
@@ -35,6 +35,11 @@ typedef struct {
   int (*reduce)(const void *in, void *out, size_t count, int type, int op, int root, Comm, Stream);
   int (*send)(const void *in, size_t count, int type, int peer, Comm, Stream);
   int (*recv)(void *out, size_t count, int type, int peer, Comm, Stream);
+  /* From 2.27 on; otherwise NULL. */
+  int (*memAlloc)(void **memory, size_t bytes);
+  int (*memFree)(void *memory);
+  int (*commWindowRegister)(Comm, void *memory, size_t bytes, void **window, int flags);
+  int (*commWindowDeregister)(Comm, void *window);
 } Nccl;
 
 static const Nccl *nccl_of(jlong library) { return (const Nccl *)(intptr_t)library; }
@@ -45,27 +50,32 @@ static int find_functions(Nccl *nccl) {
   struct {
     void *target;
     const char *name;
+    int optional;
   } wanted[] = {
-      {&nccl->getVersion, "ncclGetVersion"},
-      {&nccl->getErrorString, "ncclGetErrorString"},
-      {&nccl->getUniqueId, "ncclGetUniqueId"},
-      {&nccl->commInitRank, "ncclCommInitRank"},
-      {&nccl->commDestroy, "ncclCommDestroy"},
-      {&nccl->commAbort, "ncclCommAbort"},
-      {&nccl->commGetAsyncError, "ncclCommGetAsyncError"},
-      {&nccl->groupStart, "ncclGroupStart"},
-      {&nccl->groupEnd, "ncclGroupEnd"},
-      {&nccl->allReduce, "ncclAllReduce"},
-      {&nccl->allGather, "ncclAllGather"},
-      {&nccl->reduceScatter, "ncclReduceScatter"},
-      {&nccl->broadcast, "ncclBroadcast"},
-      {&nccl->reduce, "ncclReduce"},
-      {&nccl->send, "ncclSend"},
-      {&nccl->recv, "ncclRecv"},
+      {&nccl->getVersion, "ncclGetVersion", 0},
+      {&nccl->getErrorString, "ncclGetErrorString", 0},
+      {&nccl->getUniqueId, "ncclGetUniqueId", 0},
+      {&nccl->commInitRank, "ncclCommInitRank", 0},
+      {&nccl->commDestroy, "ncclCommDestroy", 0},
+      {&nccl->commAbort, "ncclCommAbort", 0},
+      {&nccl->commGetAsyncError, "ncclCommGetAsyncError", 0},
+      {&nccl->groupStart, "ncclGroupStart", 0},
+      {&nccl->groupEnd, "ncclGroupEnd", 0},
+      {&nccl->allReduce, "ncclAllReduce", 0},
+      {&nccl->allGather, "ncclAllGather", 0},
+      {&nccl->reduceScatter, "ncclReduceScatter", 0},
+      {&nccl->broadcast, "ncclBroadcast", 0},
+      {&nccl->reduce, "ncclReduce", 0},
+      {&nccl->send, "ncclSend", 0},
+      {&nccl->recv, "ncclRecv", 0},
+      {&nccl->memAlloc, "ncclMemAlloc", 1},
+      {&nccl->memFree, "ncclMemFree", 1},
+      {&nccl->commWindowRegister, "ncclCommWindowRegister", 1},
+      {&nccl->commWindowDeregister, "ncclCommWindowDeregister", 1},
   };
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
     void *function = dlsym(nccl->library, wanted[i].name);
-    if (function == NULL) {
+    if (function == NULL && !wanted[i].optional) {
       return 0;
     }
     memcpy(wanted[i].target, &function, sizeof function);
@@ -277,4 +287,52 @@ JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_exchange(JNIEnv *env, jclas
   }
   free(numbers);
   return status;
+}
+
+JNIEXPORT jboolean JNICALL Java_io_fluxccl_cli_NcclCalls_hasWindows(JNIEnv *env, jclass type,
+                                                                    jlong library) {
+  (void)env;
+  (void)type;
+  const Nccl *nccl = nccl_of(library);
+  return nccl->memAlloc != NULL && nccl->memFree != NULL && nccl->commWindowRegister != NULL &&
+         nccl->commWindowDeregister != NULL;
+}
+
+/* Stores the address of memory that can be a window into result[0]. */
+JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_allocate(JNIEnv *env, jclass type,
+                                                              jlong library, jlong bytes,
+                                                              jlongArray result) {
+  (void)type;
+  void *memory = NULL;
+  int status = nccl_of(library)->memAlloc(&memory, (size_t)bytes);
+  put_long(env, result, (jlong)(intptr_t)memory);
+  return status;
+}
+
+JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_free(JNIEnv *env, jclass type, jlong library,
+                                                          jlong address) {
+  (void)env;
+  (void)type;
+  return nccl_of(library)->memFree(pointer_of(address));
+}
+
+/* Waits for all ranks. Stores the window into result[0]; 0 if the ranks cannot have one. */
+JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_register(JNIEnv *env, jclass type,
+                                                              jlong library, jlong comm,
+                                                              jlong address, jlong bytes,
+                                                              jlongArray result) {
+  (void)type;
+  void *window = NULL;
+  int status = nccl_of(library)->commWindowRegister(pointer_of(comm), pointer_of(address),
+                                                    (size_t)bytes, &window, COLL_SYMMETRIC);
+  put_long(env, result, (jlong)(intptr_t)window);
+  return status;
+}
+
+JNIEXPORT jint JNICALL Java_io_fluxccl_cli_NcclCalls_deregister(JNIEnv *env, jclass type,
+                                                                jlong library, jlong comm,
+                                                                jlong window) {
+  (void)env;
+  (void)type;
+  return nccl_of(library)->commWindowDeregister(pointer_of(comm), pointer_of(window));
 }

@@ -105,6 +105,36 @@ int ncclCommGetAsyncError(struct communicator *comm, int *result) {
   return SUCCESS;
 }
 
+// A function of the driver, which the process has loaded.
+static void *driver(const char *name) {
+  return dlsym(dlopen("libcuda.so.1", RTLD_NOW), name);
+}
+
+int ncclMemAlloc(void **memory, size_t bytes) {
+  int (*allocate)(void **, size_t);
+  *(void **)&allocate = driver("cuMemAlloc_v2");
+  int result = allocate(memory, bytes);
+  return result == SUCCESS ? called(NULL, "ncclMemAlloc", " %zu", bytes) : result;
+}
+
+int ncclMemFree(void *memory) {
+  int (*release)(void *);
+  *(void **)&release = driver("cuMemFree_v2");
+  int result = release(memory);
+  return result == SUCCESS ? called(NULL, "ncclMemFree", "") : result;
+}
+
+int ncclCommWindowRegister(struct communicator *comm, void *memory, size_t bytes, void **window,
+                           int flags) {
+  *window = memory;
+  return called(comm, "ncclCommWindowRegister", " %zu %d", bytes, flags);
+}
+
+int ncclCommWindowDeregister(struct communicator *comm, void *window) {
+  (void)window;
+  return called(comm, "ncclCommWindowDeregister", "");
+}
+
 int ncclGroupStart(void) { return called(NULL, "ncclGroupStart", ""); }
 
 int ncclGroupEnd(void) { return called(NULL, "ncclGroupEnd", ""); }

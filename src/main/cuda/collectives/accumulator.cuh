@@ -92,9 +92,6 @@ class Accumulator {
   typename Element<T>::Value values_[kElements];
 };
 
-// Number of sources whose loads are in flight at once.
-constexpr int kBatch = 8;
-
 // Combines a batch of words with any operation.
 template <int kCount, typename T, typename Word>
 FLUXCCL_DEVICE_CALL Accumulator<T, Word> combineAny(Accumulator<T, Word> result, const Word* words, int first,
@@ -183,30 +180,6 @@ FLUXCCL_DEVICE Word reduceLoaded(int nRanks, ReduceOp op, WordOf wordOf) {
     combineBatch(result, batch, first, nRanks, op);
   }
   return result.finish(op, nRanks);
-}
-
-// Reduces the words of all ranks in rank order; wordOf(rank) is the address of one.
-template <typename T, typename Word, typename WordOf>
-FLUXCCL_DEVICE Word reduceWords(int nRanks, ReduceOp op, WordOf wordOf) {
-  Accumulator<T, Word> sum;
-  for (int first = 0; first < nRanks; first += kBatch) {
-    Word batch[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i < nRanks) {
-        batch[i] = *wordOf(first + i);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (first + i == 0) {
-        sum.begin(batch[i]);
-      } else if (first + i < nRanks) {
-        sum.combine(batch[i], op);
-      }
-    }
-  }
-  return sum.finish(op, nRanks);
 }
 
 }  // namespace collectives

@@ -12,7 +12,7 @@
 namespace fluxccl {
 namespace collectives {
 
-// The twin of io.fluxccl.collective.cuda.CombineTask, which fills it in.
+// io.fluxccl.collective.cuda.Routes fills it in.
 struct CombineTask {
   ExpertTask experts;
   // For each received token and each of its topK experts, the row of the input with the expert's result. The

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the family "cuda-exchange": collectives that only move bytes.
+// The kernels of the family "cuda": collectives that only move bytes.
 #include "exchange_packets.cuh"
 #include "exchange_push.cuh"
 #include "exchange_send_receive.cuh"

@@ -21,7 +21,7 @@ struct Divisor {
 #endif
 };
 
-// The twin of io.fluxccl.collective.cuda.ExpertTask, which fills it in.
+// io.fluxccl.collective.cuda.Routes fills it in.
 struct ExpertTask {
   static constexpr uint32_t kMaxTokens = 4096;
   static constexpr uint32_t kMaxWords = kMaxTokens / 32;

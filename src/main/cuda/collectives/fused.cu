@@ -1,7 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of fused all-reduces with the library's own epilogues.
-#include "add_rms_norm.cuh"
+// The kernels of fused all-reduces with the library's own epilogue.
 #include "fused_rows.cuh"
+#include "norm_rows.cuh"
 
-FLUXCCL_FUSED_KERNELS(norm, fluxccl::collectives::AddRmsNorm, argument)
-FLUXCCL_FUSED_KERNELS(normQuantized, fluxccl::collectives::AddRmsNormQuantized, argument)
+using namespace fluxccl;
+using namespace fluxccl::collectives;
+
+// Six blocks fit on a multiprocessor; see GpuGrid.
+#define FLUXCCL_NORM_KERNEL(name, variant, label, T, ranks, kQuantizes, call)                             \
+  extern "C" __global__ void __launch_bounds__(128, 6) fluxccl_fused_##name##_##variant##ranks##_##label( \
+      const __grid_constant__ NormTask task, const __grid_constant__ AddRmsNorm argument) {               \
+    NormRows<T, ranks, kQuantizes>(task, argument).call();                                                \
+  }
+
+#define FLUXCCL_NORM_KERNELS_OF(name, label, T, ranks, kQuantizes)      \
+  FLUXCCL_NORM_KERNEL(name, one, label, T, ranks, kQuantizes, oneShot)  \
+  FLUXCCL_NORM_KERNEL(name, two, label, T, ranks, kQuantizes, twoShots)
+
+#define FLUXCCL_NORM_KERNELS(name, label, T, kQuantizes)                                                     \
+  FLUXCCL_NORM_KERNELS_OF(name, label, T, 0, kQuantizes)                                                     \
+  FLUXCCL_NORM_KERNELS_OF(name, label, T, 2, kQuantizes)                                                     \
+  FLUXCCL_NORM_KERNELS_OF(name, label, T, 4, kQuantizes)                                                     \
+  FLUXCCL_LOCAL_KERNEL(name, label, T, AddRmsNorm, AddRmsNormRow<kQuantizes>(argument))
+
+FLUXCCL_NORM_KERNELS(norm, half, Half, false)
+FLUXCCL_NORM_KERNELS(norm, bfloat16, Bfloat16, false)
+FLUXCCL_NORM_KERNELS(norm, float, float, false)
+FLUXCCL_NORM_KERNELS(normQuantized, half, Half, true)
+FLUXCCL_NORM_KERNELS(normQuantized, bfloat16, Bfloat16, true)
+FLUXCCL_NORM_KERNELS(normQuantized, float, float, true)

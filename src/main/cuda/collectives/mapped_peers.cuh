@@ -2,13 +2,14 @@
 // The argument of kernels of collectives on mapped memory, and the flags and barriers between the blocks of
 // all ranks.
 //
-// A family of kernels has a state in the memory of every rank, to which the peers write:
+// Kernels that may be launched without those of other collectives have a region in the memory of every rank,
+// to which the peers write:
 //
-//   0         uint32 epochs[kMaxBlocks]                            the epochs of this rank's blocks
-//   640       uint64 flags[2 sets][4 points][kMaxBlocks][kMaxRanks]  raised by the rank of that index
-//   164480    the family's own areas: packets, scratch
+//   0         uint32 epochs[kMaxSmallBlocks]                       the epochs of this rank's blocks
+//   1920      uint64 flags[2 sets][4 points][kMaxBlocks][kMaxRanks]  raised by the rank of that index
+//   165760    the region's own areas: packets, scratch
 //
-// An epoch is the number of a launch of the family. It is kept in device memory, not passed as an argument,
+// An epoch is the number of a launch in the region. It is kept in device memory, not passed as an argument,
 // so that a graph can be replayed. All blocks agree on it, also those that a launch does not use.
 //
 // There are two sets of everything that peers write, which alternate by epoch. Two are enough, because EVERY
@@ -38,8 +39,10 @@ constexpr uint32_t kAllLanes = 0xffffffffu;
 struct MappedPeers {
   static constexpr int kMaxRanks = 16;
   static constexpr int kMaxBlocks = 160;
+  // Most blocks of launches that raise no flags and whose blocks have 128 threads.
+  static constexpr int kMaxSmallBlocks = 3 * kMaxBlocks;
   static constexpr int kPoints = 4;
-  static constexpr uint32_t kFlagsOffset = kMaxBlocks * sizeof(uint32_t);
+  static constexpr uint32_t kFlagsOffset = kMaxSmallBlocks * sizeof(uint32_t);
   static constexpr uint32_t kAreasOffset =
       kFlagsOffset + 2 * kPoints * kMaxBlocks * kMaxRanks * sizeof(uint64_t);
 
@@ -88,6 +91,12 @@ FLUXCCL_DEVICE uint32_t* epochs(const MappedPeers& peers) {
   return reinterpret_cast<uint32_t*>(peers.states[peers.rank]);
 }
 
+// Returns the epoch of this block's last launch. Past the first-level cache, which may hold the line since a block of
+// the launch before, which this one overlaps, loaded it.
+FLUXCCL_DEVICE uint32_t lastEpoch(const uint32_t* epochs) { return loadRelaxedGpu(epochs + blockIdx.x); }
+
+FLUXCCL_DEVICE uint32_t epochAfter(uint32_t before) { return before + 1 == 0 ? 2 : before + 1; }
+
 // Begins a launch and returns its epoch. Must be called before everything else, because the launch may
 // overlap the launches before and after it. An epoch is never 0, the initial value in memory. After the
 // largest number follows 2, because even and odd epochs alternate between the sets.
@@ -96,13 +105,11 @@ FLUXCCL_DEVICE uint32_t* epochs(const MappedPeers& peers) {
 // for the epoch first would delay the send by a tenth of a short launch.
 template <class LoadFirst>
 FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers, LoadFirst loadFirst) {
-  const uint32_t* last = epochs(peers) + blockIdx.x;
   awaitLaunchBefore();
   letNextLaunchBegin();
-  const uint32_t before = *last;
+  const uint32_t before = lastEpoch(epochs(peers));
   loadFirst();
-  const uint32_t next = before + 1;
-  return next == 0 ? 2 : next;
+  return epochAfter(before);
 }
 
 FLUXCCL_DEVICE uint32_t beginEpoch(const MappedPeers& peers) {
@@ -118,16 +125,25 @@ constexpr uint32_t kAbortedEpochs = (1u << 20) + 1;
 // No block of this launch reads the latter, and the next launch begins only when this one has ended. All
 // threads of the block must have passed a __syncthreads() since beginEpoch. done: false if the job was
 // aborted.
-FLUXCCL_DEVICE void endEpoch(const MappedPeers& peers, uint32_t epoch, bool done) {
+FLUXCCL_DEVICE void endEpoch(uint32_t* epochs, uint32_t epoch, bool done) {
   const uint32_t ended = done ? epoch : epoch + kAbortedEpochs;
   if (threadIdx.x == 0) {
-    epochs(peers)[blockIdx.x] = ended;
+    epochs[blockIdx.x] = ended;
   }
   if (blockIdx.x == 0) {
-    for (uint32_t i = gridDim.x + threadIdx.x; i < MappedPeers::kMaxBlocks; i += blockDim.x) {
-      epochs(peers)[i] = ended;
+    // Four at a time, beyond the next multiple of four.
+    const uint32_t fours = (gridDim.x + 3) / 4;
+    if (gridDim.x + threadIdx.x < 4 * fours) {
+      epochs[gridDim.x + threadIdx.x] = ended;
+    }
+    for (uint32_t i = fours + threadIdx.x; i < MappedPeers::kMaxSmallBlocks / 4; i += blockDim.x) {
+      reinterpret_cast<uint4*>(epochs)[i] = make_uint4(ended, ended, ended, ended);
     }
   }
+}
+
+FLUXCCL_DEVICE void endEpoch(const MappedPeers& peers, uint32_t epoch, bool done) {
+  endEpoch(epochs(peers), epoch, done);
 }
 
 // Returns the address of the flag that rank `from` raises at rank `at`, for a block.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hierarchical broadcast and reduce, along chains of hosts. Twins of HierarchicalChain, which describes how
+// Hierarchical broadcast and reduce, along chains of hosts. Twins of HierarchicalSchedule.Chain, which describes how
 // they work.
 #pragma once
 
@@ -44,7 +44,7 @@ class ChainLane : protected HierarchicalLane {
   int distance_;
 };
 
-// The broadcast of HierarchicalChain.
+// The broadcast of HierarchicalSchedule.Chain.
 class BroadcastLane : public ChainLane {
  public:
   FLUXCCL_DEVICE BroadcastLane(const HierarchyPlan& plan, Slots& slots) : ChainLane(plan, slots) {}
@@ -84,7 +84,7 @@ class BroadcastLane : public ChainLane {
   }
 };
 
-// The reduce of HierarchicalChain.
+// The reduce of HierarchicalSchedule.Chain.
 class ReduceLane : public ChainLane {
  public:
   FLUXCCL_DEVICE ReduceLane(const HierarchyPlan& plan, Slots& slots) : ChainLane(plan, slots) {}

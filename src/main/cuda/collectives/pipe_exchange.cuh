@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives as one or two exchanges between all pairs of ranks. Twin of Exchange and HostExchange, which
+// Collectives as one or two exchanges between all pairs of ranks. Twin of Exchange and HostSchedule.AllPairs, which
 // describe how they work.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Common parts of hierarchical collectives: the places of ranks, and the exchange of pieces with the ranks of
-// the host and of the rail. Twin of Hierarchy and HostHierarchical.
+// the host and of the rail. Twin of Hierarchy and HierarchicalSchedule.
 #pragma once
 
 #include "pipe.cuh"
@@ -13,7 +13,7 @@ namespace pipes {
 // The ordinals of io.fluxccl.DataType, for the types that hierarchical collectives reduce.
 enum class DataType : int32_t { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16 };
 
-// Each rank has a place on its host. Ranks with the same place are a rail. Written by GpuHierarchy.
+// Each rank has a place on its host. Ranks with the same place are a rail. Written by GpuAlgorithms.
 struct Hierarchy {
   int32_t nLocal;
   int32_t localIndex;
@@ -41,7 +41,7 @@ struct Hierarchy {
 };
 FLUXCCL_ASSERT_SIZE(Hierarchy, 24);
 
-// Written by GpuHierarchy.
+// Written by GpuAlgorithms.
 struct HierarchyPlan {
   Pipe* pipes;
   Layout layout;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce inside hosts and between them. Twin of HierarchicalAllReduce, which describes how it works.
+// All-reduce inside hosts and between them. Twin of HierarchicalSchedule.AllReduce, which describes how it works.
 #pragma once
 
 #include "pipe_hierarchical.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hierarchical collectives in which every rank has a share for every rank. Twins of HierarchicalRounds, which
+// Hierarchical collectives in which every rank has a share for every rank. Twins of HierarchicalSchedule.Rounds, which
 // describes how they work.
 #pragma once
 
@@ -55,7 +55,7 @@ class RailRounds : protected HierarchicalLane {
   }
 };
 
-// The all-gather of HierarchicalRounds.
+// The all-gather of HierarchicalSchedule.Rounds.
 class AllGatherLane : public RailRounds<AllGatherLane> {
  public:
   FLUXCCL_DEVICE AllGatherLane(const HierarchyPlan& plan, Slots& slots) : RailRounds(plan, slots) {}
@@ -96,7 +96,7 @@ class AllGatherLane : public RailRounds<AllGatherLane> {
   }
 };
 
-// The reduce-scatter of HierarchicalRounds.
+// The reduce-scatter of HierarchicalSchedule.Rounds.
 class ReduceScatterLane : public RailRounds<ReduceScatterLane> {
  public:
   FLUXCCL_DEVICE ReduceScatterLane(const HierarchyPlan& plan, Slots& slots) : RailRounds(plan, slots) {}
@@ -136,7 +136,7 @@ class ReduceScatterLane : public RailRounds<ReduceScatterLane> {
   }
 };
 
-// The all-to-all of HierarchicalRounds.
+// The all-to-all of HierarchicalSchedule.Rounds.
 class AllToAllLane : public RailRounds<AllToAllLane> {
  public:
   FLUXCCL_DEVICE AllToAllLane(const HierarchyPlan& plan, Slots& slots) : RailRounds(plan, slots) {}

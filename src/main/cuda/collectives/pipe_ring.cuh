@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce around a ring. Twin of HostRing, which describes how it works.
+// All-reduce around a ring. Twin of HostSchedule.Ring, which describes how it works.
 #pragma once
 
 #include "pipe.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the family "cuda-quantized": one for each kind of code and type of element.
+// The kernels of quantized all-reduces, of the family "cuda": one for each kind of code and type of element.
 #include "reduce_quantized.cuh"
 
 // Two blocks of these fit on a multiprocessor.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the family "cuda-reduce": one for each algorithm and type of element, named after them.
+// The kernels of reductions, of the family "cuda": one for each algorithm and type of element, named after them.
 #include "reduce_bulk.cuh"
 #include "reduce_one_shot.cuh"
 #include "reduce_staggered.cuh"
@@ -9,7 +9,7 @@ using namespace fluxccl;
 using namespace fluxccl::collectives;
 
 // threads: a number with which two blocks fit on a multiprocessor and the kernel spills no registers; see
-// GpuGrid and TwoShots.
+// GpuGrid and Reductions.
 #define FLUXCCL_REDUCE_KERNEL(name, label, threads) \
   extern "C" __global__ void __launch_bounds__(threads, 2) fluxccl_reduce_##name##_##label
 

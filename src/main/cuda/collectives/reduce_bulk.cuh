@@ -16,7 +16,7 @@ namespace fluxccl {
 namespace collectives {
 
 // Rows of a piece. One piece is reduced while bulk copies take the previous one to the peers. The shared
-// memory of a block holds two pieces; io.fluxccl.collective.cuda.BulkReduce allocates it.
+// memory of a block holds two pieces; io.fluxccl.collective.cuda.Reductions requests it.
 constexpr uint32_t kPieceRows = 64;
 
 // Rows of one bulk copy to a peer.

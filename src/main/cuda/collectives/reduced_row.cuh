@@ -13,6 +13,32 @@
 namespace fluxccl {
 namespace collectives {
 
+// Words of 16 bytes with elements of type T.
+template <typename T>
+struct Words {
+  static constexpr int kElements = sizeof(uint4) / sizeof(T);
+
+  static FLUXCCL_DEVICE void widen(const uint4& word, float (&to)[kElements]) {
+    T elements[kElements];
+    memcpy(elements, &word, sizeof(word));
+#pragma unroll
+    for (int j = 0; j < kElements; ++j) {
+      to[j] = Element<T>::widen(elements[j]);
+    }
+  }
+
+  static FLUXCCL_DEVICE uint4 narrow(const float (&values)[kElements]) {
+    T elements[kElements];
+#pragma unroll
+    for (int j = 0; j < kElements; ++j) {
+      elements[j] = Element<T>::narrow(values[j]);
+    }
+    uint4 word;
+    memcpy(&word, elements, sizeof(word));
+    return word;
+  }
+};
+
 // Groups of the longest row: 64 KiB.
 constexpr uint32_t kMostGroups = 128;
 
@@ -51,7 +77,7 @@ template <typename T, int kWords>
 class ReducedRow {
  public:
   // Elements of a word.
-  static constexpr int kElements = sizeof(uint4) / sizeof(T);
+  static constexpr int kElements = Words<T>::kElements;
 
   FLUXCCL_DEVICE ReducedRow(const RowThread& thread, GroupSums& shared)
       : thread_(thread), shared_(shared), perElement_(1.0f / static_cast<float>(hidden())), set_(0) {
@@ -82,7 +108,7 @@ class ReducedRow {
     for (int k = 0; k < kWords; ++k) {
       if (thread_.has(k)) {
         float values[kElements];
-        widen(words[k], values);
+        Words<T>::widen(words[k], values);
 #pragma unroll
         for (int j = 0; j < kElements; ++j) {
           f(thread_.word(k) * kElements + j, values[j]);
@@ -98,12 +124,12 @@ class ReducedRow {
     for (int k = 0; k < kWords; ++k) {
       if (thread_.has(k)) {
         float values[kElements];
-        widen(words[k], values);
+        Words<T>::widen(words[k], values);
 #pragma unroll
         for (int j = 0; j < kElements; ++j) {
           values[j] = f(thread_.word(k) * kElements + j, values[j]);
         }
-        words[k] = narrow(values);
+        words[k] = Words<T>::narrow(values);
       }
     }
   }
@@ -136,7 +162,7 @@ class ReducedRow {
       ofGroup[k] = 0;
       if (thread_.has(k)) {
         float values[kElements];
-        widen(words[k], values);
+        Words<T>::widen(words[k], values);
 #pragma unroll
         for (int j = 0; j < kElements; ++j) {
           ofGroup[k] = __fadd_rn(ofGroup[k], f(values[j]));
@@ -189,26 +215,6 @@ class ReducedRow {
       most = fmaxf(most, ofWarps[warp]);
     }
     return most;
-  }
-
-  static FLUXCCL_DEVICE void widen(const uint4& word, float (&to)[kElements]) {
-    T elements[kElements];
-    memcpy(elements, &word, sizeof(word));
-#pragma unroll
-    for (int j = 0; j < kElements; ++j) {
-      to[j] = Element<T>::widen(elements[j]);
-    }
-  }
-
-  static FLUXCCL_DEVICE uint4 narrow(const float (&values)[kElements]) {
-    T elements[kElements];
-#pragma unroll
-    for (int j = 0; j < kElements; ++j) {
-      elements[j] = Element<T>::narrow(values[j]);
-    }
-    uint4 word;
-    memcpy(&word, elements, sizeof(word));
-    return word;
   }
 
   // This thread's words, as far as it has them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the family "cuda-routed".
+// The kernels of the family "cuda" that read sizes from device memory.
 #include "combine.cuh"
 #include "dispatch.cuh"
 #include "routed_all_to_all.cuh"

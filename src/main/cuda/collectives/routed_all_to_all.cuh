@@ -11,7 +11,7 @@
 namespace fluxccl {
 namespace collectives {
 
-// The twin of io.fluxccl.collective.cuda.RoutedAllToAll, which fills it in.
+// io.fluxccl.collective.cuda.Routes fills it in.
 struct CountedParts {
   RouteArea area;
   // Number and offset, in the input, of the elements for each rank. Offset, in the output, of the elements from

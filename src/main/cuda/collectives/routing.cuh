@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base of the family "cuda-routed", whose kernels read the sizes of a collective from device memory. A launch works in slices. A slice is what fits into the slots of packets; it has an epoch of its own.
+// The base of the kernels of the family "cuda" that read the sizes of a collective from device memory. A launch works in slices. A slice is what fits into the slots of packets; it has an epoch of its own.
 //
 //   area    headers[2 sets][nRanks]    LL8 packets: what a rank sends in this launch, or why it sends nothing
 //           slots[2 sets][nRanks]      LL128 rows of the slice
@@ -21,7 +21,7 @@
 namespace fluxccl {
 namespace collectives {
 
-// Kinds of invalid values that a kernel has read. The twin of io.fluxccl.collective.cuda.RouteFault.
+// Kinds of invalid values that a kernel has read. The twin of io.fluxccl.collective.cuda.Routes.Fault.
 enum class Fault : uint32_t {
   NONE,
   // all-to-all-v: a send count above its bound or below 0; counts that lie outside of the input; counts for
@@ -36,7 +36,7 @@ enum class Fault : uint32_t {
   ROW
 };
 
-// The twin of io.fluxccl.collective.cuda.RouteArea.
+// The twin of the struct in io.fluxccl.collective.cuda.Routes.
 struct RouteArea {
   // The first words of a header: the fault, and a value of 64 bits.
   static constexpr uint32_t kHeaderWords = 3;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scratch memory: memory of every rank in which its peers place inputs to reduce and reduced parts. Only
-// large calls use it, so it is allocated separately from the family's state.
+// large calls use it, so it is allocated separately from the regions.
 #pragma once
 
 #include "mapped_peers.cuh"

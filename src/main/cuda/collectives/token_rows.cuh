@@ -8,7 +8,7 @@
 namespace fluxccl {
 namespace collectives {
 
-// The twin of io.fluxccl.collective.cuda.DispatchTask, which fills it in.
+// io.fluxccl.collective.cuda.Routes fills it in.
 struct DispatchTask {
   ExpertTask experts;
   const uint32_t* scales;

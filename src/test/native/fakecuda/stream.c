@@ -416,11 +416,13 @@ API CUresult cuLaunchHostFunc(void *handle, void (*function)(void *), void *data
 API CUresult cuEventCreate(struct event **event, unsigned flags) {
   CURRENT;
   if (flags > 7) return CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&fake_lock);
+  bool has_room = *fake_used(context->physical) + EVENT_BYTES <= (int64_t)fake_memory_size();
+  if (has_room) *fake_used(context->physical) += EVENT_BYTES;
+  pthread_mutex_unlock(&fake_lock);
+  if (!has_room) return fake_fail(CUDA_ERROR_OUT_OF_MEMORY, "cuEventCreate");
   *event = calloc(1, sizeof **event);
   (*event)->context = context;
-  pthread_mutex_lock(&fake_lock);
-  *fake_used(context->physical) += EVENT_BYTES;
-  pthread_mutex_unlock(&fake_lock);
   fake_handle_add(*event, HANDLE_EVENT);
   return CUDA_SUCCESS;
 }

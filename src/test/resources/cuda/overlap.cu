@@ -3,6 +3,8 @@
 // continue.
 #include <fluxccl/fluxccl.cuh>
 
+using namespace fluxccl;
+
 // Lets the next launch begin long before it is complete. Its blocks use other words than the blocks
 // of the same index of the previous launch, so that each block depends on the whole previous
 // launch.

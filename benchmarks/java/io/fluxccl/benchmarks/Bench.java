@@ -64,6 +64,8 @@ public record Bench(String id, String what, int gpus, int ranks, int seconds, Ru
           HostCollectives.BENCH,
           HostCollectives.IN_TURN,
           StepBench.BENCH,
+          NamedBench.ON_HOST,
+          NamedBench.ON_GPUS,
           EthernetLoopback.BENCH,
           NettyTlsLoopback.BENCH,
           TcpNetLoopback.BENCH,

@@ -33,6 +33,8 @@ public final class Results {
           "collectives/all-gather-2-gpus",
           "collectives/send-receive-2-gpus",
           "collectives/all-reduce-4-gpus",
+          "collectives/all-reduce-2-gpus-mscclpp",
+          "collectives/all-reduce-4-gpus-mscclpp",
           "nccl-net/pytorch-all-reduce",
           "host-collectives/all-reduce-in-place-2-ranks");
 

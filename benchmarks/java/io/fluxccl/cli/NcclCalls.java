@@ -67,6 +67,24 @@ final class NcclCalls {
       long comm,
       long stream);
 
+  /** Returns whether the library has the functions of symmetric windows, from 2.27 on. */
+  static native boolean hasWindows(long library);
+
+  /** Allocates memory of the thread's current GPU that can be a window; stores its address. */
+  static native int allocate(long library, long bytes, long[] result);
+
+  /** Frees memory of {@link #allocate}. */
+  static native int free(long library, long address);
+
+  /**
+   * Makes memory of the same size a symmetric window on every rank; waits for all of them. Stores
+   * the window; 0 if the ranks cannot have one.
+   */
+  static native int register(long library, long comm, long address, long bytes, long[] result);
+
+  /** Ends a window. */
+  static native int deregister(long library, long comm, long window);
+
   /**
    * Sends to and receives from all peers as one group; {@code parts} has four numbers a peer:
    * offset in bytes and elements to send, offset in bytes and elements to receive.

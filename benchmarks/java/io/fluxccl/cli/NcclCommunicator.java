@@ -13,6 +13,7 @@ import io.fluxccl.device.cuda.CudaStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -175,6 +176,120 @@ final class NcclCommunicator implements AutoCloseable {
 
   NcclLibrary library() {
     return library;
+  }
+
+  /**
+   * Memory of NCCL's own that is a symmetric window of all ranks.
+   *
+   * @param handle of the window
+   */
+  record Window(long handle, long address, long bytes) {}
+
+  /**
+   * Makes windows. Called by every rank, at the same point. All ranks agree after each step,
+   * because NCCL registers a window on all ranks at once and waits without a limit for a rank that
+   * does not register its own. If a rank does not return in time, NCCL and the job are aborted, and
+   * the memory stays until the process ends.
+   *
+   * @param count how many
+   * @param bytes of each, the same on every rank
+   * @param limit how long each step may take
+   * @return no window on any rank, if the library or one of the ranks cannot have them
+   */
+  List<Window> windows(int count, long bytes, Communicator communicator, Duration limit) {
+    List<Long> memory = allocate(count, bytes);
+    List<Window> windows = new ArrayList<>();
+    boolean agreed = agree(memory.size() == count, communicator, limit);
+    for (int i = 0; agreed && i < count; i++) {
+      long window = register(memory.get(i), bytes, communicator, limit);
+      if (window != 0) {
+        windows.add(new Window(window, memory.get(i), bytes));
+      }
+      agreed = agree(window != 0, communicator, limit);
+    }
+    if (agreed) {
+      return windows;
+    }
+    LOG.info("rank {}: NCCL has no symmetric windows here; its plain path is measured", rank);
+    deregister(windows);
+    memory.forEach(address -> NcclCalls.free(library.handle(), address));
+    return List.of();
+  }
+
+  /**
+   * Returns the addresses of new memory; fewer if the library can't have windows or more memory.
+   */
+  private List<Long> allocate(int count, long bytes) {
+    List<Long> memory = new ArrayList<>();
+    device.makeCurrent();
+    long[] address = new long[1];
+    while (memory.size() < count
+        && NcclCalls.hasWindows(library.handle())
+        && NcclCalls.allocate(library.handle(), bytes, address) == 0) {
+      memory.add(address[0]);
+    }
+    return memory;
+  }
+
+  /** Returns whether all ranks can continue. */
+  private static boolean agree(boolean can, Communicator communicator, Duration limit) {
+    try {
+      return communicator
+          .bootstrap()
+          .allGather(new byte[] {(byte) (can ? READY : 0)}, Deadline.after(limit))
+          .join()
+          .stream()
+          .allMatch(each -> each.length == 1 && each[0] == READY);
+    } catch (CompletionException e) {
+      throw FluxCclException.from(e);
+    }
+  }
+
+  /** Returns the window of some memory, or 0 if NCCL refuses it. */
+  private long register(long address, long bytes, Communicator communicator, Duration limit) {
+    CompletableFuture<Long> made = communicator.inFlight(new CompletableFuture<>());
+    Runnable task =
+        () -> {
+          long[] result = new long[1];
+          int status = NcclCalls.register(library.handle(), handle, address, bytes, result);
+          made.complete(status == 0 ? result[0] : 0);
+        };
+    runOnDaemon("nccl-windows-" + rank, device, task, made);
+    try {
+      return made.get(limit.toNanos(), TimeUnit.NANOSECONDS);
+    } catch (TimeoutException e) {
+      throw aborted(
+          communicator,
+          Timeout.of(
+              FluxCclException.NO_RANK,
+              "ncclCommWindowRegister on rank %d has not returned within %d ms; NCCL_DEBUG=INFO"
+                  + " shows the reason",
+              rank,
+              limit.toMillis()));
+    } catch (ExecutionException e) {
+      throw aborted(communicator, FluxCclException.from(e));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw aborted(communicator, FluxCclException.from(e));
+    }
+  }
+
+  /** Ends the call of NCCL that did not return, and notifies the other ranks. */
+  private FluxCclException aborted(Communicator communicator, FluxCclException reason) {
+    abort();
+    communicator.abort(reason);
+    return reason;
+  }
+
+  /** Ends windows, which no work uses any more, and frees their memory. */
+  void release(List<Window> windows) {
+    deregister(windows);
+    windows.forEach(window -> NcclCalls.free(library.handle(), window.address()));
+  }
+
+  private void deregister(List<Window> windows) {
+    device.makeCurrent();
+    windows.forEach(window -> NcclCalls.deregister(library.handle(), handle, window.handle()));
   }
 
   /** One of the functions that {@link NcclCalls} has for collectives. */

@@ -6,19 +6,25 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
+import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.AddRmsNorm;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.FusedAllReduce;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
@@ -27,17 +33,28 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
+import org.agrona.CloseHelper;
 
 /**
- * NCCL on the buffers and the GPU of a rank, on a stream of its own. A collective that NCCL has no
- * function for is a group of sends and receives, as in nccl-tests; a barrier is an all-reduce of
- * one byte.
+ * NCCL on the GPU of a rank, on a stream of its own. A collective that NCCL has no function for is
+ * a group of sends and receives, as in nccl-tests; a barrier is an all-reduce of one byte.
+ *
+ * <p>NCCL has two paths, and each is the faster one for some calls: the plain one, on the rank's
+ * buffers, and that of symmetric windows, for which NCCL itself allocates buffers.
  *
  * <p>NCCL waits without a limit for a missing rank. Calls that take longer than the time limit are
  * ended by ncclCommAbort, which fails the job.
  */
 final class NcclPeer implements MeasuredLibrary.Peer {
   private static final long SCRATCH_BYTES = 256;
+
+  /** Collectives for which NCCL has kernels on windows. */
+  private static final Set<Collective> IN_WINDOWS =
+      EnumSet.of(
+          Collective.ALL_REDUCE,
+          Collective.ALL_GATHER,
+          Collective.REDUCE_SCATTER,
+          Collective.FUSED_ALL_REDUCE);
 
   /** By their ncclRedOp_t. */
   private static final List<ReduceOp> OPS =
@@ -48,8 +65,12 @@ final class NcclPeer implements MeasuredLibrary.Peer {
   private final CudaDevice device;
   private final CudaStream stream;
   private final DeviceBuffer scratch;
-  private final CallBuffers buffers;
   private final Duration limit;
+  private final List<NcclCommunicator.Window> windows = new ArrayList<>();
+  private final List<MeasuredLibrary> ways;
+
+  /** Owns the stream and all buffers. */
+  private final Lifecycle lifecycle = new Lifecycle("NCCL");
 
   /**
    * Joins all ranks' NCCLs; as {@link NcclCommunicator#join}.
@@ -67,30 +88,73 @@ final class NcclPeer implements MeasuredLibrary.Peer {
     this.communicator = communicator;
     this.nccl = NcclCommunicator.join(communicator, environment, limit);
     this.device = (CudaDevice) communicator.device();
-    this.stream = device.createStream("nccl");
-    this.scratch = device.allocate(SCRATCH_BYTES);
-    this.buffers = buffers;
     this.limit = limit;
+    try {
+      this.stream = lifecycle.own(device.createStream("nccl"));
+      this.scratch = lifecycle.own(device.allocate(SCRATCH_BYTES));
+      windows.addAll(nccl.windows(2, buffers.input().size(), communicator, limit));
+      String name = "NCCL " + nccl.library().version();
+      Way plain = new Way(name, buffers, false);
+      this.ways =
+          windows.isEmpty()
+              ? List.of(plain)
+              : List.of(plain, new Way(name + " windows", buffers.at(wrap(0), wrap(1)), true));
+    } catch (RuntimeException | Error e) {
+      CloseHelper.close(e::addSuppressed, () -> giveUp(e));
+      throw e;
+    }
+  }
+
+  /** Ends the job, because the other ranks wait for this one in NCCL or for its windows. */
+  private void giveUp(Throwable reason) {
+    Closing.all(nccl::abort, () -> communicator.abort(FluxCclException.from(reason)), this);
+  }
+
+  private DeviceBuffer wrap(int window) {
+    return lifecycle.own(device.wrap(windows.get(window).address(), windows.get(window).bytes()));
   }
 
   @Override
-  public String name() {
-    return "NCCL " + nccl.library().version();
+  public List<MeasuredLibrary> ways() {
+    return ways;
   }
 
-  @Override
-  public boolean supports(PerfCase shape, BufferAliasing placement) {
-    // In place, a group of sends and receives would overwrite bytes that are yet to be sent.
-    return !shape.collective().isOfExperts()
-        && (placement == BufferAliasing.OUT_OF_PLACE
-            || shape.collective() != Collective.ALL_TO_ALL);
+  /** One of NCCL's paths. */
+  private final class Way implements MeasuredLibrary {
+    private final String name;
+    private final CallBuffers buffers;
+    private final boolean inWindows;
+
+    Way(String name, CallBuffers buffers, boolean inWindows) {
+      this.name = name;
+      this.buffers = buffers;
+      this.inWindows = inWindows;
+    }
+
+    @Override
+    public String name() {
+      return name;
+    }
+
+    @Override
+    public boolean supports(PerfCase shape, BufferAliasing placement) {
+      // In place, a group of sends and receives would overwrite bytes that are yet to be sent.
+      return !shape.collective().isOfExperts()
+          && (placement == BufferAliasing.OUT_OF_PLACE
+              || shape.collective() != Collective.ALL_TO_ALL)
+          && (!inWindows || IN_WINDOWS.contains(shape.collective()));
+    }
+
+    @Override
+    public PreparedCalls prepare(
+        PerfCase shape, BufferAliasing placement, int length, boolean graph) {
+      return NcclPeer.this.prepare(shape, buffers.call(shape, placement), length, graph);
+    }
   }
 
-  @Override
-  public PreparedCalls prepare(
-      PerfCase shape, BufferAliasing placement, int length, boolean graph) {
-    NcclCommunicator.Call collective = call(shape, placement);
-    Consumer<CudaStream> epilogue = epilogue(shape, placement);
+  private PreparedCalls prepare(PerfCase shape, CollectiveCall call, int length, boolean graph) {
+    NcclCommunicator.Call collective = collective(shape, call);
+    Consumer<CudaStream> epilogue = epilogue(call);
     String what = "NCCL's " + shape;
     if (!graph) {
       return new PreparedCalls(
@@ -112,8 +176,7 @@ final class NcclPeer implements MeasuredLibrary.Peer {
     }
   }
 
-  private NcclCommunicator.Call call(PerfCase shape, BufferAliasing placement) {
-    CollectiveCall call = buffers.call(shape, placement);
+  private NcclCommunicator.Call collective(PerfCase shape, CollectiveCall call) {
     long in = call.input() == null ? 0 : call.input().address();
     long out = call.output() == null ? 0 : call.output().address();
     long count = shape.count();
@@ -153,9 +216,9 @@ final class NcclPeer implements MeasuredLibrary.Peer {
 
   /** Returns what {@link NcclCalls#exchange} takes. */
   private long[] parts(CollectiveCall call) {
-    int rank = buffers.rank();
+    int rank = communicator.bootstrap().rank();
     int size = call.type().size();
-    return IntStream.range(0, buffers.nRanks())
+    return IntStream.range(0, communicator.bootstrap().nRanks())
         .mapToObj(
             peer ->
                 LongStream.of(
@@ -168,8 +231,8 @@ final class NcclPeer implements MeasuredLibrary.Peer {
   }
 
   /** Returns what follows NCCL's collective: the library's kernel for the rows of the sum. */
-  private Consumer<CudaStream> epilogue(PerfCase shape, BufferAliasing placement) {
-    if (buffers.call(shape, placement) instanceof FusedAllReduce fused) {
+  private Consumer<CudaStream> epilogue(CollectiveCall call) {
+    if (call instanceof FusedAllReduce fused) {
       AddRmsNorm norm = (AddRmsNorm) fused.epilogue();
       return onto ->
           norm.kernels().launchAlone(onto, fused, norm.argument(), device.multiprocessors());
@@ -237,7 +300,7 @@ final class NcclPeer implements MeasuredLibrary.Peer {
                 FluxCclException.NO_RANK,
                 "%s on rank %d: not done within %d ms; NCCL was aborted",
                 what,
-                buffers.rank(),
+                communicator.bootstrap().rank(),
                 limit.toMillis())
             : FluxCclException.from(failure);
     nccl.abort();
@@ -247,11 +310,9 @@ final class NcclPeer implements MeasuredLibrary.Peer {
 
   @Override
   public void close() {
-    if (communicator.failure() != null) {
-      nccl.abort();
-    }
-    nccl.close();
-    scratch.close();
-    stream.close();
+    // Aborted kernels may still use the windows: their memory stays until the process ends.
+    AutoCloseable ended =
+        communicator.failure() != null ? nccl::abort : () -> nccl.release(windows);
+    Closing.all(ended, nccl, lifecycle);
   }
 }

@@ -81,6 +81,13 @@ final class SoakCommand implements Callable<Integer> {
       description = "Of the random choices. Default ${DEFAULT-VALUE}.")
   private long seed;
 
+  @Option(
+      names = "--wrap",
+      paramLabel = "COMMAND",
+      description =
+          "Start each rank as COMMAND RANK'S-COMMAND; FLUXCCL_RANK is in its environment.")
+  private Optional<Path> wrap = Optional.empty();
+
   @Option(names = "--json", paramLabel = "FILE", description = "Write the result here, too.")
   private Optional<Path> json = Optional.empty();
 
@@ -110,20 +117,12 @@ final class SoakCommand implements Callable<Integer> {
 
   private int runRank() throws InterruptedException {
     PerfBackend.RankOptions options =
-        new PerfBackend.RankOptions(
-            choices.device(),
-            choices.transport(),
-            choices.timeout(),
-            true,
-            PerfMemory.OWN,
-            Map.of(),
-            Optional.empty(),
-            PerfBackend.Kernels.ANY);
+        new PerfBackend.RankOptions(choices.joining(), choices.timeout(), true, PerfMemory.OWN);
     long until =
         untilMillis > 0
             ? untilMillis
             : System.currentTimeMillis() + TimeUnit.SECONDS.toMillis(seconds);
-    SoakRank rank = new SoakRank(context.backend(), options, maxBytes, seed, until, context.out());
+    SoakRank rank = new SoakRank(options, maxBytes, seed, until, context.out());
     return rank.run() == 0 ? ExitCode.OK : ExitCode.FAILURE;
   }
 
@@ -133,6 +132,7 @@ final class SoakCommand implements Callable<Integer> {
     Optional<ResultFile> file = json.map(path -> new ResultFile("json", path));
     file.ifPresent(ResultFile::requireWritable);
     List<String> command = PerfCommand.javaCommand(context.mainClass());
+    wrap.ifPresent(path -> command.add(0, path.toAbsolutePath().toString()));
     command.addAll(spec.root().commandLine().getParseResult().originalArgs());
     long until = System.currentTimeMillis() + TimeUnit.SECONDS.toMillis(seconds);
     command.addAll(List.of("--until", Long.toString(until)));

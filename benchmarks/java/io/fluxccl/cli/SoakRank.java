@@ -8,6 +8,8 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.cli.MeasuredLibrary.PreparedCalls;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.group.JoinOptions;
+import io.fluxccl.group.RankGroup;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Files;
@@ -18,6 +20,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.stream.Stream;
 
@@ -37,7 +40,6 @@ final class SoakRank {
     CANCELLED
   }
 
-  private final PerfBackend backend;
   private final PerfBackend.RankOptions options;
   private final long maxBytes;
   private final long seed;
@@ -52,13 +54,11 @@ final class SoakRank {
   private long firstResident;
 
   SoakRank(
-      PerfBackend backend,
       PerfBackend.RankOptions options,
       long maxBytes,
       long seed,
       long untilMillis,
       PrintStream out) {
-    this.backend = backend;
     this.options = options;
     this.maxBytes = maxBytes;
     this.seed = seed;
@@ -74,9 +74,8 @@ final class SoakRank {
    */
   long run() {
     try {
-      for (PerfBackend.Generation generation : backend.generations(options).toIterable(1)) {
-        run(generation);
-      }
+      JoinOptions joining = options.joining().apply(JoinOptions.fromEnvironment());
+      RankGroup.generations(joining).toIterable(1).forEach(this::run);
     } catch (FluxCclException e) {
       // A replacement that starts when the time is up finds no other rank.
       if (System.currentTimeMillis() < untilMillis) {
@@ -86,8 +85,8 @@ final class SoakRank {
     return wrong;
   }
 
-  private void run(PerfBackend.Generation generation) {
-    try (PerfRank rank = generation.rank()) {
+  private void run(RankGroup generation) {
+    try (PerfRank rank = new GroupBackend().rank(generation, options)) {
       new Rounds(rank, generation).run();
     } catch (FluxCclException | CompletionException e) {
       FluxCclException reason = FluxCclException.from(e);
@@ -164,17 +163,19 @@ final class SoakRank {
   private final class Rounds {
     private final PerfRank rank;
     private final long generation;
-    private final PerfBackend.Generation joined;
+    private final RankGroup joined;
+    private final CompletableFuture<Void> newcomers;
     private final Random random;
     private final Map<List<Object>, BufferContents> contents = new HashMap<>();
     private long collectives;
     private long wrongHere;
     private long cancelled;
 
-    Rounds(PerfRank rank, PerfBackend.Generation joined) {
+    Rounds(PerfRank rank, RankGroup joined) {
       this.joined = joined;
+      this.newcomers = joined.newcomers().toFuture();
       this.rank = rank;
-      this.generation = joined.number();
+      this.generation = joined.generation().number();
       this.random = new Random(31 * seed + generation);
     }
 
@@ -198,8 +199,8 @@ final class SoakRank {
             sayLeaks(generation, rank.rank());
             return;
           }
-          if (rank.rank() == 0 && joined.newcomers().isDone()) {
-            joined.renew().run();
+          if (rank.rank() == 0 && newcomers.isDone()) {
+            joined.renew("others wait to take part");
           }
           if (round == ROUNDS_BETWEEN_REPORTS - 1) {
             sayLeaks(generation, rank.rank());

@@ -22,5 +22,5 @@
 
 // Defines the kernels of an epilogue. Function is the structure's name.
 #define FLUXCCL_EPILOGUE(name, Function) \
-  FLUXCCL_FUSED_KERNELS(name, Function, fluxccl::collectives::FunctionEpilogue<Function>{argument})
+  FLUXCCL_FUSED_KERNELS(name, Function)
 #endif

@@ -89,6 +89,20 @@ constexpr bool kAddsBfloat16Pairs = false;
 FLUXCCL_DEVICE uint32_t addBfloat16Pairs(uint32_t, uint32_t) { return 0; }
 #endif
 
+// Two floats to E4M3, to the nearest, ties to even; beyond the largest number to that, NaNs to 0x7f. In compute
+// capability 8.9 and later.
+#if __CUDA_ARCH__ >= 890
+constexpr bool kNarrowsToFloat8Pairs = true;
+FLUXCCL_DEVICE uint16_t floatsToE4m3(float low, float high) {
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+#else
+constexpr bool kNarrowsToFloat8Pairs = false;
+FLUXCCL_DEVICE uint16_t floatsToE4m3(float, float) { return 0; }
+#endif
+
 // Loads global memory that is not read again, past the first-level cache.
 FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) {
   uint4 value;

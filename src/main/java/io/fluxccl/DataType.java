@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
-import java.util.Arrays;
-import java.util.stream.Collectors;
-
 /**
  * The element types that collectives work on, with their size and the name nccl-tests gives them.
  * They are in the order of NCCL's {@code ncclDataType_t}, so that an ordinal is NCCL's number.
@@ -104,13 +101,6 @@ public enum DataType {
    * @throws InvalidUsage if no type has that name; the message lists those there are
    */
   public static DataType ofLabel(String label) {
-    for (DataType type : values()) {
-      if (type.label.equals(label)) {
-        return type;
-      }
-    }
-    throw InvalidUsage.of(
-        "type=%s is none of %s",
-        label, Arrays.stream(values()).map(DataType::label).collect(Collectors.joining(", ")));
+    return Text.choose("type", label, values(), DataType::label);
   }
 }

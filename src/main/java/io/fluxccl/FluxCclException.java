@@ -40,20 +40,18 @@ public abstract class FluxCclException extends RuntimeException {
    * @return a new exception of the subclass that belongs to {@code code}
    */
   public static FluxCclException of(ErrorCode code, int rank, String message) {
-    switch (code) {
-      case INVALID_USAGE:
-        return new InvalidUsage(message);
-      case TIMEOUT:
-        return new Timeout(rank, message);
-      case ABORTED:
-        return new Aborted(rank, message);
-      case REMOTE_FAILURE:
-        return new RemoteFailure(rank, message);
-      case TRANSPORT_FAILURE:
-        return new TransportFailure(rank, message);
-      default:
-        return new DeviceFailure(0, "UNKNOWN", message);
-    }
+    return of(code, rank, message, null);
+  }
+
+  private static FluxCclException of(ErrorCode code, int rank, String message, Throwable cause) {
+    return switch (code) {
+      case INVALID_USAGE -> new InvalidUsage(message, cause);
+      case TIMEOUT -> new Timeout(rank, message, cause);
+      case ABORTED -> new Aborted(rank, message, cause);
+      case REMOTE_FAILURE -> new RemoteFailure(rank, message, cause);
+      case TRANSPORT_FAILURE -> new TransportFailure(rank, message, cause);
+      case DEVICE_FAILURE -> new DeviceFailure(0, "UNKNOWN", message, cause);
+    };
   }
 
   /**
@@ -85,21 +83,9 @@ public abstract class FluxCclException extends RuntimeException {
    * @return a new exception of the same kind, with this one as its cause
    */
   public final FluxCclException withRank(int otherRank, String message) {
-    switch (code) {
-      case INVALID_USAGE:
-        return new InvalidUsage(message, this);
-      case TIMEOUT:
-        return new Timeout(otherRank, message, this);
-      case ABORTED:
-        return new Aborted(otherRank, message, this);
-      case REMOTE_FAILURE:
-        return new RemoteFailure(otherRank, message, this);
-      case TRANSPORT_FAILURE:
-        return new TransportFailure(otherRank, message, this);
-      default:
-        DeviceFailure failure = (DeviceFailure) this;
-        return new DeviceFailure(failure.status(), failure.statusName(), message, failure);
-    }
+    return this instanceof DeviceFailure own
+        ? new DeviceFailure(own.status(), own.statusName(), message, own)
+        : of(code, otherRank, message, this);
   }
 
   /**

@@ -24,12 +24,7 @@ public enum OptionalLibrary {
   PICOCLI("picocli", "picocli/CommandLine", "info.picocli:picocli:4.7.7"),
   /** TLS of the bootstrap. */
   NETTY_HANDLER(
-      "Netty's TLS", "io/netty/handler/ssl/SslHandler", "io.netty:netty-handler:4.2.18.Final"),
-  /** JSON output and input. */
-  JACKSON(
-      "Jackson",
-      "com/fasterxml/jackson/core/JsonFactory",
-      "com.fasterxml.jackson.core:jackson-core:2.20.0");
+      "Netty's TLS", "io/netty/handler/ssl/SslHandler", "io.netty:netty-handler:4.2.18.Final");
 
   private final String title;
   private final String resource;

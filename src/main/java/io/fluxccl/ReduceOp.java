@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl;
 
-import java.util.Arrays;
 import java.util.Locale;
-import java.util.stream.Collectors;
 
 /**
  * The operations by which a reduction combines the ranks' values. Integers wrap around. A NaN
@@ -40,13 +38,6 @@ public enum ReduceOp {
    * @throws InvalidUsage if there is none of that name; the message lists those there are
    */
   public static ReduceOp ofLabel(String label) {
-    for (ReduceOp op : values()) {
-      if (op.label().equals(label)) {
-        return op;
-      }
-    }
-    throw InvalidUsage.of(
-        "op=%s is none of %s",
-        label, Arrays.stream(values()).map(ReduceOp::label).collect(Collectors.joining(", ")));
+    return Text.choose("op", label, values(), ReduceOp::label);
   }
 }

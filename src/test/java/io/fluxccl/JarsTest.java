@@ -159,7 +159,7 @@ class JarsTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"rdma", "nccl", "matmul", "cli", "testkit"})
+  @ValueSource(strings = {"rdma", "nccl", "matmul", "training", "cli", "testkit"})
   void shouldNeedOnlyDeclaredDependencies(String jar) throws Exception {
     List<String> declared = new ArrayList<>(declaredBy("pom.xml", false));
     declared.addAll(declaredBy("jars/" + jar + "/pom.xml", true));

@@ -32,8 +32,8 @@ class LayeringTest {
               ".device",
               ".completion",
               ".device.host .device.cuda",
-              ".matmul",
               ".bootstrap",
+              ".transport.tcp",
               ".netplugin",
               ".netplugin.reactive .netplugin.tcp",
               ".netplugin.vendor",
@@ -50,7 +50,9 @@ class LayeringTest {
               ".collective.pipe",
               ".collective.host .collective.cuda .collective.channel",
               ".collective.collnet",
+              ".matmul",
               ".group",
+              ".training",
               ".testkit",
               ".cli")
           .map(layer -> Stream.of(layer.split(" ")).map("io.fluxccl"::concat).toList())
@@ -103,7 +105,7 @@ class LayeringTest {
 
   @Test
   void shouldImportAJarsPackagesInThatJarOnly() throws IOException {
-    for (String jar : List.of("rdma", "nccl", "matmul", "cli", "testkit")) {
+    for (String jar : List.of("rdma", "nccl", "matmul", "training", "cli", "testkit")) {
       String[] packages =
           Files.readAllLines(Path.of("jars", jar, "contents")).stream()
               .filter(line -> line.endsWith("/*"))

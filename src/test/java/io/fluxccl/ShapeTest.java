@@ -12,6 +12,7 @@ import com.sun.source.tree.Tree;
 import com.sun.source.tree.Tree.Kind;
 import com.sun.source.tree.VariableTree;
 import com.sun.source.util.SourcePositions;
+import com.sun.source.util.TreePath;
 import com.sun.source.util.TreePathScanner;
 import com.sun.source.util.Trees;
 import com.tngtech.archunit.core.domain.JavaClass;
@@ -46,6 +47,9 @@ class ShapeTest {
   private static final int METHOD_LINES = 60;
   private static final int SMALL_TYPE_LINES = 80;
   private static final int CONSTRUCTOR_ARGUMENTS = 6;
+
+  /** The number of types with a closed flag of their own, which must not grow. */
+  private static final int CLOSED_FLAGS = 8;
 
   /** The number of lines by which a budget may exceed the lines of its package. */
   private static final int SLACK = 60;
@@ -229,6 +233,53 @@ class ShapeTest {
         .as("constructors with over %d arguments", CONSTRUCTOR_ARGUMENTS)
         .isEqualTo(exceptions("arguments"));
     assertThat(tooLong).as("methods over %d lines", METHOD_LINES).isEmpty();
+  }
+
+  /**
+   * An object that closes holds a {@code Lifecycle} or a {@code UseCount}, which close it once and
+   * refuse its use. A flag or a state of its own needs a reason.
+   */
+  @Test
+  void shouldKeepFewFlagsOfClosedObjects() throws IOException {
+    Set<String> flags = new TreeSet<>();
+    onEachUnit((unit, trees) -> new ClosedFlags(flags).scan(unit, null));
+    flags.remove("io.fluxccl.concurrent.Lifecycle.State");
+    assertThat(flags)
+        .as("types with a closed flag of their own")
+        .isEqualTo(exceptions("closed-flag"));
+    assertThat(flags).hasSize(CLOSED_FLAGS);
+  }
+
+  /** Fields named closed or closing of a boolean type, and constants named CLOSED. */
+  private static final class ClosedFlags extends TreePathScanner<Void, Void> {
+    private static final Set<String> NAMES = Set.of("closed", "closing");
+    private static final Set<String> TYPES = Set.of("boolean", "AtomicBoolean");
+    private final Set<String> found;
+
+    private ClosedFlags(Set<String> found) {
+      this.found = found;
+    }
+
+    @Override
+    public Void visitVariable(VariableTree variable, Void unused) {
+      Tree parent = getCurrentPath().getParentPath().getLeaf();
+      boolean isFlag =
+          NAMES.contains(variable.getName().toString())
+              && TYPES.contains(String.valueOf(variable.getType()));
+      boolean isState = parent.getKind() == Kind.ENUM && variable.getName().contentEquals("CLOSED");
+      if (parent instanceof ClassTree && (isFlag || isState)) {
+        found.add(nameOf(getCurrentPath().getParentPath()));
+      }
+      return super.visitVariable(variable, unused);
+    }
+
+    private static String nameOf(TreePath type) {
+      String name = ((ClassTree) type.getLeaf()).getSimpleName().toString();
+      TreePath outer = type.getParentPath();
+      return outer.getLeaf() instanceof ClassTree
+          ? nameOf(outer) + "." + name
+          : outer.getCompilationUnit().getPackageName() + "." + name;
+    }
   }
 
   /** Returns the lines of a method; 0 for a record's constructor that is not written down. */

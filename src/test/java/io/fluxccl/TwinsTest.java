@@ -85,7 +85,7 @@ class TwinsTest {
       textBlock =
           """
           collectives/accumulator.cuh | ReduceOp | ReduceOp
-          collectives/routing.cuh | Fault | collective.cuda.RouteFault
+          collectives/routing.cuh | Fault | collective.cuda.Routes$Fault
           include/fluxccl/packet.cuh | PacketType | channel.PacketType
           """)
   void shouldDefineEqualEnumsInJavaAndCuda(String cuda, String type, String java)

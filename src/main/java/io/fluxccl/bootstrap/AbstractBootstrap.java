@@ -8,6 +8,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.Mailboxes.StreamKey;
 import io.fluxccl.bootstrap.Mailboxes.WaitingBytes;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.concurrent.Closing;
@@ -137,9 +138,7 @@ abstract class AbstractBootstrap implements Bootstrap {
     if (known == null) {
       throw notInitialized();
     }
-    if (ofRank < 0 || ofRank >= nRanks) {
-      throw InvalidUsage.of("rank=%s of nRanks=%s", ofRank, nRanks);
-    }
+    checkPeer(ofRank);
     return known.get(ofRank);
   }
 
@@ -421,9 +420,7 @@ abstract class AbstractBootstrap implements Bootstrap {
   }
 
   final void checkPeer(int peer) {
-    if (peer < 0 || peer >= nRanks) {
-      throw InvalidUsage.of("rank=%s of nRanks=%s; give 0 to nRanks - 1", peer, nRanks);
-    }
+    RankEnvironment.checkPlace(peer, nRanks);
   }
 
   final void checkMessage(byte[] message) {

@@ -5,11 +5,11 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.LocalFiles;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
 import io.fluxccl.bootstrap.Roster.Nonce;
 import io.fluxccl.concurrent.BlockingTasks;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.file.DirectoryIteratorException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
@@ -19,7 +19,6 @@ import java.nio.file.attribute.BasicFileAttributeView;
 import java.nio.file.attribute.FileAttribute;
 import java.time.Duration;
 import java.time.Instant;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -101,7 +100,7 @@ final class Ballots {
       Map<String, Object> id = Files.readAttributes(candidate, "unix:dev,ino");
       folderId = HostIdentity.hash(id.get("dev") + "|" + id.get("ino"));
       Instant oldest = Instant.now().minus(MAX_AGE);
-      for (Path name : names(files)) {
+      for (Path name : JobFile.names(files)) {
         if (lastModified(files, name).isBefore(oldest)) {
           JobFile.delete(files, name);
         }
@@ -198,7 +197,8 @@ final class Ballots {
   private Optional<Ballot> tryVote(SecureDirectoryStream<Path> files, Nonce base, Ballot request)
       throws IOException {
     try {
-      long number = names(files).stream().mapToLong(name -> numberOf(base, name)).max().orElse(0);
+      long number =
+          JobFile.names(files).stream().mapToLong(name -> numberOf(base, name)).max().orElse(0);
       byte[] before = number == 0 ? EMPTY : read(files, fileOf(base, number));
       if (before.length == 0) {
         return Optional.empty();
@@ -239,7 +239,7 @@ final class Ballots {
 
   private void forgetShared(Nonce base) {
     try (SecureDirectoryStream<Path> files = open(folder)) {
-      for (Path name : names(files)) {
+      for (Path name : JobFile.names(files)) {
         if (numberOf(base, name) > 0) {
           JobFile.delete(files, name);
         }
@@ -264,17 +264,6 @@ final class Ballots {
     Matcher matcher = FILE_NAME.matcher(name.toString());
     long number = matcher.matches() ? Long.parseLong(matcher.group(1)) : 0;
     return name.equals(fileOf(base, number)) ? number : 0;
-  }
-
-  /** Returns the names of the files of a folder that was just opened. */
-  private static List<Path> names(SecureDirectoryStream<Path> files) throws IOException {
-    List<Path> names = new ArrayList<>();
-    try {
-      files.forEach(each -> names.add(each.getFileName()));
-      return names;
-    } catch (DirectoryIteratorException e) {
-      throw e.getCause();
-    }
   }
 
   /** Opens a folder that only this user can read and change, and creates it if it is missing. */

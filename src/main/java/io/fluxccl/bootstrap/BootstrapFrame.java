@@ -7,8 +7,11 @@ import static io.fluxccl.bootstrap.BootstrapFrameCodec.NONCE_BYTES;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
+import io.fluxccl.bootstrap.Mailboxes.StreamKey;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import io.fluxccl.bootstrap.Roster.Term;
 import java.net.InetSocketAddress;
 import java.util.List;
 
@@ -35,6 +38,7 @@ sealed interface BootstrapFrame {
    *     dump client
    * @param id of the connector's process; 0 for a dump client
    * @param target the id of the process that it wants, or 0 for any
+   * @param resume the link to resume, or {@link Resume#NONE}
    */
   record Proof(
       LinkKind kind,
@@ -42,10 +46,16 @@ sealed interface BootstrapFrame {
       long id,
       long target,
       @Limits(most = NONCE_BYTES) byte[] nonce,
+      Resume resume,
       @Limits(most = MAC_BYTES) byte[] mac)
       implements BootstrapFrame {
+    /** Returns what a connector is to prove, with a new nonce. */
+    static Proof of(LinkKind kind, InetSocketAddress address, long id, long target, Resume resume) {
+      return new Proof(kind, address, id, target, SessionKey.nonce(NONCE_BYTES), resume, NO_BYTES);
+    }
+
     Proof withMac(byte[] newMac) {
-      return new Proof(kind, address, id, target, nonce, newMac);
+      return new Proof(kind, address, id, target, nonce, resume, newMac);
     }
   }
 
@@ -55,15 +65,17 @@ sealed interface BootstrapFrame {
    *
    * @param address the listening address of the acceptor's process
    * @param id of that process
+   * @param received if it resumes a link, the number of frames received, as in {@link Confirm}
    */
   record Verdict(
       Admission admission,
       @Limits InetSocketAddress address,
       long id,
+      long received,
       @Limits(most = MAC_BYTES) byte[] mac)
       implements BootstrapFrame {
     Verdict withMac(byte[] newMac) {
-      return new Verdict(admission, address, id, newMac);
+      return new Verdict(admission, address, id, received, newMac);
     }
   }
 
@@ -90,14 +102,14 @@ sealed interface BootstrapFrame {
   record Confirm(long received) implements BootstrapFrame {}
 
   /**
-   * Resumes a session on another connection; the acceptor answers with the same frame type.
+   * Names the link that a connector resumes.
    *
-   * @param session the connector's nonce of the session's first connection; zeros if the session
-   *     has ended
+   * @param session the connector's nonce of the link's first connection
    * @param received the number of frames received, as in {@link Confirm}
    */
-  record Resume(@Limits(most = NONCE_BYTES) byte[] session, long received)
-      implements BootstrapFrame {}
+  record Resume(@Limits(most = NONCE_BYTES) byte[] session, long received) {
+    static final Resume NONE = new Resume(new byte[NONCE_BYTES], 0);
+  }
 
   /** The connector has received the verdict: from now on, a lost connection is resumed. */
   record Attach() implements BootstrapFrame {}
@@ -107,17 +119,7 @@ sealed interface BootstrapFrame {
    *
    * @param roster of the group
    */
-  record Data(
-      Nonce roster, long group, StreamKey.Space space, long channel, int sequence, byte[] message)
-      implements BootstrapFrame {
-    static Data of(Nonce roster, StreamKey key, byte[] message) {
-      return new Data(roster, key.group(), key.space(), key.channel(), key.sequence(), message);
-    }
-
-    StreamKey key(int sender) {
-      return new StreamKey(group, sender, space, channel, sequence);
-    }
-  }
+  record Data(Nonce roster, StreamKey key, byte[] message) implements BootstrapFrame {}
 
   /** A {@link JoinMessage.Formed} with the roster of the last proposal on the same link. */
   record FormedAsProposed(Roster.Nonce roster) implements BootstrapFrame {}
@@ -141,6 +143,8 @@ sealed interface BootstrapFrame {
     OTHER_PROCESS,
     /** There is a link between the two processes already. */
     DUPLICATE,
+    /** There is no link that the connector could resume, or frames that it needs were dropped. */
+    NO_LINK,
     /** The acceptor's process leaves the job. */
     LEAVING
   }

@@ -27,10 +27,11 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Refuse;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Rejected;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Waiting;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
-import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import io.fluxccl.bootstrap.Roster.Term;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import io.netty.buffer.ByteBuf;
@@ -63,7 +64,7 @@ import java.util.function.Function;
  */
 final class BootstrapFrameCodec {
   static final int MAGIC = 0x464C5558;
-  static final int VERSION = 8;
+  static final int VERSION = 10;
   static final int NONCE_BYTES = 32;
   static final int MAC_BYTES = 32;
   static final int MAX_RANKS = 1 << 16;
@@ -101,7 +102,7 @@ final class BootstrapFrameCodec {
           Verdict.class,
           Data.class,
           Confirm.class,
-          Resume.class,
+          FormedAsProposed.class,
           Attach.class,
           Goodbye.class,
           DumpRequest.class,
@@ -120,8 +121,7 @@ final class BootstrapFrameCodec {
           Hello.class,
           Beat.class,
           Failed.class,
-          Departed.class,
-          FormedAsProposed.class);
+          Departed.class);
 
   private BootstrapFrameCodec() {}
 

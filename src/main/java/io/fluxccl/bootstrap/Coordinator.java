@@ -12,9 +12,12 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Redirect;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Rejected;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Waiting;
-import io.fluxccl.bootstrap.Electorate.Count;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
+import io.fluxccl.bootstrap.JoinRules.Electorate;
+import io.fluxccl.bootstrap.JoinRules.Electorate.Count;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput;
+import io.fluxccl.bootstrap.Roster.Term;
 import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -155,10 +158,6 @@ final class Coordinator {
 
   State state() {
     return state;
-  }
-
-  Term term() {
-    return term;
   }
 
   boolean hasJoins() {

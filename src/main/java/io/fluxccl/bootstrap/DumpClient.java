@@ -8,6 +8,8 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpReply;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpRequest;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.Handshake.Loss;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.trace.JobDump;
@@ -96,7 +98,8 @@ record DumpClient(
    */
   DumpQuery ask(SessionKey key, InetSocketAddress at, int target) {
     DumpQuery query = new DumpQuery(at, target);
-    query.connector = new Handshake.Connector(key, LinkKind.INQUIRY, Links.NOWHERE, 0, 0, query);
+    Proof request = Proof.of(LinkKind.INQUIRY, Links.NOWHERE, 0, 0, Resume.NONE);
+    query.connector = new Handshake.Connector(key, request, query);
     query.connector.connect(loop, from, at, channels);
     return query;
   }

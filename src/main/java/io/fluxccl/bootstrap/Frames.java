@@ -31,7 +31,6 @@ import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
 import io.netty.handler.codec.LengthFieldPrepender;
 import io.netty.handler.codec.MessageToMessageEncoder;
 import io.netty.handler.ssl.SslHandler;
-import io.netty.util.ReferenceCountUtil;
 import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -129,69 +128,14 @@ final class Frames {
       InetSocketAddress to,
       ChannelGroup channels,
       Handshake.Connector handshake) {
-    return client(loop, pipeline(channels, true, () -> handshake))
-        .connect(to, from == null ? null : new InetSocketAddress(from, 0));
-  }
-
-  private static Bootstrap client(EventLoop loop, ChannelHandler handler) {
     return new Bootstrap()
         .group(loop)
         .channel(NioSocketChannel.class)
         .option(ChannelOption.TCP_NODELAY, true)
         .option(ChannelOption.AUTO_CLOSE, false)
         .option(ChannelOption.CONNECT_TIMEOUT_MILLIS, Handshake.LIMIT_MILLIS)
-        .handler(handler);
-  }
-
-  /**
-   * Probes whether a process listens at an address.
-   *
-   * @param greeted called when the connection has ended, or could not be made for another reason
-   *     than a refusal
-   * @param refused called if the connection is refused: no process listens
-   */
-  static void probe(
-      EventLoop loop,
-      InetSocketAddress at,
-      ChannelGroup channels,
-      Runnable greeted,
-      Runnable refused) {
-    ChannelInboundHandlerAdapter closer =
-        new ChannelInboundHandlerAdapter() {
-          @Override
-          public void channelRead(ChannelHandlerContext ctx, Object greeting) {
-            // Closes only after a read, because unread bytes would turn the close into a reset.
-            ReferenceCountUtil.release(greeting);
-            ctx.close();
-          }
-
-          @Override
-          public void channelInactive(ChannelHandlerContext ctx) {
-            greeted.run();
-          }
-
-          @Override
-          public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-            ctx.close();
-          }
-        };
-    ChannelHandler handler =
-        initializer(
-            channels,
-            channel -> {
-              channel.pipeline().addLast(closer);
-              TlsChannels.protect(channel, true);
-            });
-    client(loop, handler)
-        .connect(at)
-        .addListener(
-            done -> {
-              if (isRefused(done.cause())) {
-                onLoop(loop, refused);
-              } else if (!done.isSuccess()) {
-                onLoop(loop, greeted);
-              }
-            });
+        .handler(pipeline(channels, true, () -> handshake))
+        .connect(to, from == null ? null : new InetSocketAddress(from, 0));
   }
 
   /**
@@ -283,7 +227,7 @@ final class Frames {
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
       WARNING.warn("no connection accepted at " + ctx.channel() + ": " + describe(cause));
       if (OpenFiles.ranOut(cause)) {
-        links.ranOut(describe(cause));
+        links.job.ranOut("can't accept connections: " + describe(cause));
       }
     }
   }

@@ -12,6 +12,7 @@ import io.fluxccl.bootstrap.BootstrapFrameCodec.Limits;
 import io.fluxccl.bootstrap.Gather.Answer.Blocks;
 import io.fluxccl.bootstrap.Gather.Answer.Ended;
 import io.fluxccl.bootstrap.Gather.Answer.Missing;
+import io.fluxccl.bootstrap.Mailboxes.StreamKey;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import io.netty.util.concurrent.ScheduledFuture;

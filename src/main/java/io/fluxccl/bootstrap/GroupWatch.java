@@ -14,6 +14,7 @@ import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Departures;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.NewcomersWait;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Silent;
 import io.fluxccl.bootstrap.Roster.Contact;
+import io.fluxccl.bootstrap.Roster.Term;
 import java.net.InetSocketAddress;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;

@@ -7,11 +7,12 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.Hello;
-import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.Frames.TlsChannels;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.RecurringWarning;
+import io.fluxccl.wire.SocketTable;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFutureListener;
 import io.netty.channel.ChannelHandlerContext;
@@ -21,10 +22,11 @@ import io.netty.channel.group.ChannelGroup;
 import io.netty.util.concurrent.ScheduledFuture;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.util.Iterator;
-import java.util.LinkedHashSet;
+import java.net.SocketAddress;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import javax.net.ssl.SSLException;
@@ -55,7 +57,6 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
   private static final Logger LOG = LoggerFactory.getLogger(Handshake.class);
 
-  final byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
   private ScheduledFuture<?> deadline;
 
   private Handshake() {
@@ -160,11 +161,20 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
    * {@link Hello} and a {@link Proof}, which are short.
    */
   static final class Acceptor extends Handshake {
+    private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
+
+    /**
+     * Separate from {@link #STRANGERS}, so that a flood of those does not hide why a rank can't
+     * join.
+     */
+    private static final RecurringWarning MISMATCHES = new RecurringWarning(LOG);
+
     private static final Verdict WRONG_SECRET =
         new Verdict(
-            Admission.WRONG_SECRET, Links.NOWHERE, 0, new byte[BootstrapFrameCodec.MAC_BYTES]);
+            Admission.WRONG_SECRET, Links.NOWHERE, 0, 0, new byte[BootstrapFrameCodec.MAC_BYTES]);
 
     private final Links links;
+    private final byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
     private boolean proofReceived;
 
     Acceptor(Links links) {
@@ -173,14 +183,17 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     @Override
     public void channelActive(ChannelHandlerContext ctx) {
-      if (!links.sockets().isReady) {
+      if (!links.job.sockets.isReady) {
         ctx.close(); // its process tries again
         return;
       }
-      ChannelHandlerContext oldest = links.unproven().begins(ctx);
-      if (oldest != null) {
+      if (links.unproven.size() >= OpenFiles.pendingSockets()) {
+        // A rank authenticates within a round trip, so this socket is the least likely to be one's.
+        ChannelHandlerContext oldest = links.unproven.iterator().next();
+        links.unproven.remove(oldest);
         refuse(oldest, "too many sockets have not proved themselves, and this is the oldest");
       }
+      links.unproven.add(ctx);
       begin(ctx);
       ctx.channel().writeAndFlush(new Greeting(nonce));
     }
@@ -195,7 +208,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
         return;
       }
       proofReceived = true;
-      check(ctx, links.sockets().key.of(proof.kind()), proof);
+      check(ctx, links.job.sockets.key.of(proof.kind()), proof);
     }
 
     private void check(ChannelHandlerContext ctx, SessionKey key, Proof proof) {
@@ -218,33 +231,39 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private void decide(
         ChannelHandlerContext ctx, SessionKey key, Proof proof, byte[] certificate) {
       done(ctx);
-      Admission admission = links.judge(proof);
-      Verdict verdict = links.verdict(admission);
+      Verdict verdict = links.judge(proof);
       verdict = verdict.withMac(key.acceptorProof(proof, nonce, certificate, verdict));
-      if (admission == Admission.WELCOME) {
-        Frames.verify(ctx.channel(), key.frames(true, proof, nonce, certificate));
-        links.admit(ctx.channel(), this, proof);
+      if (verdict.admission() == Admission.WELCOME) {
         ctx.channel().writeAndFlush(verdict);
+        Frames.verify(ctx.channel(), key.frames(true, proof, nonce, certificate));
         Frames.sign(ctx.channel(), key.frames(false, proof, nonce, certificate));
+        links.admit(ctx.channel(), this, proof);
       } else {
-        LOG.debug("refused {} from {}: {}", proof.address(), ctx.channel(), admission);
+        LOG.debug("refused {} from {}: {}", proof.address(), ctx.channel(), verdict.admission());
         ctx.channel().writeAndFlush(verdict).addListener(ChannelFutureListener.CLOSE);
       }
     }
 
     @Override
     void refuse(ChannelHandlerContext ctx, String why) {
-      Unproven.refuse(ctx, why, false);
+      refuse(ctx, why, STRANGERS);
     }
 
     @Override
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-      Unproven.refuse(ctx, Frames.describe(cause), Frames.isMismatch(cause));
+      refuse(ctx, Frames.describe(cause), Frames.isMismatch(cause) ? MISMATCHES : STRANGERS);
+    }
+
+    private static void refuse(ChannelHandlerContext ctx, String why, RecurringWarning warning) {
+      if (ctx.channel().isOpen()) {
+        warning.warn("closed a connection from " + ctx.channel().remoteAddress() + ": " + why);
+        ctx.close();
+      }
     }
 
     private void done(ChannelHandlerContext ctx) {
       stopDeadline();
-      links.unproven().ends(ctx);
+      links.unproven.remove(ctx);
     }
 
     @Override
@@ -258,58 +277,21 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     }
   }
 
-  /** The sockets that a process has accepted and that are not authenticated yet. */
-  static final class Unproven {
-    private static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
-
-    /**
-     * Separate from {@link #STRANGERS}, so that a flood of those does not hide why a rank can't
-     * join.
-     */
-    private static final RecurringWarning MISMATCHES = new RecurringWarning(LOG);
-
-    /** The oldest first. */
-    private final Set<ChannelHandlerContext> sockets = new LinkedHashSet<>();
-
-    /**
-     * Adds a socket.
-     *
-     * @return the socket to close because there are too many, or null. A rank authenticates within
-     *     a round trip, so the oldest socket is the least likely to be a rank's
-     */
-    private ChannelHandlerContext begins(ChannelHandlerContext socket) {
-      ChannelHandlerContext oldest = null;
-      if (sockets.size() >= OpenFiles.pendingSockets()) {
-        Iterator<ChannelHandlerContext> all = sockets.iterator();
-        oldest = all.next();
-        all.remove();
-      }
-      sockets.add(socket);
-      return oldest;
-    }
-
-    /** Removes a socket that is authenticated or closed. */
-    private void ends(ChannelHandlerContext socket) {
-      sockets.remove(socket);
-    }
-
-    /** Closes a socket, and logs why. */
-    private static void refuse(ChannelHandlerContext socket, String why, boolean isMismatch) {
-      if (socket.channel().isOpen()) {
-        RecurringWarning warning = isMismatch ? MISMATCHES : STRANGERS;
-        warning.warn("closed a connection from " + socket.channel().remoteAddress() + ": " + why);
-        socket.close();
-      }
-    }
-  }
-
   /** The connecting side: one attempt to connect and to get through the handshake. */
   static final class Connector extends Handshake {
+    private static final Map<Admission, String> REFUSALS =
+        Map.of(
+            Admission.LEAVING, "its process leaves",
+            Admission.DUPLICATE, "it has a link already",
+            Admission.NO_LINK, "it has no such link");
+
     private final SessionKey key;
-    private final Proof request;
+    final Proof request;
     private final Outcome outcome;
     private byte[] acceptorNonce;
-    private Verdict peer;
+
+    /** The acceptor's decision, with its own address; null before that. */
+    Verdict verdict;
 
     /** Whether this side has sent its proof; no verdict counts before that. */
     private boolean proved;
@@ -319,19 +301,11 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private boolean decided;
 
     /**
-     * @param address of this process's own listener
-     * @param id of this process
-     * @param target the id of the process to connect to, or 0 for any
+     * @param request what this side proves, without the proof
      */
-    Connector(
-        SessionKey key,
-        LinkKind kind,
-        InetSocketAddress address,
-        long id,
-        long target,
-        Outcome outcome) {
+    Connector(SessionKey key, Proof request, Outcome outcome) {
       this.key = key;
-      this.request = new Proof(kind, address, id, target, nonce, BootstrapFrame.NO_BYTES);
+      this.request = request;
       this.outcome = outcome;
     }
 
@@ -356,11 +330,6 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       outcome.failed(loss, why);
     }
 
-    /** Returns the acceptor's decision, with its own address. */
-    Verdict verdict() {
-      return peer;
-    }
-
     @Override
     public void channelActive(ChannelHandlerContext ctx) {
       connected = true;
@@ -375,11 +344,14 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
 
     @Override
     protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
+      if (decided) {
+        return; // its socket closes
+      }
       if (frame instanceof Greeting greeting && acceptorNonce == null) {
         acceptorNonce = greeting.nonce();
         checkUser(ctx, key, () -> prove(ctx), () -> fail(ctx, Loss.FOREIGN, OTHER_USER));
-      } else if (frame instanceof Verdict verdict && proved) {
-        decide(ctx, verdict);
+      } else if (frame instanceof Verdict decision && proved) {
+        decide(ctx, decision);
       } else {
         refuse(ctx, "unexpected " + frame.getClass().getSimpleName());
       }
@@ -391,31 +363,29 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
       ctx.channel().writeAndFlush(request.withMac(mac));
     }
 
-    private void decide(ChannelHandlerContext ctx, Verdict verdict) {
-      Admission admission = verdict.admission();
+    private void decide(ChannelHandlerContext ctx, Verdict decision) {
+      Admission admission = decision.admission();
       if (admission == Admission.WRONG_SECRET) {
         fail(ctx, Loss.OTHER_SECRET, SECRETS_DIFFER);
         return;
       }
-      byte[] expected = key.acceptorProof(request, acceptorNonce, certificate(ctx, true), verdict);
-      if (!SessionKey.equal(expected, verdict.mac())) {
+      byte[] certificate = certificate(ctx, true);
+      byte[] expected = key.acceptorProof(request, acceptorNonce, certificate, decision);
+      if (!SessionKey.equal(expected, decision.mac())) {
         refuse(ctx, "it does not know the secret");
         return;
       }
-      peer = verdict;
+      verdict = decision;
       stopDeadline();
       if (admission == Admission.WELCOME) {
         decided = true;
-        Frames.sign(
-            ctx.channel(), key.frames(true, request, acceptorNonce, certificate(ctx, true)));
-        Frames.verify(
-            ctx.channel(), key.frames(false, request, acceptorNonce, certificate(ctx, true)));
+        Frames.sign(ctx.channel(), key.frames(true, request, acceptorNonce, certificate));
+        Frames.verify(ctx.channel(), key.frames(false, request, acceptorNonce, certificate));
         outcome.admitted(ctx.channel(), this);
       } else if (admission == Admission.OTHER_PROCESS) {
         fail(ctx, Loss.OTHER_PROCESS, "another process listens there");
       } else {
-        boolean isLeaving = admission == Admission.LEAVING;
-        fail(ctx, Loss.REFUSED, isLeaving ? "its process leaves" : "it has a link already");
+        fail(ctx, Loss.REFUSED, REFUSALS.get(admission));
       }
     }
 
@@ -453,6 +423,50 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
           ? "it accepts connections and closes them without a greeting; is another service at this"
               + " port?"
           : "it closed the connection during the handshake";
+    }
+  }
+
+  /**
+   * Finds the users that own the two ends of a loopback connection. The kernel lists all sockets of
+   * this network namespace with their owners. So this needs no shared file and no statement of the
+   * other side, and works between containers that share the loopback.
+   */
+  static final class SocketOwners {
+    /** The ends of connections that this process holds; those of ranks of one JVM are both here. */
+    private static final Set<Ends> OWN = ConcurrentHashMap.newKeySet();
+
+    private record Ends(SocketAddress own, SocketAddress other) {}
+
+    private SocketOwners() {}
+
+    /** Records a connection of this process until it is closed. */
+    static void opened(Channel channel) {
+      Ends ends = new Ends(channel.localAddress(), channel.remoteAddress());
+      OWN.add(ends);
+      channel.closeFuture().addListener(closed -> OWN.remove(ends));
+    }
+
+    /**
+     * Returns whether a connection is one of the loopback whose ends belong to different users, or
+     * to users that the kernel does not list.
+     *
+     * @param local address of this process's end
+     * @param remote address of the other end
+     * @return completes at once if the tables need not be read, or else on a thread that may block
+     */
+    static CompletableFuture<Boolean> differ(SocketAddress local, SocketAddress remote) {
+      boolean isLoopback = ((InetSocketAddress) remote).getAddress().isLoopbackAddress();
+      if (!isLoopback || OWN.contains(new Ends(remote, local))) {
+        return CompletableFuture.completedFuture(false);
+      }
+      String own = SocketTable.key(local, remote);
+      String other = SocketTable.key(remote, local);
+      return SocketTable.find(Set.of(own, other), BlockingTasks.EXECUTOR)
+          .thenApply(rows -> differ(rows.get(own), rows.get(other)));
+    }
+
+    static boolean differ(SocketTable.Row own, SocketTable.Row other) {
+      return own == null || other == null || !own.user().equals(other.user());
     }
   }
 }

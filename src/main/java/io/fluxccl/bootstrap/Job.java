@@ -2,6 +2,7 @@
 package io.fluxccl.bootstrap;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
@@ -20,18 +21,12 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Join;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Refuse;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput;
-import io.fluxccl.bootstrap.LocalProcess.JoinOutput.CastVote;
-import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Departures;
-import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Ended;
-import io.fluxccl.bootstrap.LocalProcess.JoinOutput.GroupFailed;
-import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Joined;
-import io.fluxccl.bootstrap.LocalProcess.JoinOutput.NewcomersWait;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Send;
-import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Silent;
 import io.fluxccl.bootstrap.Mailboxes.WaitingBytes;
 import io.fluxccl.bootstrap.Member.State;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import io.fluxccl.bootstrap.Roster.Term;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.RankLog;
 import io.netty.channel.EventLoop;
@@ -70,6 +65,10 @@ public final class Job implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(Job.class);
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final long GRACE_MILLIS = 1000;
+
+  /** Until the news that this process leaves has arrived; without it the leave is a death. */
+  private static final long NEWS_GRACE_MILLIS = 3000;
+
   private static final long RETRY_MILLIS = 50;
 
   /** Attempts to listen, 3 s: an earlier run may be about to release a port of the job. */
@@ -112,8 +111,8 @@ public final class Job implements AutoCloseable {
   private final Queue<Roster> bases = new ArrayDeque<>();
 
   private CompletableFuture<Void> votes = CompletableFuture.completedFuture(null);
-  private Joining joining;
-  private FluxCclException unknownHost;
+  private volatile Joining joining; // also read while addresses are resolved
+  private volatile FluxCclException unknownHost; // also set while addresses are resolved
   private long refusedSinceNanos;
   private boolean isRefused;
   private long listenNanos;
@@ -185,6 +184,7 @@ public final class Job implements AutoCloseable {
    * @return the new group's bootstrap: close it. Fails with {@link Timeout}, naming the missing
    *     ranks; with {@link InvalidUsage} if this process differs from the others of the job, naming
    *     the option and both values; with {@link Aborted} if the job was closed here
+   * @throws InvalidUsage if the limit is negative
    */
   public CompletableFuture<TcpBootstrap> join(Duration limit) {
     return join(place.kind(), limit, null);
@@ -197,12 +197,9 @@ public final class Job implements AutoCloseable {
    */
   CompletableFuture<TcpBootstrap> join(Kind kind, Duration limit, TcpBootstrap first) {
     CompletableFuture<TcpBootstrap> result = new CompletableFuture<>();
-    onLoop(() -> begin(new Joining(kind, limit, first, result)), () -> fail(result, closed()));
+    Joining next = new Joining(kind, Deadline.after(limit).timeout(), first, result);
+    onLoop(() -> begin(next), () -> result.completeExceptionally(closed()));
     return result;
-  }
-
-  private static void fail(CompletableFuture<?> result, FluxCclException reason) {
-    result.completeExceptionally(reason);
   }
 
   private void onLoop(Runnable task, Runnable ended) {
@@ -220,7 +217,8 @@ public final class Job implements AutoCloseable {
   private void begin(Joining next) {
     boolean isClosed = left != null || (place.kind() == Kind.HEALING && !users.contains(Job.class));
     if (isClosed || joining != null) {
-      fail(next.result, isClosed ? closed() : InvalidUsage.of("%s joins already", describe()));
+      next.result.completeExceptionally(
+          isClosed ? closed() : InvalidUsage.of("%s joins already", describe()));
       return;
     }
     joining = next;
@@ -235,7 +233,7 @@ public final class Job implements AutoCloseable {
     ScheduledFuture<?> guard =
         loop.schedule(() -> endJoin(lateToStart(next)), next.limit.toNanos(), TimeUnit.NANOSECONDS);
     start()
-        .whenComplete(
+        .whenCompleteAsync(
             (begun, failure) -> {
               guard.cancel(false);
               if (failure != null) {
@@ -248,7 +246,8 @@ public final class Job implements AutoCloseable {
                 request(next, Math.max(1, next.limit.toNanos() - used));
                 listenAtJobAddress();
               }
-            });
+            },
+            loop);
   }
 
   private FluxCclException lateToStart(Joining late) {
@@ -268,7 +267,7 @@ public final class Job implements AutoCloseable {
     if (joining != null) {
       Joining ended = joining;
       joining = null;
-      fail(ended.result, reason);
+      ended.result.completeExceptionally(reason);
       if (member != null && left == null) {
         run(member.abandon(Failure.of(reason), System.nanoTime()));
       }
@@ -281,26 +280,30 @@ public final class Job implements AutoCloseable {
   /** Resolves the job's addresses and opens this process's own sockets. */
   private CompletableFuture<Void> start() {
     if (started == null) {
-      CompletableFuture<Ballots> opened =
-          CompletableFuture.supplyAsync(
-              () -> Ballots.of(options.hostIdentity().hostHash(), place.rules(options)),
-              BlockingTasks.EXECUTOR);
       started =
-          place
-              .resolve(loop, options, () -> joining != null, reason -> unknownHost = reason)
-              .thenCombineAsync(opened, this::listen, loop)
-              .thenCompose(listening -> listening);
+          CompletableFuture.supplyAsync(this::prepare, BlockingTasks.EXECUTOR)
+              .thenComposeAsync(this::listen, loop);
     }
     return started;
   }
 
-  private CompletableFuture<Void> listen(Set<InetSocketAddress> addresses, Ballots opened) {
+  /** Opens the ballots of this host, and returns the job's addresses. Blocks. */
+  private Set<InetSocketAddress> prepare() {
+    ballots = Ballots.of(options.hostIdentity().hostHash(), place.rules(options));
+    return place.resolve(
+        options,
+        reason -> {
+          unknownHost = reason;
+          return joining != null;
+        });
+  }
+
+  private CompletableFuture<Void> listen(Set<InetSocketAddress> addresses) {
     unknownHost = null;
-    ballots = opened;
     sockets.from = place.from(options);
     InetAddress local =
         sockets.from != null ? sockets.from : NetworkAddresses.towards(addresses.iterator().next());
-    long host = opened.host();
+    long host = ballots.host();
     // Rank 0 first listens at the job's address, before another process gets its port by chance.
     return (place.rank() == 0
             ? sockets.open(addresses)
@@ -412,13 +415,13 @@ public final class Job implements AutoCloseable {
   private void handle(JoinOutput output) {
     if (output instanceof Send send) {
       send(send.to(), send.message());
-    } else if (output instanceof CastVote vote) {
+    } else if (output instanceof JoinOutput.CastVote vote) {
       vote(vote);
-    } else if (output instanceof Joined joined) {
+    } else if (output instanceof JoinOutput.Joined joined) {
       begin(joined.roster(), joined.rank());
-    } else if (output instanceof GroupFailed failed) {
+    } else if (output instanceof JoinOutput.GroupFailed failed) {
       messages.end(failed.failure().toException());
-    } else if (output instanceof Ended ended) {
+    } else if (output instanceof JoinOutput.Ended ended) {
       endJoin(explained(ended.failure()));
     } else if (messages.group() != null) {
       handle(messages.group(), output);
@@ -426,11 +429,11 @@ public final class Job implements AutoCloseable {
   }
 
   private void handle(TcpBootstrap group, JoinOutput output) {
-    if (output instanceof Silent silent) {
+    if (output instanceof JoinOutput.Silent silent) {
       group.silent(silent.ranks(), System.nanoTime() - process.rules.leaseNanos());
-    } else if (output instanceof Departures gone) {
+    } else if (output instanceof JoinOutput.Departures gone) {
       gone.ranks().forEach(group::departed);
-    } else if (output instanceof NewcomersWait) {
+    } else if (output instanceof JoinOutput.NewcomersWait) {
       group.newcomersWait();
     }
   }
@@ -456,7 +459,7 @@ public final class Job implements AutoCloseable {
     departures.clear();
   }
 
-  private void vote(CastVote vote) {
+  private void vote(JoinOutput.CastVote vote) {
     votes =
         votes
             .thenCompose(before -> ballots.vote(vote.base(), vote.request()))
@@ -532,9 +535,8 @@ public final class Job implements AutoCloseable {
 
   /** Reads the members of the job on this machine from their files. */
   private void findEntries() {
-    CompletableFuture.supplyAsync(
-            () -> JobFile.members(process.jobAddresses), BlockingTasks.EXECUTOR)
-        .thenAcceptAsync(process.entries::addAll, loop);
+    CompletableFuture.supplyAsync(() -> JobFile.ofJob(process.jobAddresses), BlockingTasks.EXECUTOR)
+        .thenAcceptAsync(all -> all.forEach(own -> process.entries.addAll(own.addresses())), loop);
   }
 
   // ---- groups ----
@@ -747,7 +749,7 @@ public final class Job implements AutoCloseable {
     endJoin(closed());
     CompletableFuture<Void> flushed = links.flush();
     ScheduledFuture<?> grace =
-        loop.schedule(() -> flushed.complete(null), GRACE_MILLIS, TimeUnit.MILLISECONDS);
+        loop.schedule(() -> flushed.complete(null), NEWS_GRACE_MILLIS, TimeUnit.MILLISECONDS);
     flushed.thenRun(
         () -> {
           grace.cancel(false);

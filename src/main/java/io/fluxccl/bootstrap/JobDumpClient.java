@@ -7,6 +7,7 @@ import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpMembers;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpMissing;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.trace.JobDump;
 import io.netty.channel.group.DefaultChannelGroup;
@@ -73,7 +74,7 @@ public final class JobDumpClient {
   }
 
   /**
-   * Requests a dump of the job at an address. May block while a host name is resolved.
+   * Requests a dump of the job at an address.
    *
    * @param address as in FLUXCCL_ADDR
    * @param secret the job's, if it has one
@@ -83,7 +84,8 @@ public final class JobDumpClient {
   public CompletableFuture<JobDump> ofAddress(String address, Optional<JobSecret> secret) {
     RootAddress where = RootAddress.parseList(address).get(0);
     SessionKey key = SessionKey.of(secret, "").of(LinkKind.INQUIRY);
-    return where.resolve().thenCompose(ip -> ofRoot(new InetSocketAddress(ip, where.port()), key));
+    return CompletableFuture.supplyAsync(where::resolve, BlockingTasks.EXECUTOR)
+        .thenCompose(ip -> ofRoot(new InetSocketAddress(ip, where.port()), key));
   }
 
   private CompletableFuture<JobDump> ofRoot(InetSocketAddress root, SessionKey key) {
@@ -120,17 +122,10 @@ public final class JobDumpClient {
             JobSecret.VARIABLE,
             Tls.VARIABLE);
     // The root's process may be stopped; a file of a rank on this machine has the addresses of all.
-    return entryOf(root).map(this::ask).orElseGet(() -> CompletableFuture.failedFuture(noRoot));
-  }
-
-  private static Optional<JobFile> entryOf(InetSocketAddress root) {
-    try {
-      return JobFile.all("self", process -> true).stream()
-          .filter(each -> each.root().equals(root))
-          .findFirst();
-    } catch (IOException e) {
-      return Optional.empty();
-    }
+    return JobFile.ofJob(Set.of(root)).stream()
+        .findFirst()
+        .map(this::ask)
+        .orElseGet(() -> CompletableFuture.failedFuture(noRoot));
   }
 
   private CompletableFuture<JobDump> ask(JobFile entry) {

@@ -15,6 +15,7 @@ import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.nio.file.DirectoryIteratorException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -132,18 +133,21 @@ record JobFile(
     return entries;
   }
 
-  /** Returns where the ranks on this machine of the job at one of the addresses listen. */
-  static List<InetSocketAddress> members(Set<InetSocketAddress> jobAddresses) {
+  /** Returns the entries of this user's live processes in the job at one of the addresses. */
+  static List<JobFile> ofJob(Set<InetSocketAddress> addresses) {
     try {
       return all("self", process -> true).stream()
-          .filter(each -> jobAddresses.contains(each.root()))
-          .flatMap(each -> each.members().stream())
-          .map(Contact::address)
+          .filter(each -> addresses.contains(each.root()))
           .toList();
     } catch (IOException e) {
       LOG.debug("no files of ranks can be read", e);
       return List.of();
     }
+  }
+
+  /** Returns where each rank listens. */
+  List<InetSocketAddress> addresses() {
+    return members.stream().map(Contact::address).toList();
   }
 
   private static Optional<JobFile> read(
@@ -163,13 +167,24 @@ record JobFile(
   private static Map<Path, Long> files(SecureDirectoryStream<Path> folder) throws IOException {
     String namespace = namespace();
     Map<Path, Long> files = new HashMap<>();
-    for (Path file : folder) {
-      Matcher name = FILE_NAME.matcher(file.getFileName().toString());
+    for (Path file : names(folder)) {
+      Matcher name = FILE_NAME.matcher(file.toString());
       if (name.matches() && name.group(1).equals(namespace)) {
-        files.put(file.getFileName(), Long.parseLong(name.group(2)));
+        files.put(file, Long.parseLong(name.group(2)));
       }
     }
     return files;
+  }
+
+  /** Returns the names of the files of a folder that was just opened. */
+  static List<Path> names(SecureDirectoryStream<Path> folder) throws IOException {
+    List<Path> names = new ArrayList<>();
+    try {
+      folder.forEach(each -> names.add(each.getFileName()));
+      return names;
+    } catch (DirectoryIteratorException e) {
+      throw e.getCause();
+    }
   }
 
   byte[] encode() {

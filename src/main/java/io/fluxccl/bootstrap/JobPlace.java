@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.bootstrap;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
 import io.fluxccl.bootstrap.Roster.Contact;
-import io.netty.channel.EventLoop;
+import io.fluxccl.concurrent.BlockingTasks;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.net.UnknownHostException;
 import java.time.Duration;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -17,9 +17,10 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.TimeUnit;
-import java.util.function.BooleanSupplier;
-import java.util.function.Consumer;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Predicate;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -42,7 +43,7 @@ record JobPlace(
     int least,
     Duration replacementTimeout,
     int rootRank) {
-  private static final long RESOLVE_RETRY_MILLIS = 250;
+  private static final long RESOLVE_RETRY_NANOS = TimeUnit.MILLISECONDS.toNanos(250);
   private static final Logger LOG = LoggerFactory.getLogger(JobPlace.class);
 
   /** Returns the place of a rank in a group that forms once. */
@@ -52,7 +53,8 @@ record JobPlace(
 
   /** Returns the place of a rank in the group of an id. */
   static JobPlace fixed(int rank, int size, UniqueId id) {
-    String host = id.address().getAddress().getHostAddress();
+    // An interface's number of the host that made the id means another interface here.
+    String host = id.address().getAddress().getHostAddress().replaceFirst("%.*", "");
     RootAddress address = new RootAddress(null, host, id.address().getPort());
     return new JobPlace(
         Kind.FIXED,
@@ -87,7 +89,7 @@ record JobPlace(
         RootAddress.parseList(place.requireAddress()),
         SessionKey.of(options.secret().or(place::secret), place.jobIdentity()),
         least,
-        replacementTimeout,
+        Deadline.after(replacementTimeout).timeout(),
         FluxCclException.NO_RANK);
   }
 
@@ -96,7 +98,8 @@ record JobPlace(
   }
 
   JoinRules rules(BootstrapOptions options) {
-    return new JoinRules(options.heartbeatInterval(), options.livenessTimeout());
+    Duration liveness = Deadline.after(options.livenessTimeout()).timeout();
+    return new JoinRules(options.heartbeatInterval(), liveness);
   }
 
   JoinRequest request(Kind wanted, Duration limit, Map<String, String> settings) {
@@ -104,57 +107,51 @@ record JobPlace(
   }
 
   /**
-   * Finds the IP addresses of the job.
+   * Finds the IP addresses of the job. Blocks.
    *
-   * @param isWanted whether the caller still waits
-   * @param unknown is called with the reason while the name of a host is unknown
-   * @return completes on the event loop; fails with {@link InvalidUsage} if an address can't be
-   *     used
+   * @param unknown is called with the reason while the name of a host is unknown; returns whether
+   *     the caller still waits
+   * @throws InvalidUsage if an address can't be used
    */
-  CompletableFuture<Set<InetSocketAddress>> resolve(
-      EventLoop loop,
-      BootstrapOptions options,
-      BooleanSupplier isWanted,
-      Consumer<FluxCclException> unknown) {
-    CompletableFuture<Set<InetSocketAddress>> all =
-        CompletableFuture.completedFuture(new LinkedHashSet<>());
-    for (RootAddress each : addresses) {
-      all =
-          all.thenCombineAsync(
-              resolve(each, loop, isWanted, unknown),
-              (found, ip) -> {
-                checkTrusted(ip, each, options);
-                found.add(new InetSocketAddress(ip, each.port()));
-                return found;
-              },
-              loop);
+  Set<InetSocketAddress> resolve(BootstrapOptions options, Predicate<InvalidUsage> unknown) {
+    // All at once: a name server may take seconds for each.
+    List<CompletableFuture<InetAddress>> ips =
+        addresses.stream()
+            .map(
+                each ->
+                    CompletableFuture.supplyAsync(
+                        () -> resolve(each, unknown), BlockingTasks.EXECUTOR))
+            .toList();
+    Set<InetSocketAddress> found = new LinkedHashSet<>();
+    for (int i = 0; i < addresses.size(); i++) {
+      InetAddress ip = joined(ips.get(i));
+      checkTrusted(ip, addresses.get(i), options);
+      found.add(new InetSocketAddress(ip, addresses.get(i).port()));
     }
-    return all;
+    return found;
+  }
+
+  private static InetAddress joined(CompletableFuture<InetAddress> ip) {
+    try {
+      return ip.join();
+    } catch (CompletionException e) {
+      throw FluxCclException.from(e);
+    }
   }
 
   /** Under orchestrators a name may get its address later than this process is started. */
-  private CompletableFuture<InetAddress> resolve(
-      RootAddress address,
-      EventLoop loop,
-      BooleanSupplier isWanted,
-      Consumer<FluxCclException> unknown) {
-    return address
-        .resolve()
-        .exceptionallyComposeAsync(
-            failure -> {
-              FluxCclException reason = FluxCclException.from(failure);
-              if (!(reason.getCause() instanceof UnknownHostException)
-                  || !isWanted.getAsBoolean()) {
-                return CompletableFuture.failedFuture(reason);
-              }
-              LOG.warn("{}: {}, so far", describe(), reason.getMessage());
-              unknown.accept(reason);
-              CompletableFuture<Void> later = new CompletableFuture<>();
-              loop.schedule(
-                  () -> later.complete(null), RESOLVE_RETRY_MILLIS, TimeUnit.MILLISECONDS);
-              return later.thenCompose(now -> resolve(address, loop, isWanted, unknown));
-            },
-            loop);
+  private InetAddress resolve(RootAddress address, Predicate<InvalidUsage> unknown) {
+    while (true) {
+      try {
+        return address.resolve();
+      } catch (InvalidUsage e) {
+        if (!unknown.test(e)) {
+          throw e;
+        }
+        LOG.warn("{}: {}, so far", describe(), e.getMessage());
+        LockSupport.parkNanos(RESOLVE_RETRY_NANOS);
+      }
+    }
   }
 
   /** Returns the local address of connections, or null for any. */

@@ -3,6 +3,8 @@ package io.fluxccl.bootstrap;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.netty.channel.Channel;
 import io.netty.channel.EventLoop;
 import io.netty.channel.group.ChannelGroup;
@@ -12,9 +14,11 @@ import java.net.InetSocketAddress;
 import java.security.SecureRandom;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
 
 /**
  * The event loop, the sockets and the identity of one process in a job. It has a listener of its
@@ -71,11 +75,13 @@ final class JobSockets {
    * Connects to another process.
    *
    * @param target its id, or 0 for any process
+   * @param resume the link to resume, or {@link Resume#NONE}
    */
   Handshake.Connector connect(
-      LinkKind kind, InetSocketAddress to, long target, Handshake.Outcome outcome) {
-    Handshake.Connector connector =
-        new Handshake.Connector(key, kind, address, id, target, outcome);
+      InetSocketAddress to, long target, Resume resume, Handshake.Outcome outcome) {
+    LinkKind kind = resume == Resume.NONE ? LinkKind.LINK : LinkKind.RESUME;
+    Proof request = Proof.of(kind, address, id, target, resume);
+    Handshake.Connector connector = new Handshake.Connector(key, request, outcome);
     connector.connect(loop, from, to, channels);
     return connector;
   }
@@ -107,20 +113,16 @@ final class JobSockets {
    * @return completes with the addresses when all were tried, with the real port in place of port 0
    */
   CompletableFuture<Set<InetSocketAddress>> open(Set<InetSocketAddress> addresses) {
-    CompletableFuture<Set<InetSocketAddress>> tried =
-        CompletableFuture.completedFuture(new LinkedHashSet<>());
-    for (InetSocketAddress each : addresses) {
-      CompletableFuture<InetSocketAddress> opened =
-          shared.containsKey(each) ? CompletableFuture.completedFuture(each) : open(each);
-      tried =
-          tried.thenCombine(
-              opened,
-              (known, at) -> {
-                known.add(at);
-                return known;
-              });
-    }
-    return tried;
+    List<CompletableFuture<InetSocketAddress>> tried =
+        addresses.stream()
+            .map(at -> shared.containsKey(at) ? CompletableFuture.completedFuture(at) : open(at))
+            .toList();
+    return CompletableFuture.allOf(tried.toArray(CompletableFuture<?>[]::new))
+        .thenApply(
+            all ->
+                tried.stream()
+                    .map(CompletableFuture::join)
+                    .collect(Collectors.toCollection(LinkedHashSet::new)));
   }
 
   private CompletableFuture<InetSocketAddress> open(InetSocketAddress at) {

@@ -11,9 +11,9 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Beat;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Formed;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Waiting;
-import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.Handshake.Loss;
+import io.fluxccl.bootstrap.Links.Backoff;
 import io.fluxccl.concurrent.RecurringWarning;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelFuture;
@@ -26,7 +26,6 @@ import java.net.InetSocketAddress;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -36,8 +35,8 @@ import org.slf4j.LoggerFactory;
  * <p>It outlives its socket: a side that leaves sends a goodbye, so a socket that closes without
  * one was reset, or its process has died. All frames except heartbeats are kept until the other
  * side confirms them, and sent again on the next socket. The side that connected reconnects;
- * meanwhile the other side probes whether the connector still listens. A process that does not
- * listen has died.
+ * meanwhile the other side connects only to find out whether the connector still listens. A process
+ * that does not listen has died.
  */
 @Sharable // moves to another channel
 final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements Handshake.Outcome {
@@ -46,9 +45,6 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
   private static final int CONFIRM_FRAMES = 64;
   private static final int CONFIRM_BYTES = 256 << 10;
   private static final int FRAME_OVERHEAD = 64;
-  private static final long MIN_BACKOFF_MILLIS = 10;
-  private static final long MAX_BACKOFF_MILLIS = 200;
-  private static final byte[] NO_SESSION = new byte[BootstrapFrameCodec.NONCE_BYTES];
 
   /** The states of a link. */
   private enum State {
@@ -63,9 +59,9 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
   }
 
   private final Links links;
-  private final InetSocketAddress peer;
-  private final long peerId;
-  private final boolean incoming;
+  final InetSocketAddress peer;
+  final long peerId;
+  final boolean incoming;
   private final byte[] session;
   private final int limit;
   private final ArrayDeque<BootstrapFrame> kept = new ArrayDeque<>();
@@ -79,7 +75,7 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
   private long confirmedFrames;
   private long unconfirmedBytes;
   private long lastReceivedNanos;
-  private long backoffMillis;
+  private Backoff backoff;
 
   /** The rosters of the last proposals: a group that forms so is announced by its nonce. */
   private Roster proposedHere = Roster.NONE;
@@ -102,15 +98,16 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     this.peerId = peerId;
     this.incoming = incoming;
     this.session = session;
-    this.limit = links.frameLimit();
+    this.limit = BootstrapFrameCodec.frameLimit(links.job.sockets.options.messageLimit());
     this.channel = channel;
     this.state = incoming ? State.ACCEPTED : State.OPEN;
   }
 
   /** Creates the connector's side. */
   static Link connected(Links links, Channel channel, Handshake.Connector connector) {
-    BootstrapFrame.Verdict verdict = connector.verdict();
-    Link link = new Link(links, verdict.address(), verdict.id(), false, connector.nonce, channel);
+    BootstrapFrame.Verdict verdict = connector.verdict;
+    Link link =
+        new Link(links, verdict.address(), verdict.id(), false, connector.request.nonce(), channel);
     link.replace(connector);
     link.write(new Attach());
     return link;
@@ -129,18 +126,6 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     channel.pipeline().replace(handshake, "link", this);
   }
 
-  InetSocketAddress peer() {
-    return peer;
-  }
-
-  long peerId() {
-    return peerId;
-  }
-
-  boolean incoming() {
-    return incoming;
-  }
-
   /** Returns whether both sides have completed the handshake, and frames may be sent. */
   boolean isOpen() {
     return state == State.OPEN || state == State.RESUMING;
@@ -148,6 +133,15 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
 
   boolean isResuming() {
     return state == State.RESUMING;
+  }
+
+  boolean isConnected() {
+    return state == State.OPEN;
+  }
+
+  /** Returns the number of frames that have arrived and count. */
+  long received() {
+    return received;
   }
 
   boolean hasEnded() {
@@ -301,7 +295,7 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
 
   private void violate(String problem) {
     if (isOpen()) {
-      links.violated(this, problem);
+      links.job.messages.violated(peer, problem);
     }
     sentGoodbye = true; // such a link is not resumed
     channel.close();
@@ -330,7 +324,7 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     if (state == State.OPEN && mayResume()) {
       lastReceivedNanos = Frames.lastReceivedNanos(channel);
       state = State.RESUMING;
-      backoffMillis = MIN_BACKOFF_MILLIS;
+      backoff = new Backoff();
       // No warning yet: its process may have ended.
       LOG.debug("a connection of the bootstrap was lost: {}", channel);
       tryAgain();
@@ -343,18 +337,15 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     if (state != State.RESUMING) {
       return;
     }
-    if (!mayResume()) {
-      end();
-    } else if (incoming) {
-      links.probe(peer, this::later, this::endDead);
+    if (mayResume()) {
+      links.job.sockets.connect(peer, peerId, new Resume(session, received), this);
     } else {
-      links.sockets().connect(LinkKind.RESUME, peer, peerId, this);
+      end();
     }
   }
 
   private void later() {
-    channel.eventLoop().schedule(this::tryAgain, backoffMillis, TimeUnit.MILLISECONDS);
-    backoffMillis = Math.min(2 * backoffMillis, MAX_BACKOFF_MILLIS);
+    backoff.schedule(links.job.sockets.loop, this::tryAgain);
   }
 
   private void end() {
@@ -369,11 +360,20 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     if (state == State.RESUMING) {
       state = State.ENDED;
       links.ended(this, false);
-      links.died(peer);
+      links.job.died(peer);
     }
   }
 
-  private void resume(Channel next, ChannelHandler handshake) {
+  /** Returns whether a connector may resume this link: all frames that it needs are kept. */
+  boolean canResume(Resume other) {
+    return isOpen()
+        && mayResume()
+        && Arrays.equals(other.session(), session)
+        && confirmed(other.received());
+  }
+
+  /** Continues on another connection. */
+  void resume(Channel next, ChannelHandler handshake) {
     Channel before = channel;
     channel = next;
     state = State.OPEN;
@@ -383,100 +383,30 @@ final class Link extends SimpleChannelInboundHandler<BootstrapFrame> implements 
     unconfirmedBytes = 0;
     kept.forEach(channel::writeAndFlush);
     REPLACED.warn("a connection of the bootstrap was lost and is replaced: " + next);
-    links.resumed(this);
+    links.drained();
   }
 
   // ---- resuming ----
 
   @Override
   public void admitted(Channel next, Handshake.Connector connector) {
-    if (state != State.RESUMING || !mayResume()) {
+    long arrived = connector.verdict.received();
+    if (!incoming && state == State.RESUMING && mayResume() && confirmed(arrived)) {
+      resume(next, connector);
+    } else {
       next.close();
-      end();
-      return;
+      failed(Loss.REFUSED, "");
     }
-    next.pipeline().replace(connector, "resumption", new Resumption(this, true));
-    next.eventLoop()
-        .schedule(() -> closeUnanswered(next), Handshake.LIMIT_MILLIS, TimeUnit.MILLISECONDS);
-    next.writeAndFlush(new Resume(session, received));
-  }
-
-  private static void closeUnanswered(Channel next) {
-    if (next.pipeline().get(Resumption.class) != null) {
-      next.close();
-    }
-  }
-
-  /** Returns whether a frame confirms frames of this session, and all later ones are kept. */
-  private boolean isHere(BootstrapFrame frame) {
-    return frame instanceof Resume other
-        && Arrays.equals(other.session(), session)
-        && confirmed(other.received());
   }
 
   @Override
   public void failed(Loss loss, String why) {
     if (loss.isGone()) {
       endDead();
-    } else if (loss == Loss.REFUSED) {
+    } else if (loss == Loss.REFUSED && !incoming) {
       end();
     } else {
       later();
-    }
-  }
-
-  /**
-   * Resumes a link on the connection of a connector that requests it.
-   *
-   * @param link the link with the connector's process, or null
-   */
-  static void accept(Channel next, Handshake.Acceptor acceptor, Link link) {
-    next.pipeline().replace(acceptor, "resumption", new Resumption(link, false));
-  }
-
-  /**
-   * Waits on a new connection for the number of frames that have arrived at the other side. The
-   * acceptor answers with its own.
-   */
-  private static final class Resumption extends SimpleChannelInboundHandler<BootstrapFrame> {
-    private final Link link;
-    private final boolean connects;
-    private boolean decided;
-
-    Resumption(Link link, boolean connects) {
-      super(BootstrapFrame.class);
-      this.link = link;
-      this.connects = connects;
-    }
-
-    @Override
-    protected void channelRead0(ChannelHandlerContext ctx, BootstrapFrame frame) {
-      decided = true;
-      boolean isHere = link != null && link.isOpen() && link.mayResume() && link.isHere(frame);
-      if (!connects) {
-        // Without a session the connector closes.
-        ctx.channel()
-            .writeAndFlush(
-                isHere ? new Resume(link.session, link.received) : new Resume(NO_SESSION, 0));
-      }
-      if (isHere) {
-        link.resume(ctx.channel(), this);
-      } else if (connects) {
-        ctx.close();
-        link.end();
-      }
-    }
-
-    @Override
-    public void channelInactive(ChannelHandlerContext ctx) {
-      if (connects && !decided) {
-        link.later();
-      }
-    }
-
-    @Override
-    public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
-      ctx.close();
     }
   }
 }

@@ -6,16 +6,21 @@ import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Beat;
+import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Departed;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Join;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Waiting;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.Handshake.Loss;
 import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.EventLoop;
 import java.net.InetSocketAddress;
 import java.util.ArrayDeque;
 import java.util.HashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -23,8 +28,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.ObjLongConsumer;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The connections of one process with the others of its job, by the address at which each listens.
@@ -34,32 +37,22 @@ final class Links {
   static final InetSocketAddress NOWHERE = new InetSocketAddress("0.0.0.0", 0);
 
   private static final String NO_ANSWER = "no answer yet";
-  private static final Logger LOG = LoggerFactory.getLogger(Links.class);
-  private static final long FIRST_BACKOFF_MILLIS = 10;
-  private static final long MAX_BACKOFF_MILLIS = 200;
   private static final int MAX_QUEUED_MESSAGES = 64;
 
-  private final Job job;
+  final Job job;
   private final Map<InetSocketAddress, Route> routes = new HashMap<>();
 
   /** The links that other processes have opened. */
   private final Map<InetSocketAddress, Link> incoming = new HashMap<>();
 
-  private final Handshake.Unproven unproven = new Handshake.Unproven();
+  /** The accepted sockets that have not proved themselves yet, the oldest first. */
+  final Set<ChannelHandlerContext> unproven = new LinkedHashSet<>();
 
   private CompletableFuture<Void> flushed;
   private boolean leaving;
 
   Links(Job job) {
     this.job = job;
-  }
-
-  JobSockets sockets() {
-    return job.sockets;
-  }
-
-  int frameLimit() {
-    return BootstrapFrameCodec.frameLimit(job.sockets.options.messageLimit());
   }
 
   // ---- sending ----
@@ -92,14 +85,9 @@ final class Links {
     forEachLink(
         each -> {
           if (!each.hasEnded()) {
-            consumer.accept(each.peer(), each.lastReceivedNanos());
+            consumer.accept(each.peer, each.lastReceivedNanos());
           }
         });
-  }
-
-  /** Probes whether a process still listens. */
-  void probe(InetSocketAddress at, Runnable perhaps, Runnable no) {
-    Frames.probe(job.sockets.loop, at, job.sockets.channels, perhaps, no);
   }
 
   /** Fails queued messages for a process that has left, died, or is sent nothing more. */
@@ -109,6 +97,17 @@ final class Links {
       route.failQueue(reason);
     }
     drained();
+  }
+
+  /** Delays attempts to connect: each twice as long as the one before, from 10 to 200 ms. */
+  static final class Backoff {
+    private static final long MAX_MILLIS = 200;
+    private long millis = 10;
+
+    void schedule(EventLoop loop, Runnable attempt) {
+      loop.schedule(attempt, millis, TimeUnit.MILLISECONDS);
+      millis = Math.min(2 * millis, MAX_MILLIS);
+    }
   }
 
   private record Queued(Data data, int rank, CompletableFuture<Void> done) {}
@@ -124,7 +123,7 @@ final class Links {
     private final ArrayDeque<Queued> queue = new ArrayDeque<>();
     private Link link;
     private Handshake.Connector connector;
-    private long backoffMillis = FIRST_BACKOFF_MILLIS;
+    private Backoff backoff = new Backoff();
     private String trouble = NO_ANSWER;
 
     Route(InetSocketAddress to) {
@@ -172,7 +171,7 @@ final class Links {
 
     private void connect() {
       if (connector == null && !job.hasEnded()) {
-        connector = job.sockets.connect(LinkKind.LINK, to, job.messages.idOf(to), this);
+        connector = job.sockets.connect(to, job.messages.idOf(to), Resume.NONE, this);
       }
     }
 
@@ -185,7 +184,7 @@ final class Links {
 
     private void use(Link opened) {
       link = opened;
-      backoffMillis = FIRST_BACKOFF_MILLIS;
+      backoff = new Backoff();
       JoinMessage message;
       while ((message = messages.poll()) != null) {
         link.send(message);
@@ -197,9 +196,11 @@ final class Links {
       drained();
     }
 
-    /** Returns whether nothing waits for the connection. */
+    /** Returns whether nothing that must arrive waits for the connection. */
     boolean isIdle() {
-      return nothingToSend() && (link == null || !link.isResuming());
+      return nothingToSend()
+          && messages.stream().noneMatch(Departed.class::isInstance)
+          && (link == null || !link.isResuming());
     }
 
     private boolean nothingToSend() {
@@ -217,8 +218,8 @@ final class Links {
       }
       job.answered(to);
       Link opened = Link.connected(Links.this, channel, admitted);
-      if (!to.equals(opened.peer())) {
-        routes.computeIfAbsent(opened.peer(), Route::new).adopt(opened);
+      if (!to.equals(opened.peer)) {
+        routes.computeIfAbsent(opened.peer, Route::new).adopt(opened);
       }
       use(opened);
     }
@@ -251,8 +252,7 @@ final class Links {
         drained();
         return;
       }
-      job.sockets.loop.schedule(this::retry, backoffMillis, TimeUnit.MILLISECONDS);
-      backoffMillis = Math.min(2 * backoffMillis, MAX_BACKOFF_MILLIS);
+      backoff.schedule(job.sockets.loop, this::retry);
     }
 
     private void retry() {
@@ -284,8 +284,24 @@ final class Links {
 
   // ---- processes that connect ----
 
-  /** Decides whether to admit an authenticated connector. Dump requests are always admitted. */
-  Admission judge(Proof proof) {
+  /**
+   * Decides whether to admit an authenticated connector. Dump requests are always admitted.
+   *
+   * @return the decision, without its proof
+   */
+  Verdict judge(Proof proof) {
+    Link present = incoming.get(proof.address());
+    Admission admission = judge(proof, present);
+    boolean resumes = proof.kind() == LinkKind.RESUME && admission == Admission.WELCOME;
+    return new Verdict(
+        admission,
+        job.sockets.address,
+        job.sockets.id,
+        resumes ? present.received() : 0,
+        BootstrapFrame.NO_BYTES);
+  }
+
+  private Admission judge(Proof proof, Link present) {
     if (proof.kind() == LinkKind.INQUIRY) {
       return Admission.WELCOME;
     }
@@ -295,22 +311,19 @@ final class Links {
     if (leaving) {
       return Admission.LEAVING;
     }
-    Link present = incoming.get(proof.address());
-    boolean isTaken = present != null && present.isOpen() && present.peerId() == proof.id();
-    boolean isDouble = isTaken && !present.isResuming() && proof.kind() == LinkKind.LINK;
-    return isDouble || proof.id() == job.sockets.id ? Admission.DUPLICATE : Admission.WELCOME;
-  }
-
-  /** Returns a decision without its proof. */
-  Verdict verdict(Admission admission) {
-    return new Verdict(admission, job.sockets.address, job.sockets.id, BootstrapFrame.NO_BYTES);
+    if (proof.kind() == LinkKind.RESUME) {
+      boolean isHere = present != null && present.canResume(proof.resume());
+      return isHere ? Admission.WELCOME : Admission.NO_LINK;
+    }
+    boolean isTaken = present != null && present.isConnected() && present.peerId == proof.id();
+    return isTaken || proof.id() == job.sockets.id ? Admission.DUPLICATE : Admission.WELCOME;
   }
 
   /** Replaces the handshake by a link, or by the answer to a dump request. */
   void admit(Channel channel, Handshake.Acceptor acceptor, Proof proof) {
     switch (proof.kind()) {
       case INQUIRY -> DumpClient.answer(channel, acceptor, job);
-      case RESUME -> Link.accept(channel, acceptor, incoming.get(proof.address()));
+      case RESUME -> incoming.get(proof.address()).resume(channel, acceptor);
       case LINK -> {
         Link abandoned =
             incoming.put(proof.address(), Link.accepted(this, channel, acceptor, proof));
@@ -321,15 +334,6 @@ final class Links {
     }
   }
 
-  Handshake.Unproven unproven() {
-    return unproven;
-  }
-
-  /** Called if no connection can be accepted, because this process has no file descriptor. */
-  void ranOut(String why) {
-    job.ranOut("can't accept connections: " + why);
-  }
-
   // ---- what links report ----
 
   boolean mayResume(InetSocketAddress peer) {
@@ -337,19 +341,18 @@ final class Links {
   }
 
   void attached(Link link) {
-    routes.computeIfAbsent(link.peer(), Route::new).adopt(link);
+    routes.computeIfAbsent(link.peer, Route::new).adopt(link);
   }
 
   /** Handles a frame. Returns false if it may not arrive on a link. */
   boolean received(Link link, BootstrapFrame frame) {
-    boolean isOfAnother =
-        frame instanceof Join join && !join.member().address().equals(link.peer());
+    boolean isOfAnother = frame instanceof Join join && !join.member().address().equals(link.peer);
     if (isOfAnother) {
       return false;
     } else if (frame instanceof JoinMessage message) {
-      job.received(link.peer(), message);
+      job.received(link.peer, message);
     } else if (frame instanceof Data data) {
-      job.received(link.peer(), data);
+      job.received(link.peer, data);
     } else {
       return false;
     }
@@ -358,16 +361,8 @@ final class Links {
 
   /** The other side leaves the job in good order. */
   void left(Link link) {
-    shut(link.peer(), Link.unsent(FluxCclException.NO_RANK));
-    job.left(link.peer());
-  }
-
-  void violated(Link link, String problem) {
-    job.messages.violated(link.peer(), problem);
-  }
-
-  void died(InetSocketAddress peer) {
-    job.died(peer);
+    shut(link.peer, Link.unsent(FluxCclException.NO_RANK));
+    job.left(link.peer);
   }
 
   /**
@@ -376,22 +371,17 @@ final class Links {
    * @param isBroken frames may be lost, though both processes live
    */
   void ended(Link link, boolean isBroken) {
-    if (link.incoming()) {
-      incoming.remove(link.peer(), link);
+    if (link.incoming) {
+      incoming.remove(link.peer, link);
     }
-    Route route = routes.get(link.peer());
+    Route route = routes.get(link.peer);
     if (route != null && route.link == link) {
       route.link = null;
     }
     if (isBroken) {
-      job.messages.violated(link.peer(), "it was lost and could not be resumed");
+      job.messages.violated(link.peer, "it was lost and could not be resumed");
     }
-    job.messages.linkEnded(link.peer());
-    drained();
-  }
-
-  void resumed(Link link) {
-    LOG.debug("the link with {} is resumed", link.peer());
+    job.messages.linkEnded(link.peer);
     drained();
   }
 
@@ -405,13 +395,15 @@ final class Links {
     return done;
   }
 
-  private void drained() {
+  void drained() {
     if (flushed != null
         && routes.entrySet().stream()
             .allMatch(
                 each ->
                     each.getValue().isIdle()
-                        || job.process.isSilent(each.getKey(), System.nanoTime()))) {
+                        // A handshake beside much other work takes longer than a silence.
+                        || each.getValue().connector == null
+                            && job.process.isSilent(each.getKey(), System.nanoTime()))) {
       CompletableFuture<Void> done = flushed;
       flushed = null;
       done.complete(null);
@@ -450,7 +442,7 @@ final class Links {
   private void forEachLink(Consumer<Link> action) {
     List.copyOf(incoming.values()).forEach(action);
     for (Route each : List.copyOf(routes.values())) {
-      if (each.link != null && !each.link.incoming()) {
+      if (each.link != null && !each.link.incoming) {
         action.accept(each.link);
       }
     }

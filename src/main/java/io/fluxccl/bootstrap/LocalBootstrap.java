@@ -6,6 +6,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
+import io.fluxccl.bootstrap.Mailboxes.StreamKey;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.trace.JobDump;
 import io.fluxccl.trace.Snapshot;

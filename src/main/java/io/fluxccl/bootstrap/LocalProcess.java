@@ -4,6 +4,7 @@ package io.fluxccl.bootstrap;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Missed;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Send;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;

@@ -19,11 +19,13 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Refuse;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Rejected;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Waiting;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.CastVote;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.GroupFailed;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Joined;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import io.fluxccl.bootstrap.Roster.Term;
 import java.net.InetSocketAddress;
 import java.util.Collection;
 import java.util.HashSet;
@@ -184,7 +186,7 @@ final class Member {
     }
     if (now >= beatNanos) {
       long interval = process.rules.intervalNanos();
-      if (beatNanos != 0 && now - beatNanos > interval) {
+      if (beatNanos != 0 && now - beatNanos > interval && !isIdle()) {
         process.delayed(now - beatNanos, now);
       }
       beatNanos = now + interval;
@@ -218,8 +220,18 @@ final class Member {
     if (nowNanos != 0 && now - nowNanos > process.rules.leaseNanos()) {
       process.excuse(nowNanos, now); // this process was suspended
       seeker.filter(own -> isJoining()).ifPresent(own -> own.resume(now));
+    } else if (isIdle()) {
+      process.delayed(now - nowNanos, now);
     }
     nowNanos = now;
+  }
+
+  /**
+   * Returns whether the group has failed, and this process does not join the next one yet. Then the
+   * other members may have no reason to send, so their silence does not count.
+   */
+  private boolean isIdle() {
+    return failure.isPresent() && !isJoining();
   }
 
   private boolean isJoining() {

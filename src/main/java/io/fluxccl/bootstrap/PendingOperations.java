@@ -68,10 +68,7 @@ final class PendingOperations {
     String hint =
         silent.isPresent()
             ? "rank " + silent.getAsInt() + " answers no heartbeat"
-            : (one ? "is it" : "are they")
-                + " late, or did "
-                + (one ? "it" : "they")
-                + " never call?";
+            : one ? "is it late, or did it never call?" : "are they late, or did they never call?";
     return Timeout.of(
         silent.orElse(peers.get(0)),
         "%s: %s received nothing from %s within %s ms; %s",

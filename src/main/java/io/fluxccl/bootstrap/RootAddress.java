@@ -11,7 +11,6 @@ import java.time.Instant;
 import java.util.Arrays;
 import java.util.List;
 import java.util.OptionalInt;
-import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
@@ -66,16 +65,12 @@ record RootAddress(String networkInterface, String host, int port) {
         : Arrays.stream(text.split(",", -1)).map(RootAddress::parse).toList();
   }
 
-  /** Returns the IP address of the host; completes on any thread. */
-  CompletableFuture<InetAddress> resolve() {
-    byte[] ip = NetUtil.createByteArrayFromIpAddressString(host);
-    return ip != null
-        ? CompletableFuture.completedFuture(UniqueId.addressOf(ip, 0))
-        // A name server may take seconds: not on the event loop.
-        : CompletableFuture.supplyAsync(this::askNameServer);
-  }
-
-  private InetAddress askNameServer() {
+  /**
+   * Returns the IP address of the host. Blocks: a name server may take seconds.
+   *
+   * @throws InvalidUsage if the host is unknown
+   */
+  InetAddress resolve() {
     try {
       return InetAddress.getByName(host);
     } catch (UnknownHostException e) {

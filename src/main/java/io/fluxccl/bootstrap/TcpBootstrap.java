@@ -11,6 +11,7 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.bootstrap.Mailboxes.StreamKey;
 import io.fluxccl.trace.JobDump;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -52,7 +53,7 @@ public final class TcpBootstrap extends CollectiveBootstrap {
 
   // The fields below are accessed only on the event loop.
   Job job;
-  private Job root;
+  Job root;
   private JobFile.Written entry;
   private CompletableFuture<Void> left;
 
@@ -304,14 +305,14 @@ public final class TcpBootstrap extends CollectiveBootstrap {
   @Override
   CompletableFuture<Void> transmit(int peer, StreamKey key, byte[] message) {
     CompletableFuture<Void> done = new CompletableFuture<>();
-    job.links.send(member(peer).address(), peer, Data.of(roster.nonce(), key, message), done);
+    job.links.send(member(peer).address(), peer, new Data(roster.nonce(), key, message), done);
     return done;
   }
 
   /** Delivers a message of another rank. */
   void received(int peer, Data data) {
     if (peer != Roster.NEWCOMER) {
-      arrived(data.key(peer), data.message());
+      arrived(data.key().from(peer), data.message());
     }
   }
 
@@ -351,17 +352,5 @@ public final class TcpBootstrap extends CollectiveBootstrap {
               root == null ? CompletableFuture.completedFuture(null) : root.release(this));
     }
     return left;
-  }
-
-  /** Closes every socket and sends nothing, as if the process had died. On the event loop. */
-  void kill() {
-    left = CompletableFuture.completedFuture(null);
-    if (entry != null) {
-      entry.close();
-    }
-    job.kill();
-    if (root != null) {
-      root.kill();
-    }
   }
 }

@@ -8,6 +8,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.RankLog;
 import io.fluxccl.device.PinnedBuffer;
@@ -75,13 +76,11 @@ public final class ProxyService implements AutoCloseable {
     this.communicator = communicator;
     this.lifecycle = new Lifecycle("the proxy service of rank " + communicator.bootstrap().rank());
     Fifo fifo = new Fifo(communicator.device(), fifoSize);
-    try {
-      this.fifoHandle = fifo.deviceHandle(communicator.abortFlag());
-      this.flushWords = communicator.device().allocatePinned(MAX_IDS * FLUSH_WORD_STRIDE);
-    } catch (RuntimeException | Error failure) {
-      fifo.close();
-      throw failure;
-    }
+    this.fifoHandle =
+        Closing.onFailure(fifo::close, () -> fifo.deviceHandle(communicator.abortFlag()));
+    this.flushWords =
+        Closing.onFailure(
+            fifo::close, () -> communicator.device().allocatePinned(MAX_IDS * FLUSH_WORD_STRIDE));
     lifecycle.own(flushWords);
     Runnable threadInit =
         () -> {

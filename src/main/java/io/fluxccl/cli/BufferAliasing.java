@@ -6,19 +6,9 @@ import io.fluxccl.collective.Collective;
 /** Whether input and output share memory. */
 enum BufferAliasing {
   /** Two buffers. */
-  OUT_OF_PLACE("out-of-place"),
+  OUT_OF_PLACE,
   /** One buffer, as {@link io.fluxccl.collective.CollectiveCall} defines it. */
-  IN_PLACE("in-place");
-
-  private final String label;
-
-  BufferAliasing(String label) {
-    this.label = label;
-  }
-
-  String label() {
-    return label;
-  }
+  IN_PLACE;
 
   /** Returns whether a collective supports it. A barrier, without buffers, is out of place. */
   boolean isPossible(Collective collective) {

@@ -54,7 +54,7 @@ final class BufferContents {
       guard(PerfRank.Buffer.OUTPUT, layout.outputExtent());
       return;
     }
-    long extent = Math.max(layout.inputExtent(), layout.outputExtent());
+    long extent = layout.extent();
     write(PerfRank.Buffer.OUTPUT, 0, extent, POISONED);
     if (layout.hasInput()) {
       write(
@@ -87,7 +87,7 @@ final class BufferContents {
       }
       return wrong + guardDifferences(PerfRank.Buffer.OUTPUT, layout.outputExtent());
     }
-    long extent = Math.max(layout.inputExtent(), layout.outputExtent());
+    long extent = layout.extent();
     long outputEnd = layout.hasOutput() ? outputOffset + layout.outputExtent() : outputOffset;
     wrong += touchedInPlace(layout, 0, outputOffset);
     wrong += touchedInPlace(layout, outputEnd, extent);

@@ -170,14 +170,14 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
       long allowed = plan.timeout().toNanos() / SHARE_OF_LIMIT / perRun;
       int half = (int) Math.max(1, Math.min(MOST_AT_ONCE, allowed));
       CompletableFuture<Void> before = CompletableFuture.completedFuture(null);
-      long start = System.nanoTime();
+      long start = rank.nanoTime();
       for (int left = runs; left > 0; left -= half) {
         CompletableFuture<Void> now = calls.run(Math.min(left, half));
         await(before, length * half);
         before = now;
       }
       await(before, length);
-      return System.nanoTime() - start;
+      return rank.nanoTime() - start;
     }
 
     void await(CompletableFuture<Void> completion, int count) throws InterruptedException {

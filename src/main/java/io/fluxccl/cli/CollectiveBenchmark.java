@@ -2,12 +2,14 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.Deadline;
-import io.fluxccl.cli.PerfRow.Measurement;
+import io.fluxccl.cli.PerfReport.PerfRow.Measurement;
+import io.fluxccl.cli.PerfReport.PerfRow.PeerTime;
+import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.OptionalDouble;
 import java.util.OptionalLong;
 import java.util.stream.LongStream;
 
@@ -30,12 +32,13 @@ final class CollectiveBenchmark extends PerfRun {
    */
   long run() throws InterruptedException {
     List<String> devices = prepare();
-    report.ifPresent(to -> to.started(plan, devices, rank.peer().map(MeasuredLibrary::name)));
+    report.ifPresent(
+        to -> to.started(plan, devices, rank.peers().stream().map(MeasuredLibrary::name).toList()));
     warmUp();
     long wrong = 0;
     for (PerfCase next : plan.cases()) {
       report.ifPresent(to -> to.measuring(next));
-      PerfRow row = measure(next);
+      PerfReport.PerfRow row = measure(next);
       report.ifPresent(to -> to.measured(row));
       wrong += row.wrong().orElse(0);
     }
@@ -53,26 +56,29 @@ final class CollectiveBenchmark extends PerfRun {
     check(shape, placement);
   }
 
-  private PerfRow measure(PerfCase shape) throws InterruptedException {
+  private PerfReport.PerfRow measure(PerfCase shape) throws InterruptedException {
     Map<BufferAliasing, Measurement> measurements = new EnumMap<>(BufferAliasing.class);
     for (BufferAliasing placement : placements(shape)) {
       contents(shape).upload(layout(shape), placement);
       rank.barrier(Deadline.after(plan.timeout()));
       double micros = timer.micros(rank.library(), shape, placement);
-      OptionalDouble peerMicros = peerMicros(shape, placement);
+      Optional<PeerTime> peer = peer(shape, placement);
       String algorithm = rank.algorithms(shape, placement).stream().findFirst().orElse("");
       measurements.put(
-          placement, new Measurement(algorithm, micros, check(shape, placement), peerMicros));
+          placement, new Measurement(algorithm, micros, check(shape, placement), peer));
     }
-    return new PerfRow(shape, rank.nRanks(), measurements);
+    return new PerfReport.PerfRow(shape, rank.nRanks(), measurements);
   }
 
-  private OptionalDouble peerMicros(PerfCase shape, BufferAliasing placement)
+  private Optional<PeerTime> peer(PerfCase shape, BufferAliasing placement)
       throws InterruptedException {
-    Optional<MeasuredLibrary> peer = rank.peer();
-    return peer.isPresent() && peer.get().supports(shape, placement)
-        ? OptionalDouble.of(timer.micros(peer.get(), shape, placement))
-        : OptionalDouble.empty();
+    List<PeerTime> times = new ArrayList<>();
+    for (MeasuredLibrary peer : rank.peers()) {
+      if (peer.supports(shape, placement)) {
+        times.add(new PeerTime(peer.name(), timer.micros(peer, shape, placement)));
+      }
+    }
+    return times.stream().min(Comparator.comparingDouble(PeerTime::micros));
   }
 
   /**

@@ -2,12 +2,15 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.JoinOptions;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.Optional;
+import java.util.function.UnaryOperator;
 import java.util.stream.Collectors;
 import picocli.CommandLine.Option;
 
@@ -35,12 +38,22 @@ final class CollectiveCommandOptions {
       description = "Limit of one collective, and of each step of the set-up. Default 30.")
   private double timeoutSeconds;
 
-  DeviceChoice device() {
-    return device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device);
+  /** Returns what these options change of how a rank joins its job. */
+  UnaryOperator<JoinOptions> joining() {
+    DeviceChoice chosen =
+        device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device);
+    Optional<Transport> only = transport();
+    Duration limit = timeout();
+    return from -> {
+      CollectivesOptions calls = from.collectives().withTimeout(limit);
+      return from.withCollectives(only.map(calls::withTransport).orElse(calls))
+          .withDevice(chosen)
+          .withJoinTimeout(limit);
+    };
   }
 
   /** Returns the only transport to use, or empty. */
-  Optional<Transport> transport() {
+  private Optional<Transport> transport() {
     if (transport.equals(AUTO)) {
       return Optional.empty();
     }

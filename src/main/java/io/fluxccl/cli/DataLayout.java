@@ -32,6 +32,11 @@ record DataLayout(PerfCase shape, int rank, int nRanks) {
    */
   record Segment(long target, long length, int source, long from) {}
 
+  /** Returns the larger of input and output; of experts as if every token went to every rank. */
+  long extent() {
+    return Math.max(inputExtent(), outputExtent());
+  }
+
   /** Returns the length of an input, on a rank that has one. */
   long inputExtent() {
     return switch (shape.collective()) {

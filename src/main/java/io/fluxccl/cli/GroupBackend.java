@@ -2,13 +2,9 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.Deadline;
-import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.CapturedPipeline;
-import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.Collectives;
-import io.fluxccl.collective.CollectivesOptions;
-import io.fluxccl.collective.FusedAllReduce;
 import io.fluxccl.collective.Pipeline;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.communicator.Communicator;
@@ -20,14 +16,9 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
-import java.util.ServiceLoader;
 import java.util.function.IntFunction;
-import java.util.stream.Stream;
-import reactor.core.publisher.Flux;
 
 /** Makes ranks of the library: each is a {@link RankGroup}. */
 final class GroupBackend implements PerfBackend {
@@ -59,68 +50,20 @@ final class GroupBackend implements PerfBackend {
 
   @Override
   public PerfRank fromEnvironment(RankOptions options) {
-    return new Rank(
-        RankGroup.join(groupOptions(options, JoinOptions.fromEnvironment())).join(), options);
+    JoinOptions joining = options.joining().apply(JoinOptions.fromEnvironment());
+    return rank(RankGroup.join(joining).join(), options);
   }
 
   @Override
   public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
-    List<RankGroup> groups = RankGroup.local(nRanks, groupOptions(options, JoinOptions.of(0, 1)));
-    return rank -> new Rank(groups.get(rank), options);
+    JoinOptions joining = options.joining().apply(JoinOptions.of(0, 1));
+    List<RankGroup> groups = RankGroup.local(nRanks, joining);
+    return rank -> rank(groups.get(rank), options);
   }
 
-  @Override
-  public Flux<Generation> generations(RankOptions options) {
-    return RankGroup.generations(groupOptions(options, JoinOptions.fromEnvironment()))
-        .map(
-            group ->
-                new Generation(
-                    group.generation().number(),
-                    new Rank(group, options),
-                    group.newcomers().toFuture(),
-                    () -> group.renew("others wait to take part")));
-  }
-
-  private static JoinOptions groupOptions(RankOptions options, JoinOptions from) {
-    CollectivesOptions collectives =
-        from.collectives()
-            .withMaxBlocks(options.kernels().maxBlocks())
-            .withCopyEngines(options.kernels().copyEngines())
-            .withReproducible(options.kernels().reproducible());
-    if (options.transport().isPresent()) {
-      collectives = collectives.withTransport(options.transport().get());
-    }
-    if (options.tuning().isPresent()) {
-      collectives = collectives.withTuning(options.tuning().get());
-    }
-    for (Map.Entry<Collective, String> choice : options.algorithms().entrySet()) {
-      collectives = collectives.withAlgorithm(choice.getKey(), choice.getValue());
-    }
-    return from.withCollectives(collectives)
-        .withDevice(options.device())
-        .withJoinTimeout(options.timeout())
-        .withTimeout(options.timeout());
-  }
-
-  @Override
-  public Map<String, String> gpuSupport() {
-    return SystemReport.gpuRequirements();
-  }
-
-  @Override
-  public List<String> devices() {
-    return SystemReport.gpus();
-  }
-
-  @Override
-  public List<String> algorithms() {
-    Stream<String> ofFamilies =
-        ServiceLoader.load(AlgorithmFamily.class).stream()
-            .map(ServiceLoader.Provider::get)
-            .sorted(Comparator.comparing(AlgorithmFamily::name))
-            .flatMap(
-                family -> family.description().stream().map(line -> family.name() + ": " + line));
-    return Stream.concat(ofFamilies, Stream.of("any: " + FusedAllReduce.DESCRIPTION)).toList();
+  /** Returns the rank of a group, which the rank closes. */
+  PerfRank rank(RankGroup group, RankOptions options) {
+    return new Rank(group, options);
   }
 
   private final class Rank implements PerfRank, MeasuredLibrary {
@@ -160,7 +103,7 @@ final class GroupBackend implements PerfBackend {
     public void prepare(long bytes) {
       DeviceBuffer input = lifecycle.own(options.memory().allocate(group.device(), bytes));
       DeviceBuffer output = lifecycle.own(options.memory().allocate(group.device(), bytes));
-      ExpertCalls experts = lifecycle.own(new ExpertCalls(group.device()));
+      CallBuffers.ExpertCalls experts = lifecycle.own(new CallBuffers.ExpertCalls(group.device()));
       buffers = new CallBuffers(input, output, () -> zeros(bytes), experts, rank(), nRanks());
       if (options.register()) {
         // In the same order on all ranks.
@@ -211,8 +154,8 @@ final class GroupBackend implements PerfBackend {
     }
 
     @Override
-    public Optional<MeasuredLibrary> peer() {
-      return Optional.ofNullable(peer);
+    public List<MeasuredLibrary> peers() {
+      return peer == null ? List.of() : peer.ways();
     }
 
     @Override

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
-import io.fluxccl.InvalidUsage;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -61,15 +60,9 @@ final class LaunchCommand implements Callable<Integer> {
 
   @Override
   public Integer call() throws InterruptedException {
-    if (ranks < 1 || ranks > MAX_RANKS) {
-      throw new InvalidUsage("ranks=" + ranks + " is out of range; give 1 to " + MAX_RANKS);
-    }
-    if (restarts < 0) {
-      throw new InvalidUsage("restart=" + restarts + " is negative");
-    }
-    if (graceSeconds < 0) {
-      throw new InvalidUsage("grace=" + graceSeconds + " is negative");
-    }
+    PerfOptions.requireRange("ranks", ranks, 1, MAX_RANKS);
+    PerfOptions.requireRange("restart", restarts, 0);
+    PerfOptions.requireRange("grace", graceSeconds, 0);
     return RankLauncher.runAndAwait(
         command,
         ranks,

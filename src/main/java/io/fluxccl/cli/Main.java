@@ -2,13 +2,10 @@
 package io.fluxccl.cli;
 
 import io.fluxccl.OptionalLibrary;
-import java.util.Optional;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /**
  * The entry point of the command line: {@code fluxccl perf all-reduce}, {@code fluxccl launch},
- * {@code fluxccl info}. Checks that the libraries are there which only the command line needs.
+ * {@code fluxccl info}. Checks that the library is there which only the command line needs.
  */
 public final class Main {
   private Main() {}
@@ -19,15 +16,13 @@ public final class Main {
    * @param args the command line
    */
   public static void main(String[] args) {
-    String missing =
-        Stream.of(OptionalLibrary.PICOCLI, OptionalLibrary.JACKSON)
-            .map(OptionalLibrary::missingReason)
-            .flatMap(Optional::stream)
-            .collect(Collectors.joining("; "));
-    if (!missing.isEmpty()) {
-      System.err.println("fluxccl: the command line can't start: " + missing);
-      System.exit(ExitCode.USAGE);
-    }
+    OptionalLibrary.PICOCLI
+        .missingReason()
+        .ifPresent(
+            missing -> {
+              System.err.println("fluxccl: the command line can't start: " + missing);
+              System.exit(ExitCode.USAGE);
+            });
     RootCommand.start(new GroupBackend(), Main.class, args);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.cli;
 
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.IntFunction;
 
@@ -26,7 +27,10 @@ interface MeasuredLibrary {
   PreparedCalls prepare(PerfCase shape, BufferAliasing placement, int length, boolean graph);
 
   /** A library that this one is compared with. */
-  interface Peer extends MeasuredLibrary, AutoCloseable {
+  interface Peer extends AutoCloseable {
+    /** Returns the ways to use it, equal on all ranks; each is measured, the fastest counts. */
+    List<MeasuredLibrary> ways();
+
     /** Releases the library's communicator and streams. */
     @Override
     void close();

@@ -25,17 +25,13 @@ record PerfCase(
 
   /** Returns the larger of input and output in bytes, which is the size of nccl-tests. */
   long bytes(int nRanks) {
-    return count * parts(collective, nRanks) * type.size();
+    return new DataLayout(this, 0, nRanks).extent() * type.size();
   }
 
-  /** Returns the larger of input and output divided by the count. */
+  /** Returns the larger of input and output divided by the count; 0 for a barrier. */
   static long parts(Collective collective, int nRanks) {
-    return switch (collective) {
-      case ALL_REDUCE, FUSED_ALL_REDUCE, BROADCAST, REDUCE, SEND_RECEIVE, BARRIER -> 1;
-      case ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER -> nRanks;
-      // As much as if every token went to every rank.
-      case DISPATCH, COMBINE -> nRanks;
-    };
+    PerfCase one = new PerfCase(collective, 1, DataType.UINT8, null, 0);
+    return new DataLayout(one, 0, nRanks).extent();
   }
 
   /**

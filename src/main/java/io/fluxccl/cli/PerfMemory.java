@@ -9,7 +9,6 @@ import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.host.HostDevice;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.Arrays;
 import java.util.Locale;
 import jcuda.driver.CUdeviceptr;
 import jcuda.driver.CUresult;
@@ -28,13 +27,6 @@ enum PerfMemory {
 
   /** A tensor in a block of a caching allocator seldom begins where the block does. */
   private static final int OFFSET = 512;
-
-  static PerfMemory ofLabel(String label) {
-    return Arrays.stream(values())
-        .filter(memory -> memory.label().equals(label))
-        .findFirst()
-        .orElseThrow(() -> new InvalidUsage("memory=" + label + " is none of own, wrapped, pool"));
-  }
 
   String label() {
     return name().toLowerCase(Locale.ROOT);

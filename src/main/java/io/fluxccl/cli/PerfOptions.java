@@ -4,17 +4,19 @@ package io.fluxccl.cli;
 import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.Text;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.group.JoinOptions;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.EnumMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.function.Function;
+import java.util.function.UnaryOperator;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 
@@ -215,19 +217,27 @@ final class PerfOptions {
     require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
     require(tune == null || json.isEmpty(), "--tune excludes --json: it has no rows");
     requireRange("max-blocks", maxBlocks, 1);
-    Map<Collective, String> algorithms = new EnumMap<>(Collective.class);
-    if (algorithm != null) {
-      collectives.forEach(collective -> algorithms.put(collective, algorithm));
-    }
+    UnaryOperator<JoinOptions> joining = choices.joining();
     return new PerfBackend.RankOptions(
-        choices.device(),
-        choices.transport(),
+        from -> {
+          JoinOptions chosen = joining.apply(from);
+          return chosen.withCollectives(chosen(chosen.collectives(), collectives));
+        },
         choices.timeout(),
         register,
-        PerfMemory.ofLabel(memory),
-        algorithms,
-        tuning,
-        new PerfBackend.Kernels(maxBlocks == null ? 0 : maxBlocks, copyEngines, reproducible));
+        Text.choose("memory", memory, PerfMemory.values(), PerfMemory::label));
+  }
+
+  private CollectivesOptions chosen(CollectivesOptions from, List<Collective> collectives) {
+    CollectivesOptions chosen =
+        from.withMaxBlocks(maxBlocks == null ? 0 : maxBlocks)
+            .withCopyEngines(copyEngines)
+            .withReproducible(reproducible);
+    chosen = tuning.map(chosen::withTuning).orElse(chosen);
+    for (Collective each : algorithm == null ? List.<Collective>of() : collectives) {
+      chosen = chosen.withAlgorithm(each, algorithm);
+    }
+    return chosen;
   }
 
   /**
@@ -327,7 +337,7 @@ final class PerfOptions {
     require(value == null || value.longValue() >= least, message, name, value, least);
   }
 
-  private static void requireRange(String name, Integer value, int least, int most) {
+  static void requireRange(String name, Integer value, int least, int most) {
     String message = "%s=%d is out of range; give %d to %d";
     boolean valid = value == null || value >= least && value <= most;
     require(valid, message, name, value, least, most);

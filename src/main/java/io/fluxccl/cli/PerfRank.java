@@ -41,8 +41,8 @@ interface PerfRank extends AutoCloseable {
   /** Returns this library. */
   MeasuredLibrary library();
 
-  /** Returns the library that this one is compared with. */
-  Optional<MeasuredLibrary> peer();
+  /** Returns the ways to use the library that this one is compared with; empty if there is none. */
+  List<MeasuredLibrary> peers();
 
   /**
    * Returns the names of the algorithms that support a case, equal on every rank. The first one
@@ -79,6 +79,11 @@ interface PerfRank extends AutoCloseable {
 
   /** Returns when every rank has called it. */
   void barrier(Deadline deadline);
+
+  /** Returns the time by which calls are measured, in nanoseconds from any origin. */
+  default long nanoTime() {
+    return System.nanoTime();
+  }
 
   /** Returns the message of every rank, by rank. */
   List<byte[]> allGather(byte[] mine, Deadline deadline);

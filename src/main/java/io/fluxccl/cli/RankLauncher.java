@@ -26,8 +26,8 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * The ranks of a job as child processes. No rank outlives this object, nor does a process that a
  * rank has started: not when a rank ends, nor when this process is asked to end. If this process is
- * killed, ranks that are {@code fluxccl} themselves end by {@link ParentWatchdog}, and a guard
- * kills what is left.
+ * killed, ranks that are {@code fluxccl} themselves end by {@link RootCommand}, and a guard kills
+ * what is left.
  *
  * <p>On Linux the processes of the job are known by the job's secret in their environment, which
  * they keep when their parent has ended. Elsewhere only descendants of ranks are known.

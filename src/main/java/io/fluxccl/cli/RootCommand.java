@@ -11,12 +11,15 @@ import java.io.InputStream;
 import java.io.PrintWriter;
 import java.io.UncheckedIOException;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -149,7 +152,7 @@ final class RootCommand implements Runnable {
     // Options after the launched command's name belong to that command.
     commands.put(
         "launch", () -> new CommandLine(new LaunchCommand(context)).setStopAtPositional(true));
-    commands.put("info", () -> new CommandLine(new InfoCommand(context)));
+    commands.put("info", () -> new CommandLine(new SystemReport.InfoCommand(context)));
     commands.put("dump", () -> new CommandLine(new DumpCommand(context)));
     return commands;
   }
@@ -258,6 +261,64 @@ final class RootCommand implements Runnable {
         throw new UncheckedIOException(RESOURCE + " can't be read", e);
       }
       return build.getProperty("version", "unknown");
+    }
+  }
+
+  /**
+   * Ends this process when the launcher that FLUXCCL_PARENT_PID names has ended, because a launcher
+   * that is killed can't end its ranks itself.
+   */
+  private static final class ParentWatchdog {
+    private static final Duration PERIOD = Duration.ofMillis(500);
+    private static final Duration SHUTDOWN_GRACE = Duration.ofSeconds(5);
+
+    private final long parent;
+    private final boolean direct;
+
+    private ParentWatchdog(long parent) {
+      this.parent = parent;
+      this.direct = isOurParent();
+    }
+
+    /** Watches the launcher, if the environment names one; ends this process when it has ended. */
+    static void start(Map<String, String> environment) {
+      Optional<Integer> pid = Settings.of(environment).number(RankVariables.PARENT);
+      if (pid.isPresent()) {
+        ParentWatchdog watch = new ParentWatchdog(pid.get());
+        if (!watch.parentRuns()) {
+          System.exit(ExitCode.ORPHANED);
+        }
+        daemon(watch::watch, "fluxccl-parent-watch");
+      }
+    }
+
+    private void watch() {
+      while (parentRuns()) {
+        LockSupport.parkNanos(PERIOD.toNanos());
+      }
+      // Shutdown hooks have a while to clean up.
+      daemon(() -> System.exit(ExitCode.ORPHANED), "fluxccl-orphan-exit");
+      LockSupport.parkNanos(SHUTDOWN_GRACE.toNanos());
+      Runtime.getRuntime().halt(ExitCode.ORPHANED);
+    }
+
+    /**
+     * Returns whether the launcher runs. A zombie looks alive, but its children have a new parent.
+     */
+    private boolean parentRuns() {
+      return direct
+          ? isOurParent()
+          : ProcessHandle.of(parent).map(ProcessHandle::isAlive).orElse(false);
+    }
+
+    private boolean isOurParent() {
+      return ProcessHandle.current().parent().map(handle -> handle.pid() == parent).orElse(false);
+    }
+
+    private static void daemon(Runnable task, String name) {
+      Thread thread = new Thread(task, name);
+      thread.setDaemon(true);
+      thread.start();
     }
   }
 }

@@ -7,7 +7,9 @@ import io.fluxccl.LocalFiles;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.Text;
 import io.fluxccl.bootstrap.UniqueId;
+import io.fluxccl.collective.AlgorithmFamily;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.FusedAllReduce;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
@@ -15,6 +17,7 @@ import io.fluxccl.device.cuda.CudaModule;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.settings.Setting;
 import io.fluxccl.settings.Settings;
+import io.fluxccl.trace.Snapshot;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
@@ -23,15 +26,21 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.ServiceConfigurationError;
 import java.util.ServiceLoader;
 import java.util.TreeMap;
+import java.util.concurrent.Callable;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Option;
 
 /**
  * A section of what {@code info} shows.
@@ -39,9 +48,8 @@ import java.util.stream.IntStream;
  * @param title of the section
  * @param named lines with a name, such as a transport: available, or why not
  * @param lines without a name
- * @param none shown in place of no line
  */
-record SystemReport(String title, Map<String, String> named, List<String> lines, String none) {
+record SystemReport(String title, Map<String, String> named, List<String> lines) {
   private static final String SHARED_MEMORY_VARIABLE = "FLUXCCL_SHM_DIR";
   private static final String SHARED_MEMORY = "/dev/shm";
   private static final String SECRET = "(secret)";
@@ -55,18 +63,27 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
         .filter(Setting::isSecret)
         .forEach(each -> environment.computeIfPresent(each.name(), (name, text) -> hidden(text)));
     List<String> devices = new ArrayList<>(List.of(host(context.environment())));
-    PerfBackend backend = context.backend();
-    devices.addAll(backend.devices());
+    devices.addAll(gpus());
     Map<String, String> transports =
         transports(ServiceLoader.load(TransportProvider.class).iterator());
     transports.put("other hosts", otherHosts());
     return List.of(
-        new SystemReport("system", machine(), null, "unknown"),
-        new SystemReport("GPU support", backend.gpuSupport(), null, "not in this build"),
-        new SystemReport("devices", null, devices, "none"),
-        new SystemReport("transports", transports, null, "none"),
-        new SystemReport("algorithms", null, backend.algorithms(), "none in this build"),
-        new SystemReport("environment", environment, null, "no FLUXCCL_ variable is set"));
+        new SystemReport("system", machine(), null),
+        new SystemReport("GPU support", gpuRequirements(), null),
+        new SystemReport("devices", null, devices),
+        new SystemReport("transports", transports, null),
+        new SystemReport("algorithms", null, algorithms()),
+        new SystemReport("environment", environment, null));
+  }
+
+  private static List<String> algorithms() {
+    Stream<String> ofFamilies =
+        ServiceLoader.load(AlgorithmFamily.class).stream()
+            .map(ServiceLoader.Provider::get)
+            .sorted(Comparator.comparing(AlgorithmFamily::name))
+            .flatMap(
+                family -> family.description().stream().map(line -> family.name() + ": " + line));
+    return Stream.concat(ofFamilies, Stream.of("any: " + FusedAllReduce.DESCRIPTION)).toList();
   }
 
   /** Returns an id without its secret; of another secret nothing. */
@@ -120,7 +137,7 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
   }
 
   /** Returns the requirements of GPUs by name: available, or why not. */
-  static Map<String, String> gpuRequirements() {
+  private static Map<String, String> gpuRequirements() {
     Map<String, String> support = new LinkedHashMap<>();
     support.put(
         "CUDA driver",
@@ -226,5 +243,62 @@ record SystemReport(String title, Map<String, String> named, List<String> lines,
       }
     }
     return transports;
+  }
+
+  /** {@code fluxccl info}. */
+  @Command(
+      name = "info",
+      description = "Show the version, the machine, devices, transports and algorithms.",
+      sortOptions = false)
+  static final class InfoCommand implements Callable<Integer> {
+    private final CliContext context;
+
+    @Option(names = "--json", description = "Write JSON to standard output.")
+    private boolean json;
+
+    InfoCommand(CliContext context) {
+      this.context = context;
+    }
+
+    @Override
+    public Integer call() {
+      List<SystemReport> report = SystemReport.of(context);
+      context.out().println(json ? json(report) : text(report));
+      return ExitCode.OK;
+    }
+
+    private static String text(List<SystemReport> report) {
+      StringBuilder text = new StringBuilder();
+      for (SystemReport section : report) {
+        text.append(section.title()).append('\n');
+        List<String> lines = section.named() == null ? section.lines() : lines(section.named());
+        (lines.isEmpty() ? List.of("no FLUXCCL_ variable is set") : lines)
+            .forEach(line -> text.append("  ").append(line).append('\n'));
+      }
+      return text.toString().stripTrailing();
+    }
+
+    private static List<String> lines(Map<String, String> entries) {
+      return entries.entrySet().stream()
+          .map(entry -> Text.of("%-12s %s", entry.getKey(), entry.getValue()))
+          .toList();
+    }
+
+    private static Snapshot json(List<SystemReport> report) {
+      Snapshot json = Snapshot.EMPTY;
+      for (SystemReport section : report) {
+        String title = section.title().toLowerCase(Locale.ROOT).replace(' ', '_');
+        json = json.with(title, section.named() == null ? section.lines() : tree(section.named()));
+      }
+      return json;
+    }
+
+    private static Snapshot tree(Map<String, String> entries) {
+      Snapshot tree = Snapshot.EMPTY;
+      for (Map.Entry<String, String> entry : entries.entrySet()) {
+        tree = tree.with(entry.getKey(), entry.getValue());
+      }
+      return tree;
+    }
   }
 }

@@ -20,9 +20,11 @@ import java.util.stream.Stream;
  *   quantized   = normOut / scale, as FLOAT8_E4M3
  * </pre>
  *
- * <p>All matrices but the quantised one have the call's type and shape. Outputs may be the input or
- * the residual, but must not overlap otherwise. Immutable; {@code with...} methods give a changed
- * copy.
+ * <p>All matrices but the quantised one have the call's type and shape. {@code residualOut} and
+ * {@code normOut} may be the input or the residual, with the same beginning; otherwise no output
+ * may overlap another matrix. The input, which may be replaced by the sums before the others are
+ * read, may not overlap the residual or the weight. Immutable; {@code with...} methods give a
+ * changed copy.
  *
  * @param residual a row for each row of the call, the same on every rank
  * @param weight a row
@@ -90,6 +92,9 @@ public record AddRmsNorm(
 
   private static final Quantization NONE = new NotQuantized();
 
+  /** Alignment of the quantised output. */
+  private static final int WORDS = 2 * Integer.BYTES;
+
   /** Refuses null, an epsilon that is not positive, and an epilogue without a normed output. */
   public AddRmsNorm {
     InvalidUsage.requireNonNull(residual, "add-rms-norm", "residual");
@@ -147,18 +152,69 @@ public record AddRmsNorm(
     long bytes = call.countBytes();
     check.require("residual", residual, bytes, FusedAllReduce.WORD);
     check.require("weight", weight, call.rowBytes(), FusedAllReduce.WORD);
-    if (residualOut != null) {
-      check.require("residualOut", residualOut, bytes, FusedAllReduce.WORD);
-    }
-    if (normOut != null) {
-      check.require("normOut", normOut, bytes, FusedAllReduce.WORD);
-    }
+    requireApart(check, "residual", residual, bytes, "input", call.input(), bytes);
+    requireApart(check, "weight", weight, call.rowBytes(), "input", call.input(), bytes);
+    checkMatrix(call, check, "residualOut", residualOut);
+    checkMatrix(call, check, "normOut", normOut);
+    requireApart(check, "normOut", normOut, bytes, "residualOut", residualOut, bytes);
     if (quantization instanceof WithScale fixed) {
-      check.require("quantised output", fixed.out(), call.count(), 2 * Integer.BYTES);
+      checkQuantized(call, check, "quantised output", fixed.out(), call.count(), WORDS);
     } else if (quantization instanceof WithRowScales perRow) {
-      check.require("quantised output", perRow.out(), call.count(), 2 * Integer.BYTES);
-      long scales = DataType.FLOAT32.bytes(call.rows());
-      check.require("row scales", perRow.scales(), scales, Float.BYTES);
+      long scaleBytes = DataType.FLOAT32.bytes(call.rows());
+      DeviceBuffer scales = perRow.scales();
+      checkQuantized(call, check, "quantised output", perRow.out(), call.count(), WORDS);
+      checkQuantized(call, check, "row scales", scales, scaleBytes, Float.BYTES);
+      requireApart(
+          check, "row scales", scales, scaleBytes, "quantised output", perRow.out(), call.count());
+    }
+  }
+
+  private void checkMatrix(FusedAllReduce call, BufferCheck check, String what, DeviceBuffer out) {
+    if (out == null) {
+      return;
+    }
+    long bytes = call.countBytes();
+    check.require(what, out, bytes, FusedAllReduce.WORD);
+    requireApart(check, what, out, bytes, "weight", weight, call.rowBytes());
+    if (!beginsAt(out, call.input())) {
+      requireApart(check, what, out, bytes, "input", call.input(), bytes);
+    }
+    if (!beginsAt(out, residual)) {
+      requireApart(check, what, out, bytes, "residual", residual, bytes);
+    }
+  }
+
+  private static boolean beginsAt(DeviceBuffer out, DeviceBuffer other) {
+    return other != null && out.address() == other.address();
+  }
+
+  /** Warps write quantised rows and their scales while others still read their rows. */
+  private void checkQuantized(
+      FusedAllReduce call, BufferCheck check, String what, DeviceBuffer out, long size, int word) {
+    long bytes = call.countBytes();
+    check.require(what, out, size, word);
+    requireApart(check, what, out, size, "weight", weight, call.rowBytes());
+    requireApart(check, what, out, size, "input", call.input(), bytes);
+    requireApart(check, what, out, size, "residual", residual, bytes);
+    requireApart(check, what, out, size, "residualOut", residualOut, bytes);
+    requireApart(check, what, out, size, "normOut", normOut, bytes);
+  }
+
+  private static void requireApart(
+      BufferCheck check,
+      String what,
+      DeviceBuffer out,
+      long size,
+      String otherWhat,
+      DeviceBuffer other,
+      long otherSize) {
+    boolean overlaps =
+        out != null
+            && other != null
+            && out.address() < other.address() + otherSize
+            && other.address() < out.address() + size;
+    if (overlaps) {
+      check.refuse("the " + what + " and the " + otherWhat + " overlap; give each its own memory");
     }
   }
 

@@ -4,7 +4,10 @@ package io.fluxccl.collective;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.ReduceOp;
+import io.fluxccl.collective.LaneDescription.DeviceDescription;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.trace.FlightRecorder;
 import java.util.ArrayList;
@@ -37,9 +40,10 @@ final class AlgorithmSelector {
   private final List<CollectiveAlgorithm> algorithms = new ArrayList<>();
 
   // Exact algorithms, selected by default: sized if the host knows the sizes, routed if the kernel
-  // reads them.
+  // reads them. Fused calls have one more than the sized.
   private final List<CollectiveAlgorithm> sized;
   private final List<CollectiveAlgorithm> routed;
+  private final List<CollectiveAlgorithm> fused;
 
   private final List<AlgorithmSet> sets;
   private final boolean reproducible;
@@ -71,16 +75,19 @@ final class AlgorithmSelector {
     this.preferCopyEngines = options.preferCopyEngines();
     this.sets = List.copyOf(sets);
     sets.forEach(set -> algorithms.addAll(set.algorithms()));
-    algorithms.add(new SeparateEpilogue(this, topology, peers.threads()));
     this.sized = exact(false);
     this.routed = exact(true);
+    algorithms.add(new SeparateEpilogue(this, topology, peers.threads()));
+    this.fused = exact(false);
     this.reproducible = options.reproducible();
     this.chosen = options.algorithms();
     chosen.forEach((collective, name) -> require(collective, name, ""));
     for (Collective collective : Collective.values()) {
       List<Tuning.Rule> here = tuning.rulesFor(topology, collective);
       here.forEach(rule -> require(collective, rule.algorithm(), tuning.origin(rule)));
-      rules.put(collective, here);
+      if (!here.isEmpty()) {
+        rules.put(collective, here);
+      }
     }
   }
 
@@ -102,7 +109,7 @@ final class AlgorithmSelector {
    *     algorithm supports it
    */
   void check(CollectiveCall call, boolean first) {
-    CallChecks.check(call, communicator.device(), topology);
+    check(call, communicator.device(), topology);
     if (!first && needsAlgorithm(call)) {
       choose(registrations.bind(call));
     }
@@ -263,7 +270,8 @@ final class AlgorithmSelector {
     if (named != null && supports(named, call) && isAllowed(named, call, true)) {
       return named;
     }
-    Tuning.Rule rule = Tuning.find(rules.get(call.call().collective()), call);
+    List<Tuning.Rule> here = rules.get(call.call().collective());
+    Tuning.Rule rule = here == null ? null : Tuning.find(here, call);
     CollectiveAlgorithm tuned = rule == null ? null : byName(rule.algorithm());
     if (tuned != null
         && tuned.isExact()
@@ -298,7 +306,10 @@ final class AlgorithmSelector {
   private CollectiveAlgorithm fastest(BoundCall call, boolean byCopyEngines) {
     CollectiveAlgorithm best = null;
     double least = Double.POSITIVE_INFINITY;
-    List<CollectiveAlgorithm> candidates = call.call() instanceof RoutedCall ? routed : sized;
+    List<CollectiveAlgorithm> candidates =
+        call.call() instanceof RoutedCall
+            ? routed
+            : call.call() instanceof FusedAllReduce ? fused : sized;
     for (int i = 0; i < candidates.size(); i++) {
       CollectiveAlgorithm algorithm = candidates.get(i);
       if ((!byCopyEngines || algorithm.usesCopyEngines())
@@ -333,5 +344,147 @@ final class AlgorithmSelector {
         && call.type().isFloatingPoint()
         && call.op() != ReduceOp.MIN
         && call.op() != ReduceOp.MAX;
+  }
+
+  /** Refuses an invalid call before anything is enqueued. Allocates nothing for a valid one. */
+  static void check(CollectiveCall call, Device device, RankTopology topology) {
+    int nRanks = topology.nRanks();
+    int rank = topology.rank();
+    checkRank(call, rank, "root", call.root(), call.collective().hasRoot(), nRanks);
+    checkRank(call, rank, "destination", call.destination(), false, nRanks);
+    checkRank(call, rank, "source", call.source(), false, nRanks);
+    checkCounts(call, rank, nRanks);
+    checkBuffer(call, device, rank, "input", call.input(), call.inputBytes(rank, nRanks));
+    checkBuffer(call, device, rank, "output", call.output(), call.outputBytes(rank, nRanks));
+    int size = call.type().size();
+    requireAlignment(call, rank, "input", call.inputBytes(rank, nRanks), call.input(), size);
+    requireAlignment(call, rank, "output", call.outputBytes(rank, nRanks), call.output(), size);
+    checkOverlap(call, rank, nRanks);
+    if (call instanceof RoutedCall routed) {
+      routed.checkRouting(device, topology);
+    } else if (call instanceof FusedAllReduce fused) {
+      SeparateEpilogue.requireKind(fused, topology);
+      long bytes = call.countBytes();
+      requireAlignment(call, rank, "input", bytes, call.input(), FusedAllReduce.WORD);
+      fused.epilogue().check(fused, new EpilogueBuffers(call, device, rank));
+    }
+  }
+
+  private record EpilogueBuffers(CollectiveCall call, Device device, int rank)
+      implements Epilogue.BufferCheck {
+    @Override
+    public void require(String what, DeviceBuffer buffer, long bytes, int alignment) {
+      checkBuffer(call, device, rank, what, buffer, bytes);
+      requireAlignment(call, rank, what, bytes, buffer, alignment);
+    }
+
+    @Override
+    public void refuse(String problem) {
+      throw InvalidUsage.of("%s on rank %d: %s", call, rank, problem);
+    }
+  }
+
+  /** Refuses a buffer of some bytes that does not begin at a multiple of an alignment. */
+  private static void requireAlignment(
+      CollectiveCall call, int rank, String what, long bytes, DeviceBuffer buffer, int alignment) {
+    if (bytes > 0 && buffer.address() % alignment != 0) {
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s must begin at a multiple of %d bytes; a slice of another buffer"
+              + " may not",
+          call, rank, what, alignment);
+    }
+  }
+
+  /**
+   * Refuses a null buffer that this rank needs, when the call is given to a lane: so the caller's
+   * line is in the stack trace.
+   */
+  static CollectiveCall requireBuffers(CollectiveCall call, RankTopology topology) {
+    InvalidUsage.requireNonNull(call, "collective", "call");
+    int nRanks = topology.nRanks();
+    int rank = topology.rank();
+    boolean noInput = call.input() == null && call.inputBytes(rank, nRanks) > 0;
+    if (noInput || call.output() == null && call.outputBytes(rank, nRanks) > 0) {
+      throw InvalidUsage.of(
+          "%s on rank %d: %s=null; it must not be null", call, rank, noInput ? "input" : "output");
+    }
+    return call;
+  }
+
+  private static void checkRank(
+      CollectiveCall call, int rank, String what, int value, boolean isNeeded, int nRanks) {
+    boolean isAbsent = value == CollectiveCall.NO_PEER && !isNeeded;
+    if (!isAbsent && (value < 0 || value >= nRanks)) {
+      throw InvalidUsage.of("%s on rank %d: %s=%d of %d ranks", call, rank, what, value, nRanks);
+    }
+  }
+
+  private static void checkCounts(CollectiveCall call, int rank, int nRanks) {
+    if (call instanceof AllToAllV counted && counted.countedRanks() != nRanks) {
+      throw InvalidUsage.of(
+          "%s on rank %d: counts for %d ranks, there are %d",
+          call, rank, counted.countedRanks(), nRanks);
+    }
+    long sent = call.sendBytes(rank, rank);
+    long received = call.receiveBytes(rank, rank);
+    if (sent != received) {
+      throw InvalidUsage.of(
+          "%s on rank %d: sends itself %d bytes and expects %d; one call must do both, with as"
+              + " many",
+          call, rank, sent, received);
+    }
+  }
+
+  /** Refuses a buffer besides input and output that is missing or unfit. */
+  static void requireOther(
+      CollectiveCall call, Device device, int rank, String what, DeviceBuffer buffer, long bytes) {
+    checkBuffer(call, device, rank, what, buffer, bytes);
+    requireWords(call, rank, what, buffer);
+  }
+
+  /** Refuses a buffer that does not begin at a multiple of 8 bytes. */
+  static void requireWords(CollectiveCall call, int rank, String what, DeviceBuffer buffer) {
+    requireAlignment(call, rank, what, buffer.size(), buffer, Long.BYTES);
+  }
+
+  private static void checkBuffer(
+      CollectiveCall call, Device device, int rank, String what, DeviceBuffer buffer, long bytes) {
+    if (bytes == 0) {
+      return;
+    }
+    if (buffer == null || bytes > buffer.size()) {
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s takes %d bytes, the buffer has %d",
+          call, rank, what, bytes, buffer == null ? 0 : buffer.size());
+    }
+    if (buffer.isClosed()) {
+      throw InvalidUsage.of("%s on rank %d: the %s is closed", call, rank, what);
+    }
+    if (buffer.device() != device) {
+      throw InvalidUsage.of(
+          "%s on rank %d: the %s is memory of another device than the communicator's, %s",
+          call, rank, what, device.description());
+    }
+  }
+
+  private static void checkOverlap(CollectiveCall call, int rank, int nRanks) {
+    if (!call.isInPlace(rank, nRanks)) {
+      return;
+    }
+    long distance = call.output().address() - call.input().address();
+    long share = rank * call.strideBytes();
+    boolean isAllowed =
+        switch (call.collective()) {
+          case ALL_REDUCE, REDUCE, BROADCAST, ALL_TO_ALL -> distance == 0;
+          case ALL_GATHER, GATHER -> distance == -share;
+          case REDUCE_SCATTER, SCATTER -> distance == share;
+          case FUSED_ALL_REDUCE, ALL_TO_ALL_V, SEND_RECEIVE, DISPATCH, COMBINE, BARRIER -> false;
+        };
+    if (!isAllowed) {
+      throw InvalidUsage.of(
+          "%s on rank %d: input and output overlap, the output is %+d bytes from the input; give"
+              + " separate buffers, or the in-place layout that CollectiveCall describes",
+          call, rank, distance);
+    }
   }
 }

@@ -26,15 +26,15 @@ public record AllToAllV(
     }
     sendCounts = sendCounts.clone();
     receiveCounts = receiveCounts.clone();
-    CallChecks.multiply(Collective.ALL_TO_ALL_V, checkedSum(sendCounts), type.size());
-    CallChecks.multiply(Collective.ALL_TO_ALL_V, checkedSum(receiveCounts), type.size());
+    Collective.ALL_TO_ALL_V.multiply(checkedSum(sendCounts), type.size());
+    Collective.ALL_TO_ALL_V.multiply(checkedSum(receiveCounts), type.size());
   }
 
   private static long checkedSum(long[] counts) {
     long sum = 0;
     for (long elements : counts) {
       if (sum + elements < 0) {
-        throw CallChecks.tooLarge(Collective.ALL_TO_ALL_V, elements);
+        throw Collective.ALL_TO_ALL_V.tooLarge(elements);
       }
       sum += elements;
     }

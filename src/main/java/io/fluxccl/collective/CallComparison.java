@@ -6,6 +6,8 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
@@ -17,10 +19,10 @@ import java.util.function.Supplier;
 
 /**
  * Compares the calls of a lane between ranks, and aborts with the first ones that differ. Each rank
- * keeps a {@link CallHistory} of the collectives of all ranks, and for each peer one of what it
- * sends there and one of what it receives from there. A quarter of a second after a call a rank
- * sends the next rank its latest collectives, and its peers what it has sent them. So each rank is
- * compared with the next one. If any two ranks differ, so do two neighbours.
+ * keeps a {@link History} of the collectives of all ranks, and for each peer one of what it sends
+ * there and one of what it receives from there. A quarter of a second after a call a rank sends the
+ * next rank its latest collectives, and its peers what it has sent them. So each rank is compared
+ * with the next one. If any two ranks differ, so do two neighbours.
  *
  * <p>Messages with data carry a signature of their own, so that no rank computes with data of
  * another call. A rank that finds another signature there {@linkplain #differs asks} the sender for
@@ -38,7 +40,7 @@ final class CallComparison {
   private static final int FEW_RANKS = 16;
 
   private static final int MOST_TEXT = 1 << 10;
-  private static final CallHistory NO_CALLS = new CallHistory(1);
+  private static final History NO_CALLS = new History(1);
   private static final Executor LATER =
       CompletableFuture.delayedExecutor(LOOK_MILLIS, TimeUnit.MILLISECONDS, BlockingTasks.EXECUTOR);
 
@@ -57,16 +59,16 @@ final class CallComparison {
   private final CallLedger ledger;
 
   // Calls are added under the lane's lock.
-  private final CallHistory all = new CallHistory(CallHistory.KEPT);
-  private final AtomicReferenceArray<CallHistory> sent;
-  private final AtomicReferenceArray<CallHistory> received;
+  private final History all = new History(History.KEPT);
+  private final AtomicReferenceArray<History> sent;
+  private final AtomicReferenceArray<History> received;
 
   /** Number of calls with each peer after which this rank sends its history to that peer. */
   private final long[] toTell;
 
   // The latest histories from each peer: of its collectives, and of its messages to this rank.
-  private final AtomicReferenceArray<CallHistory> theirs;
-  private final AtomicReferenceArray<CallHistory> theirSent;
+  private final AtomicReferenceArray<History> theirs;
+  private final AtomicReferenceArray<History> theirSent;
 
   private final AtomicReferenceArray<CompletableFuture<String>> questions;
   private final AtomicBoolean hasDiffered = new AtomicBoolean();
@@ -77,13 +79,13 @@ final class CallComparison {
   private long lastSent;
   private final long[] told;
 
-  CallComparison(Lane lane, CallLedger ledger, LeaveNotices notices) {
+  CallComparison(Lane lane, CallLedger ledger) {
     this.communicator = lane.communicator;
     this.tag = lane.options.tag();
     this.ledger = ledger;
     this.rank = communicator.bootstrap().rank();
     this.nRanks = communicator.bootstrap().nRanks();
-    this.send = notices::sendCalls;
+    this.send = lane.watch::sendCalls;
     this.activity = () -> LateRuns.activity(lane);
     this.sent = new AtomicReferenceArray<>(nRanks);
     this.received = new AtomicReferenceArray<>(nRanks);
@@ -154,7 +156,7 @@ final class CallComparison {
     if (peer == CollectiveCall.NO_PEER || peer == rank) {
       return;
     }
-    CallHistory history = of(sent, peer);
+    History history = of(sent, peer);
     long hash = history.add(what, count);
     if (ledger != null) {
       ledger.publishSent(peer, history.last(), hash);
@@ -169,9 +171,9 @@ final class CallComparison {
     }
   }
 
-  private static CallHistory of(AtomicReferenceArray<CallHistory> histories, int peer) {
+  private static History of(AtomicReferenceArray<History> histories, int peer) {
     if (histories.get(peer) == null) {
-      histories.set(peer, new CallHistory(CallHistory.SENT));
+      histories.set(peer, new History(History.SENT));
     }
     return histories.get(peer);
   }
@@ -197,7 +199,7 @@ final class CallComparison {
     }
     int different = ledger.differing(last);
     for (int peer = 0; hasReceived && different < 0 && peer < nRanks; peer++) {
-      CallHistory from = received.get(peer);
+      History from = received.get(peer);
       different = from != null && ledger.differs(peer, from) ? peer : different;
     }
     if (different >= 0) {
@@ -228,7 +230,7 @@ final class CallComparison {
   private void tell(int peer, boolean asks, String text) {
     WireWriter out = new WireWriter().uint8(asks ? 1 : 0).string(text);
     all.copy().write(out);
-    CallHistory to = sent.get(peer);
+    History to = sent.get(peer);
     (to == null ? NO_CALLS : to).copy().write(out);
     send.accept(peer, out.toBytes());
   }
@@ -237,8 +239,8 @@ final class CallComparison {
   void received(int peer, WireReader in) {
     boolean asks = in.uint8("asks") != 0;
     String text = in.string("activity", MOST_TEXT);
-    theirs.set(peer, CallHistory.read(in));
-    theirSent.set(peer, CallHistory.read(in));
+    theirs.set(peer, History.read(in));
+    theirSent.set(peer, History.read(in));
     in.end();
     compare(peer);
     CompletableFuture<String> question = questions.get(peer);
@@ -254,15 +256,15 @@ final class CallComparison {
     if (theirs.get(peer) == null || isOver()) {
       return;
     }
-    CallHistory mine = all.copy();
+    History mine = all.copy();
     long number = mine.firstDifference(theirs.get(peer));
     if (number > 0) {
       abort(mine, peer, theirs.get(peer), number, "call " + number);
       return;
     }
-    CallHistory from = received.get(peer);
+    History from = received.get(peer);
     if (from != null) {
-      CallHistory pair = from.copy();
+      History pair = from.copy();
       long message = pair.firstDifference(theirSent.get(peer));
       if (message > 0) {
         String what = "message " + message + " from rank " + peer + " to rank " + rank;
@@ -271,7 +273,7 @@ final class CallComparison {
     }
   }
 
-  private void abort(CallHistory mine, int peer, CallHistory theirCalls, long number, String what) {
+  private void abort(History mine, int peer, History theirCalls, long number, String what) {
     boolean isHashShown = mine.text(number, false).equals(theirCalls.text(number, false));
     LongFunction<String> textOf = of -> (of == rank ? mine : theirCalls).text(number, isHashShown);
     int first = Math.min(rank, peer);
@@ -306,7 +308,7 @@ final class CallComparison {
   private void abortUnexplained(int peer, String answer) {
     compare(peer);
     if (!isOver()) {
-      CallHistory mine = all.copy();
+      History mine = all.copy();
       String call = mine.last() == 0 ? "none" : mine.text(mine.last(), false);
       String does = answer.isEmpty() ? "does not answer what it does" : answer;
       communicator.abort(
@@ -328,5 +330,146 @@ final class CallComparison {
     questions.set(peer, question);
     tell(peer, true, "");
     return question;
+  }
+
+  /**
+   * The signatures of the latest calls of one order, each with a hash of all calls until then. If
+   * two ranks have equal hashes of one call, they have made the same calls before it, too. One
+   * thread at a time adds calls, which allocates nothing and takes no lock. Any thread may copy
+   * them.
+   */
+  static final class History {
+    /** Calls that a rank keeps. */
+    static final int KEPT = 1024;
+
+    /** Calls in a message, and those with one peer that a rank keeps. */
+    static final int SENT = 64;
+
+    private static final VarHandle LAST;
+    private static final int WORDS = 3;
+    private static final int COUNT = 1;
+    private static final int CHAIN = 2;
+
+    static {
+      try {
+        LAST = MethodHandles.lookup().findVarHandle(History.class, "last", long.class);
+      } catch (ReflectiveOperationException e) {
+        throw new ExceptionInInitializerError(e);
+      }
+    }
+
+    private final long[] words;
+    private final int kept;
+    private long chain;
+
+    /** The number of the oldest call that is valid. */
+    private long first = 1;
+
+    /** The number of the last call, from 1. */
+    @SuppressWarnings("FieldMayBeFinal") // LAST writes it
+    private long last;
+
+    /** Creates an empty history that keeps a number of calls. */
+    History(int kept) {
+      this.kept = kept;
+      this.words = new long[kept * WORDS];
+    }
+
+    private int at(long number) {
+      return (int) ((number - 1) % kept) * WORDS;
+    }
+
+    /** Adds a call; returns the hash of all calls until this one. */
+    long add(long what, long count) {
+      long number = last + 1;
+      int at = at(number);
+      chain = CallSignature.mix(CallSignature.mix(chain, what), count);
+      words[at] = what;
+      words[at + COUNT] = count;
+      words[at + CHAIN] = chain;
+      // Pairs with the acquire in copy().
+      LAST.setRelease(this, number);
+      return chain;
+    }
+
+    /** Returns the hash of all calls until one that is kept. */
+    long hash(long number) {
+      return number == 0 ? 0 : words[at(number) + CHAIN];
+    }
+
+    /** Takes back the last call. */
+    void removeLast() {
+      long number = last - 1;
+      chain = hash(number);
+      LAST.setRelease(this, number);
+    }
+
+    /** Returns the number of calls so far. */
+    long last() {
+      return (long) LAST.getAcquire(this);
+    }
+
+    /** Returns a copy of the latest calls, which no thread changes. */
+    History copy() {
+      History copy = new History(kept);
+      long until = last();
+      System.arraycopy(words, 0, copy.words, 0, words.length);
+      VarHandle.loadLoadFence();
+      // The writer may have begun to overwrite one call more than it has published.
+      long overwritten = (long) LAST.getOpaque(this) + 1 - kept;
+      copy.first = Math.max(1, overwritten + 1);
+      copy.last = until;
+      return copy;
+    }
+
+    /** Returns the number of the first call that differs from a peer's; 0 if none is known. */
+    long firstDifference(History other) {
+      long common = Math.min(last, other.last);
+      long oldest = Math.max(first, other.first);
+      if (common < oldest || has(CHAIN, other, common)) {
+        return 0;
+      }
+      for (long number = oldest; number < common; number++) {
+        if (!has(0, other, number) || !has(COUNT, other, number)) {
+          return number;
+        }
+      }
+      return common; // if this call is the same, one before the oldest differs
+    }
+
+    private boolean has(int word, History other, long number) {
+      return words[at(number) + word] == other.words[other.at(number) + word];
+    }
+
+    /** Returns the text of a call that is kept. */
+    String text(long number, boolean isHashShown) {
+      return CallSignature.text(words[at(number)], words[at(number) + COUNT], isHashShown);
+    }
+
+    /** Writes the latest calls of a copy. */
+    void write(WireWriter out) {
+      int n = (int) Math.max(0, Math.min(SENT, last - first + 1));
+      out.int64(last).int32(n);
+      for (long number = last - n + 1; number <= last; number++) {
+        int at = at(number);
+        out.int64(words[at]).int64(words[at + COUNT]).int64(words[at + CHAIN]);
+      }
+    }
+
+    /** Reads what {@link #write} has written. */
+    static History read(WireReader in) {
+      long last = in.int64("last call", 0, Long.MAX_VALUE / 2);
+      int n = in.int32("calls", 0, (int) Math.min(SENT, last));
+      History history = new History(SENT);
+      history.last = last;
+      history.first = last - n + 1;
+      for (long number = history.first; number <= last; number++) {
+        int at = history.at(number);
+        history.words[at] = in.int64("what");
+        history.words[at + COUNT] = in.int64("count");
+        history.words[at + CHAIN] = in.int64("hash");
+      }
+      return history;
+    }
   }
 }

@@ -22,7 +22,7 @@ import org.slf4j.LoggerFactory;
  * enough for all of them.
  *
  * <pre>
- *   row        a ring of {@value #CALLS} collectives, then for each rank one of {@value CallHistory#SENT}
+ *   row        a ring of {@value #CALLS} collectives, then for each rank one of {@value CallComparison.History#SENT}
  *              messages to that rank
  *   ring of n  [0, 8)     number of calls; stored last, with release
  *              [64, ...)  hash of call i at i % n
@@ -72,7 +72,7 @@ final class CallLedger implements AutoCloseable {
     RegisteredMemory[] mine = new RegisteredMemory[1];
     return communicator
         .exchangeMemory(
-            peers.tag(),
+            peers.options().tag(),
             () -> {
               // Memory of zeros: all rings are empty.
               buffer[0] = communicator.hostDevice().allocate(pair(topology.nRanks()));
@@ -100,7 +100,7 @@ final class CallLedger implements AutoCloseable {
 
   /** Returns where the ring of messages to a rank begins. */
   private static long pair(int to) {
-    return PAIRS + to * ringBytes(CallHistory.SENT);
+    return PAIRS + to * ringBytes(CallComparison.History.SENT);
   }
 
   /** Publishes a collective; under the lane's lock, before it is launched. */
@@ -110,7 +110,7 @@ final class CallLedger implements AutoCloseable {
 
   /** Publishes a message to a peer, likewise. */
   void publishSent(int peer, long number, long hash) {
-    put(own + pair(peer), CallHistory.SENT, number, hash);
+    put(own + pair(peer), CallComparison.History.SENT, number, hash);
   }
 
   private static void put(long ring, int calls, long number, long hash) {
@@ -154,7 +154,7 @@ final class CallLedger implements AutoCloseable {
   }
 
   /** Returns whether what a peer has sent differs from what this rank has received from it. */
-  boolean differs(int peer, CallHistory received) {
+  boolean differs(int peer, CallComparison.History received) {
     if (rows[peer] == 0 || !use.tryRetain()) {
       return false;
     }
@@ -164,8 +164,8 @@ final class CallLedger implements AutoCloseable {
       long number = Math.min(HostMemory.getLongAcquire(ring), received.last());
       long hash = received.hash(number);
       return number > 0
-          && differs(ring, CallHistory.SENT, number, hash)
-          && received.last() < number + CallHistory.SENT - 1;
+          && differs(ring, CallComparison.History.SENT, number, hash)
+          && received.last() < number + CallComparison.History.SENT - 1;
     } finally {
       use.release();
     }

@@ -16,7 +16,8 @@ import io.fluxccl.collective.AddRmsNorm.WithScale;
  *   bits 5 to 9     type + 1, or 0
  *   bits 10 to 13   operation + 1, or 0
  *   bits 14 to 31   root + 1, or 0
- *   bits 32 to 63   hash of stride, epilogue, shape
+ *   bits 32 to 63   hash of stride, epilogue, shape; of a plain all-reduce, the type as which its
+ *                   elements travel + 1, or 0
  * </pre>
  */
 final class CallSignature {
@@ -42,6 +43,13 @@ final class CallSignature {
     return what | (long) hash(call) << HASH_SHIFT;
   }
 
+  /**
+   * Returns the first number of a plain all-reduce whose elements travel as a type; null: as own.
+   */
+  static long what(CollectiveCall call, DataType wire) {
+    return what(call) | (wire == null ? 0 : wire.ordinal() + 1L << HASH_SHIFT);
+  }
+
   private static long kind(Collective kind, DataType type) {
     return kind.ordinal() + 1L | (type == null ? 0 : type.ordinal() + 1L << TYPE_SHIFT);
   }
@@ -50,6 +58,23 @@ final class CallSignature {
   static long count(CollectiveCall call) {
     boolean mayDiffer = call instanceof AllToAllV || call instanceof SendReceive;
     return mayDiffer ? 0 : call.count();
+  }
+
+  /** Returns the bytes that travel of a plain all-reduce; -1 for any other call. */
+  static long allReduceBytes(long what, long count) {
+    int type = (int) (what >>> TYPE_SHIFT & (1 << OP_SHIFT - TYPE_SHIFT) - 1) - 1;
+    int kind = (int) (what & (1 << TYPE_SHIFT) - 1) - 1;
+    boolean isPlain =
+        kind == Collective.ALL_REDUCE.ordinal() && type >= 0 && type < TYPES.length && count >= 0;
+    DataType wire = wire(what);
+    return isPlain ? count * (wire == null ? TYPES[type] : wire).size() : -1;
+  }
+
+  /** Returns the type as which a plain all-reduce travels; null: its own, or another call. */
+  private static DataType wire(long what) {
+    int wire = (int) (what >>> HASH_SHIFT);
+    boolean isAllReduce = (what & (1 << TYPE_SHIFT) - 1) - 1 == Collective.ALL_REDUCE.ordinal();
+    return isAllReduce && wire > 0 && wire <= TYPES.length ? TYPES[wire - 1] : null;
   }
 
   /** Returns the signature that messages carry, in 32 bits. */
@@ -136,6 +161,9 @@ final class CallSignature {
     text.append("(count=").append(count);
     if (type >= 0 && type < TYPES.length) {
       text.append(", ").append(TYPES[type]);
+    }
+    if (wire(what) != null) {
+      text.append(" as ").append(wire(what));
     }
     if (op >= 0 && op < OPS.length) {
       text.append(", ").append(OPS[op]);

@@ -52,7 +52,7 @@ public final class CapturedPipeline implements AutoCloseable {
     this.calls = source.stream().flatMap(step -> step.calls().stream()).toList();
     this.onOtherLanes = source.stream().flatMap(step -> step.onOtherLanes().stream()).toList();
     this.rounds = source.stream().mapToInt(Step::rounds).sum();
-    int nRanks = lane.peers.topology().nRanks();
+    int nRanks = lane.topology.nRanks();
     this.bytes = source.stream().mapToLong(step -> step.bytes(nRanks)).sum();
     Set<Registration> used = new LinkedHashSet<>();
     calls.forEach(call -> lane.registrations.addUsed(call, used));
@@ -141,7 +141,10 @@ public final class CapturedPipeline implements AutoCloseable {
 
   @Override
   public String toString() {
-    return "a captured pipeline of " + source.size() + " steps" + OtherLanes.describe(lane, source);
+    return "a captured pipeline of "
+        + source.size()
+        + " steps"
+        + Lane.Others.describe(lane, source);
   }
 
   /** A launch of one graph. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import io.fluxccl.InvalidUsage;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -132,5 +133,17 @@ public enum Collective {
    */
   public boolean isByAll() {
     return this != SEND_RECEIVE;
+  }
+
+  /** Returns a size in bytes, which must have room in a long: both factors are 0 or more. */
+  long multiply(long size, long n) {
+    if (Math.multiplyHigh(size, n) != 0 || size * n < 0) {
+      throw tooLarge(size);
+    }
+    return size * n;
+  }
+
+  InvalidUsage tooLarge(long size) {
+    return InvalidUsage.of("%s of %d: more bytes than there can be; give less", label, size);
   }
 }

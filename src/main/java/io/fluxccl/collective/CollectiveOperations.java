@@ -68,7 +68,7 @@ public interface CollectiveOperations<R> {
 
   /** Combines all ranks' inputs into an output of the same size. */
   default R allReduce(DeviceView input, DeviceView output, ReduceOp op) {
-    long count = CallChecks.countOf(Collective.ALL_REDUCE, input, output, topology());
+    long count = countOf(Collective.ALL_REDUCE, input, output, topology());
     return allReduce(input.buffer(), output.buffer(), count, input.type(), op);
   }
 
@@ -101,7 +101,7 @@ public interface CollectiveOperations<R> {
       float weightBias,
       DeviceView residualOut,
       DeviceView normOut) {
-    CallChecks.requireRows(input, residual, weight, residualOut, normOut);
+    requireRows(input, residual, weight, residualOut, normOut);
     AddRmsNorm norm =
         new AddRmsNorm(
             residual.buffer(),
@@ -121,7 +121,7 @@ public interface CollectiveOperations<R> {
 
   /** Gathers all ranks' inputs in an output of n times the size. */
   default R allGather(DeviceView input, DeviceView output) {
-    long count = CallChecks.countOf(Collective.ALL_GATHER, input, output, topology());
+    long count = countOf(Collective.ALL_GATHER, input, output, topology());
     return allGather(input.buffer(), output.buffer(), count, input.type());
   }
 
@@ -133,7 +133,7 @@ public interface CollectiveOperations<R> {
 
   /** Gives this rank its share of the combination; the input has n times the output's size. */
   default R reduceScatter(DeviceView input, DeviceView output, ReduceOp op) {
-    long count = CallChecks.countOf(Collective.REDUCE_SCATTER, input, output, topology());
+    long count = countOf(Collective.REDUCE_SCATTER, input, output, topology());
     return reduceScatter(input.buffer(), output.buffer(), count, input.type(), op);
   }
 
@@ -164,7 +164,7 @@ public interface CollectiveOperations<R> {
 
   /** Copies the root's input to every rank's output; the input may be null elsewhere. */
   default R broadcast(DeviceView input, DeviceView output, int root) {
-    long count = CallChecks.countOf(Collective.BROADCAST, input, output, topology());
+    long count = countOf(Collective.BROADCAST, input, output, topology());
     return broadcast(bufferOf(input), output.buffer(), count, output.type(), root);
   }
 
@@ -176,7 +176,7 @@ public interface CollectiveOperations<R> {
 
   /** Combines all ranks' inputs on the root; the output may be null elsewhere. */
   default R reduce(DeviceView input, DeviceView output, ReduceOp op, int root) {
-    long count = CallChecks.countOf(Collective.REDUCE, input, output, topology());
+    long count = countOf(Collective.REDUCE, input, output, topology());
     return reduce(input.buffer(), bufferOf(output), count, input.type(), op, root);
   }
 
@@ -189,7 +189,7 @@ public interface CollectiveOperations<R> {
 
   /** Makes share j of rank i's input share i of rank j's output; n equal shares in each. */
   default R allToAll(DeviceView input, DeviceView output) {
-    long count = CallChecks.countOf(Collective.ALL_TO_ALL, input, output, topology());
+    long count = countOf(Collective.ALL_TO_ALL, input, output, topology());
     return allToAll(input.buffer(), output.buffer(), count, input.type());
   }
 
@@ -201,6 +201,13 @@ public interface CollectiveOperations<R> {
       long[] receiveCounts,
       DataType type) {
     return enqueue(CollectiveCall.allToAllv(input, sendCounts, output, receiveCounts, type));
+  }
+
+  /** Does an all-to-all with shares of any sizes, between views of one type. */
+  default R allToAllv(
+      DeviceView input, long[] sendCounts, DeviceView output, long[] receiveCounts) {
+    DataType type = typeOf(Collective.ALL_TO_ALL_V, input, output);
+    return allToAllv(input.buffer(), sendCounts, output.buffer(), receiveCounts, type);
   }
 
   /** Does an all-to-all whose counts the kernel reads from the device; {@link DeviceAllToAllV}. */
@@ -243,7 +250,7 @@ public interface CollectiveOperations<R> {
 
   /** Gathers all ranks' inputs on the root; the output may be null elsewhere. */
   default R gather(DeviceView input, DeviceView output, int root) {
-    long count = CallChecks.countOf(Collective.GATHER, input, output, topology());
+    long count = countOf(Collective.GATHER, input, output, topology());
     return gather(input.buffer(), bufferOf(output), count, input.type(), root);
   }
 
@@ -254,7 +261,7 @@ public interface CollectiveOperations<R> {
 
   /** Gives this rank its share of the root's input, which may be null elsewhere. */
   default R scatter(DeviceView input, DeviceView output, int root) {
-    long count = CallChecks.countOf(Collective.SCATTER, input, output, topology());
+    long count = countOf(Collective.SCATTER, input, output, topology());
     return scatter(bufferOf(input), output.buffer(), count, output.type(), root);
   }
 
@@ -312,12 +319,93 @@ public interface CollectiveOperations<R> {
             input, sendCount, destination, output, receiveCount, source, type));
   }
 
+  /** Sends all elements of a view to one rank and receives a whole view from another at once. */
+  default R sendReceive(DeviceView input, int destination, DeviceView output, int source) {
+    DataType type = typeOf(Collective.SEND_RECEIVE, input, output);
+    return sendReceive(
+        input.buffer(), input.size(), destination, output.buffer(), output.size(), source, type);
+  }
+
   /** Completes when every rank has enqueued it and all that it enqueued before is done. */
   default R barrier() {
     return enqueue(CollectiveCall.barrier());
   }
 
+  /** Returns the type of two views; refuses null, and views of different types. */
+  private static DataType typeOf(Collective collective, DeviceView input, DeviceView output) {
+    InvalidUsage.requireNonNull(input, collective.label(), "input");
+    InvalidUsage.requireNonNull(output, collective.label(), "output");
+    if (input.type() != output.type()) {
+      throw InvalidUsage.of(
+          "%s: from %s to %s; give views of the same type", collective.label(), input, output);
+    }
+    return input.type();
+  }
+
   private static DeviceBuffer bufferOf(DeviceView view) {
     return view == null ? null : view.buffer();
+  }
+
+  /**
+   * Returns the count of a call between whole views.
+   *
+   * @param input null where only the root has an input
+   * @param output null where only the root has an output
+   * @throws InvalidUsage if a view that is needed is null, or the views differ in type or do not
+   *     fit each other
+   */
+  private static long countOf(
+      Collective collective, DeviceView input, DeviceView output, RankTopology topology) {
+    boolean mayLackInput = collective.hasInputOnRootOnly() && output != null;
+    boolean mayLackOutput = collective.hasOutputOnRootOnly() && input != null;
+    if (!mayLackInput) {
+      InvalidUsage.requireNonNull(input, collective.label(), "input");
+    }
+    if (!mayLackOutput) {
+      InvalidUsage.requireNonNull(output, collective.label(), "output");
+    }
+    int in = collective.hasInputShares() ? topology.nRanks() : 1;
+    int out = collective.hasOutputShares() ? topology.nRanks() : 1;
+    long count = input == null ? output.size() / out : input.size() / in;
+    boolean fits =
+        (input == null || input.size() == count * in)
+            && (output == null || output.size() == count * out)
+            && (input == null || output == null || input.type() == output.type());
+    if (!fits) {
+      throw InvalidUsage.of(
+          "%s on rank %d: from %s to %s; give views of the same type, the input of %s and the"
+              + " output of %s, for %d ranks",
+          collective.label(),
+          topology.rank(),
+          input,
+          output,
+          shape(in),
+          shape(out),
+          topology.nRanks());
+    }
+    return count;
+  }
+
+  /** Refuses views that are no rows of one type, as many in each; the third is a single row. */
+  private static void requireRows(DeviceView... views) {
+    String label = Collective.FUSED_ALL_REDUCE.label();
+    for (DeviceView view : views) {
+      InvalidUsage.requireNonNull(view, label, "view");
+    }
+    DeviceView rows = views[0];
+    DeviceView row = views[2];
+    for (DeviceView view : views) {
+      boolean fits = view == row ? rows.size() % row.size() == 0 : view.size() == rows.size();
+      if (row.size() == 0 || !fits || view.type() != rows.type()) {
+        throw InvalidUsage.of(
+            "%s of %s: %s has another type or size; the weight is one row, the others are as many"
+                + " rows as the input",
+            label, rows, view);
+      }
+    }
+  }
+
+  private static String shape(int shares) {
+    return shares == 1 ? "count elements" : "count elements for each rank";
   }
 }

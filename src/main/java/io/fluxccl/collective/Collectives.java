@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.RankLog;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.DeviceView;
 import io.fluxccl.transport.TransportFlags;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+import java.util.function.Supplier;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
 
 /**
  * The operations in which all ranks take part, as cold Monos: subscribing enqueues, and nothing
@@ -46,7 +53,10 @@ import reactor.core.publisher.Mono;
  * Any buffer of the communicator's device can be used. Peers read and write a buffer that every
  * rank has {@linkplain #register registered} directly, which is faster for large sizes.
  */
-public final class Collectives implements CollectiveOperations<Mono<Void>>, AutoCloseable {
+public final class Collectives implements ReactiveOperations, AutoCloseable {
+  /** Tag of the exchanges of lane 0, from which those of other lanes count down. */
+  private static final int BYTES_TAG = (1 << 24) - 1;
+
   final Lane lane;
   private final AtomicInteger lanes;
 
@@ -86,16 +96,18 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
     } catch (RuntimeException e) {
       return CompletableFuture.failedFuture(e);
     }
-    return open(communicator, options, new LaneStream(stream, true), lanes);
+    return open(communicator, options, stream, true, lanes);
   }
 
   private static CompletableFuture<Collectives> open(
       Communicator communicator,
       CollectivesOptions options,
-      LaneStream stream,
+      DeviceStream stream,
+      boolean isStreamOwn,
       AtomicInteger lanes) {
     return RankLog.of(
-            communicator.bootstrap().rank(), () -> LaneOpening.open(communicator, stream, options))
+            communicator.bootstrap().rank(),
+            () -> LaneOpening.open(communicator, stream, isStreamOwn, options))
         .thenApply(lane -> new Collectives(lane, lanes));
   }
 
@@ -149,23 +161,43 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
               "lane on %s; give a stream of the communicator's device, %s",
               stream, lane.communicator.device().description()));
     }
-    return open(lane.communicator, options, new LaneStream(stream.failFast(), false), lanes);
+    return open(lane.communicator, options, stream.failFast(), false, lanes);
+  }
+
+  /** {@link #named(NamedOptions)} with the default options. */
+  @Experimental
+  public CompletableFuture<NamedCollectives> named() {
+    return named(NamedOptions.DEFAULT);
   }
 
   /**
    * Opens a lane whose operations match by name, so that ranks may begin them in any order. Every
    * rank calls it, in the same order among its lanes.
    *
+   * @param options how small all-reduces are fused
    * @return the named collectives; the caller closes them, or they close with the communicator
    */
   @Experimental
-  public CompletableFuture<NamedCollectives> named() {
-    return lane("named").thenCompose(opened -> NamedCollectives.open(opened.lane));
+  public CompletableFuture<NamedCollectives> named(NamedOptions options) {
+    InvalidUsage.requireNonNull(options, "named collectives", "options");
+    return lane("named").thenCompose(opened -> NamedCollectives.open(opened.lane, options));
   }
 
   /** Returns the communicator whose ranks take part. */
   public Communicator communicator() {
     return lane.communicator;
+  }
+
+  /** Returns the options of this lane. */
+  @Experimental
+  public CollectivesOptions options() {
+    return lane.options;
+  }
+
+  @Override
+  @Experimental
+  public Scheduler scheduler() {
+    return lane.options.scheduler();
   }
 
   /** Returns the transports by which this rank reaches the others. */
@@ -175,7 +207,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
 
   @Override
   public RankTopology topology() {
-    return lane.peers.topology();
+    return lane.topology;
   }
 
   /**
@@ -197,6 +229,15 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    */
   public CompletableFuture<Registration> register(DeviceBuffer buffer) {
     return lane.registrations.register(InvalidUsage.requireNonNull(buffer, "register", "buffer"));
+  }
+
+  /**
+   * {@link #register(DeviceBuffer)} of a buffer that steps of all ranks make. They begin after the
+   * registrations that this rank has called before, and before those that it calls later.
+   */
+  @Experimental
+  public CompletableFuture<Registration> register(Supplier<CompletableFuture<DeviceBuffer>> steps) {
+    return lane.registrations.register(InvalidUsage.requireNonNull(steps, "register", "steps"));
   }
 
   /** {@link #chunked(CollectiveCall, long, int)} with one chunk ahead. */
@@ -229,8 +270,88 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @throws InvalidUsage if the call can't be chunked so
    */
   public Flux<Chunk> chunked(CollectiveCall call, long chunkElements, int prefetch) {
-    CallChecks.requireBuffers(call, topology());
-    return ChunkFlux.of(lane, ChunkedCall.of(call, chunkElements), prefetch);
+    AlgorithmSelector.requireBuffers(call, topology());
+    return ChunkFlux.of(lane, ChunkFlux.ChunkedCall.of(call, chunkElements), prefetch);
+  }
+
+  @Override
+  public Device device() {
+    return lane.communicator.device();
+  }
+
+  /** {@link #allGatherBytes(Object, Function, Function)} of bytes. */
+  @Experimental
+  public Mono<List<byte[]>> allGatherBytes(byte[] value) {
+    return allGatherBytes(value, bytes -> bytes, bytes -> bytes);
+  }
+
+  /**
+   * Gathers one value of every rank at every rank, as a cold Mono. Their bytes may differ in
+   * length. They travel over the job's control network, not through the device: for configurations,
+   * metrics and the like. Every rank subscribes to these operations in the same order; the order
+   * among operations on buffers does not matter.
+   *
+   * @param value this rank's value
+   * @param encode returns the bytes of a value; called on the subscriber's thread
+   * @param decode returns the value of bytes
+   * @param <T> the type of the values
+   * @return the values by rank. Fails with {@link io.fluxccl.Timeout} that names a rank which has
+   *     not subscribed within the time limit of the options, or with {@link
+   *     io.fluxccl.RemoteFailure} that names a rank which could not encode its value. Neither ends
+   *     the job
+   */
+  @Experimental
+  public <T> Mono<List<T>> allGatherBytes(
+      T value, Function<? super T, byte[]> encode, Function<byte[], ? extends T> decode) {
+    InvalidUsage.requireNonNull(value, "all-gather", "value");
+    return exchangeBytes(() -> encode.apply(value))
+        .map(all -> all.stream().<T>map(decode::apply).toList());
+  }
+
+  /** {@link #broadcastBytes(Object, int, Function, Function)} of bytes. */
+  @Experimental
+  public Mono<byte[]> broadcastBytes(byte[] value, int root) {
+    return broadcastBytes(value, root, bytes -> bytes, bytes -> bytes);
+  }
+
+  /**
+   * Gives every rank the root's value; otherwise as {@link #allGatherBytes(Object, Function,
+   * Function)}.
+   *
+   * @param value the root's; ignored on other ranks, where it may be null
+   */
+  @Experimental
+  public <T> Mono<T> broadcastBytes(
+      T value, int root, Function<? super T, byte[]> encode, Function<byte[], ? extends T> decode) {
+    boolean isRoot = root == topology().rank();
+    if (root < 0 || root >= topology().nRanks()) {
+      throw InvalidUsage.of("broadcast of bytes: root=%d of %d ranks", root, topology().nRanks());
+    }
+    if (isRoot) {
+      InvalidUsage.requireNonNull(value, "broadcast", "value");
+    }
+    return exchangeBytes(() -> isRoot ? encode.apply(value) : new byte[0])
+        .map(all -> decode.apply(all.get(root)));
+  }
+
+  private Mono<List<byte[]>> exchangeBytes(Supplier<byte[]> part) {
+    Mono<List<byte[]>> exchange =
+        Mono.fromFuture(
+            () ->
+                lane.communicator.exchange(
+                    BYTES_TAG - lane.options.tag(),
+                    "exchange of bytes",
+                    part,
+                    Deadline.after(lane.options.timeout())),
+            true);
+    return lane.options.scheduler() == Schedulers.immediate()
+        ? exchange
+        : exchange.publishOn(lane.options.scheduler());
+  }
+
+  /** {@link #register(DeviceBuffer)} of a view's buffer. */
+  public CompletableFuture<Registration> register(DeviceView view) {
+    return register(InvalidUsage.requireNonNull(view, "register", "view").buffer());
   }
 
   /** Returns an empty {@link Pipeline}, whose steps are enqueued and completed as one. */
@@ -246,7 +367,7 @@ public final class Collectives implements CollectiveOperations<Mono<Void>>, Auto
    * @throws InvalidUsage if a buffer that this rank needs is null
    */
   public Mono<Void> run(CollectiveCall call) {
-    CallChecks.requireBuffers(call, topology());
+    AlgorithmSelector.requireBuffers(call, topology());
     return lane.run(List.of(new Step.Collect(call)), call);
   }
 

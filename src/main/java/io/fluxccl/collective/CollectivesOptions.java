@@ -39,9 +39,8 @@ import reactor.core.scheduler.Schedulers;
  * @param checked whether ranks compare their calls before these begin: a mismatch is {@link
  *     InvalidUsage} on all ranks. A mismatch of a send-receive is one on its two ranks only, and a
  *     rank that waits for them aborts at its time limit. Costs a round of messages a call
- * @param checksums whether messages over TCP between hosts have checksums of their own, so that
- *     bytes that the network changed are sent again. One rank that asks for them is enough for its
- *     connections
+ * @param checksums whether messages of ETHERNET have checksums of their own, so that bytes that the
+ *     network changed are sent again. One rank that asks for them is enough for its connections
  * @param algorithms names of algorithms to be used wherever they can, by collective
  * @param tuning a file that {@code fluxccl perf --tune} wrote
  * @param families algorithms in addition to those that ServiceLoader finds
@@ -167,7 +166,7 @@ public record CollectivesOptions(
     return with(fields -> fields.checked = on);
   }
 
-  /** Returns these options with or without checksums of messages over TCP. */
+  /** Returns these options with or without checksums of messages of ETHERNET. */
   public CollectivesOptions withChecksums(boolean on) {
     return with(fields -> fields.checksums = on);
   }

@@ -71,10 +71,10 @@ public record Combine(ExpertBatch batch, DeviceBuffer input, DeviceBuffer rows, 
   @Override
   public void checkRouting(Device device, RankTopology topology) {
     batch.check(this, device, topology);
-    CallChecks.requireWords(this, topology.rank(), "input", input);
-    CallChecks.requireWords(this, topology.rank(), "output", output);
+    AlgorithmSelector.requireWords(this, topology.rank(), "input", input);
+    AlgorithmSelector.requireWords(this, topology.rank(), "output", output);
     if (rows != null) {
-      CallChecks.requireOther(
+      AlgorithmSelector.requireOther(
           this, device, topology.rank(), "rows", rows, batch.shape().receivedRoutingBytes());
     }
   }

@@ -61,7 +61,7 @@ public record DeviceAllToAllV(
     if (most < 1) {
       throw InvalidUsage.of("%s most=%d; give 1 or more", label, most);
     }
-    CallChecks.multiply(Collective.ALL_TO_ALL_V, most, type.size());
+    Collective.ALL_TO_ALL_V.multiply(most, type.size());
   }
 
   @Override
@@ -89,13 +89,14 @@ public record DeviceAllToAllV(
   public void checkRouting(Device device, RankTopology topology) {
     int rank = topology.rank();
     long bytes = (long) Long.BYTES * topology.nRanks();
-    CallChecks.requireOther(this, device, rank, "send counts", counts.send, bytes);
-    CallChecks.requireOther(this, device, rank, "receive counts", counts.received, bytes);
+    AlgorithmSelector.requireOther(this, device, rank, "send counts", counts.send, bytes);
+    AlgorithmSelector.requireOther(this, device, rank, "receive counts", counts.received, bytes);
     if (counts.sendOffsets != null) {
-      CallChecks.requireOther(this, device, rank, "send offsets", counts.sendOffsets, bytes);
+      AlgorithmSelector.requireOther(this, device, rank, "send offsets", counts.sendOffsets, bytes);
     }
     if (counts.receiveOffsets != null) {
-      CallChecks.requireOther(this, device, rank, "receive offsets", counts.receiveOffsets, bytes);
+      AlgorithmSelector.requireOther(
+          this, device, rank, "receive offsets", counts.receiveOffsets, bytes);
     }
   }
 

@@ -74,12 +74,12 @@ public record Dispatch(
     int rank = topology.rank();
     ExpertShape shape = batch.shape();
     batch.check(this, device, topology);
-    CallChecks.requireWords(this, rank, "input", input);
-    CallChecks.requireWords(this, rank, "output", output);
+    AlgorithmSelector.requireWords(this, rank, "input", input);
+    AlgorithmSelector.requireWords(this, rank, "output", output);
     if (scales != null) {
       long bytes = shape.scaleBytes();
-      CallChecks.requireOther(this, device, rank, "scales", scales, shape.tokens() * bytes);
-      CallChecks.requireOther(
+      AlgorithmSelector.requireOther(this, device, rank, "scales", scales, shape.tokens() * bytes);
+      AlgorithmSelector.requireOther(
           this, device, rank, "output scales", outputScales, shape.capacity() * bytes);
     }
   }

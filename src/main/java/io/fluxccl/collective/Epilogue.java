@@ -19,7 +19,7 @@ public sealed interface Epilogue permits Epilogue.OnGpus, HostEpilogue {
   String signature();
 
   /**
-   * Refuses buffers that are too small for a call, or of another device.
+   * Refuses buffers that are too small for a call, of another device, or overlap others.
    *
    * @param call that has this epilogue
    * @param check compares a buffer's size
@@ -35,7 +35,7 @@ public sealed interface Epilogue permits Epilogue.OnGpus, HostEpilogue {
     DeviceHandle argument();
   }
 
-  /** Refuses a buffer. */
+  /** Refuses buffers of a call. */
   interface BufferCheck {
     /**
      * Refuses a buffer that is closed, of another device, too small, or not aligned.
@@ -46,5 +46,13 @@ public sealed interface Epilogue permits Epilogue.OnGpus, HostEpilogue {
      * @param alignment of its address
      */
     void require(String what, DeviceBuffer buffer, long bytes, int alignment);
+
+    /**
+     * Refuses the call.
+     *
+     * @param problem with a remedy; the message begins with the call and the rank
+     * @throws io.fluxccl.InvalidUsage always
+     */
+    void refuse(String problem);
   }
 }

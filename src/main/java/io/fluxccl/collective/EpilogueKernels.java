@@ -28,20 +28,24 @@ public final class EpilogueKernels {
 
   /** The reduction that a kernel does before the epilogue, and the shape of its blocks. */
   public enum Variant {
-    /** Reduces rows of two ranks in one shot; a thread has one word of 16 bytes. */
-    PAIR1(1, 512),
-    /** Like PAIR1, with blocks that fill a multiprocessor. For few, long rows. */
-    WIDE1(1, 1024),
-    /** Like PAIR1, with two words for each thread; two blocks fit on a multiprocessor. */
-    PAIR2(2, 512),
-    /** Like PAIR2, with four words for each thread. */
-    PAIR4(4, 512),
-    /** Reduces rows of any number of ranks in one shot. */
-    ONE2(2, 512),
-    /** Reduces rows in two shots. */
-    TWO2(2, 512),
+    /** Adds up rows of any number of ranks in one shot; a warp has a group of a row. */
+    ONE0(128),
+    /** ONE0 of two ranks. */
+    ONE2(128),
+    /** ONE0 of four ranks. */
+    ONE4(128),
+    /** Like ONE0, in two shots. */
+    TWO0(128),
+    /** TWO0 of two ranks. */
+    TWO2(128),
+    /** TWO0 of four ranks. */
+    TWO4(128),
+    /** Reduces rows in one shot; a thread of a block has two words of a row. */
+    ROW_ONE(2, 512),
+    /** Like ROW_ONE, in two shots. */
+    ROW_TWO(2, 512),
     /** Takes rows that are reduced already. */
-    LOCAL4(4, 1024);
+    LOCAL(4, 1024);
 
     private static final int WORD = 16;
     private static final int WARP = 32;
@@ -54,15 +58,35 @@ public final class EpilogueKernels {
       this.mostThreads = mostThreads;
     }
 
-    /** Returns whether a block can hold a row of this many bytes. */
-    public boolean holds(long rowBytes) {
-      return rowBytes <= (long) WORD * words * mostThreads;
+    Variant(int threads) {
+      this(0, threads);
     }
 
-    /** Returns the threads of a block for a row. */
+    /** Returns that of warps, for {@link AddRmsNorm}. */
+    public static Variant ofWarps(boolean inOneShot, int nRanks) {
+      int compiledFor = nRanks == 2 || nRanks == 4 ? nRanks : 0;
+      return valueOf((inOneShot ? "ONE" : "TWO") + compiledFor);
+    }
+
+    /** Returns whether warps work on their own, instead of a block on a row. */
+    public boolean isOfWarps() {
+      return words == 0;
+    }
+
+    /** Returns whether a block can hold a row of this many bytes. */
+    public boolean holds(long rowBytes) {
+      return isOfWarps() || rowBytes <= (long) WORD * words * mostThreads;
+    }
+
+    /** Returns the threads of a block, for rows of this many bytes. */
     public int threads(long rowBytes) {
       long perWarp = (long) WORD * words * WARP;
-      return (int) ((rowBytes + perWarp - 1) / perWarp) * WARP;
+      return isOfWarps() ? mostThreads : (int) ((rowBytes + perWarp - 1) / perWarp) * WARP;
+    }
+
+    /** Returns the number of groups of a row, each of which a warp can have. */
+    public static long groups(long rowBytes) {
+      return (rowBytes + WORD * WARP - 1) / (WORD * WARP);
     }
   }
 
@@ -101,11 +125,11 @@ public final class EpilogueKernels {
     int blocks = (int) Math.min(most, call.rows());
     // Blocks that wait must leave room for the kernels of ranks for which the all-reduce waits.
     boolean overlaps = blocks <= multiprocessors / 2;
-    CudaKernel kernel = kernel(Variant.LOCAL4, call.type());
+    CudaKernel kernel = kernel(Variant.LOCAL, call.type());
     stream.launch(
         overlaps ? kernel.overlapping() : kernel,
         blocks,
-        Variant.LOCAL4.threads(call.rowBytes()),
+        Variant.LOCAL.threads(call.rowBytes()),
         KernelArgs.of(
             call.input().address(), call.rows(), call.rowBytes() / FusedAllReduce.WORD, argument));
   }

@@ -113,21 +113,23 @@ public record ExpertBatch(
     int nRanks = topology.nRanks();
     requireEvenExperts(shape, nRanks);
     long received = shape.receivedRoutingBytes();
-    CallChecks.requireOther(call, device, rank, "ids", ids, shape.routingBytes());
-    CallChecks.requireOther(call, device, rank, "weights", weights, shape.routingBytes());
-    CallChecks.requireOther(call, device, rank, "receivedIds", receivedIds, received);
-    CallChecks.requireOther(call, device, rank, "receivedWeights", receivedWeights, received);
-    CallChecks.requireOther(
+    AlgorithmSelector.requireOther(call, device, rank, "ids", ids, shape.routingBytes());
+    AlgorithmSelector.requireOther(call, device, rank, "weights", weights, shape.routingBytes());
+    AlgorithmSelector.requireOther(call, device, rank, "receivedIds", receivedIds, received);
+    AlgorithmSelector.requireOther(
+        call, device, rank, "receivedWeights", receivedWeights, received);
+    AlgorithmSelector.requireOther(
         call, device, rank, "sources", sources, (long) shape.capacity() * Integer.BYTES);
-    CallChecks.requireOther(call, device, rank, "perRank", perRank, (long) nRanks * Integer.BYTES);
-    CallChecks.requireOther(
+    AlgorithmSelector.requireOther(
+        call, device, rank, "perRank", perRank, (long) nRanks * Integer.BYTES);
+    AlgorithmSelector.requireOther(
         call,
         device,
         rank,
         "perExpert",
         perExpert,
         (long) shape.experts() / nRanks * Integer.BYTES);
-    CallChecks.requireOther(call, device, rank, "plan", plan, shape.planBytes(nRanks));
+    AlgorithmSelector.requireOther(call, device, rank, "plan", plan, shape.planBytes(nRanks));
   }
 
   /** Returns all buffers and some more, without those that are null. */

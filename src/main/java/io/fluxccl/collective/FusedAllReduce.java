@@ -39,7 +39,7 @@ public record FusedAllReduce(
       List.of(DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32);
 
   /** Bytes of which a row is a multiple, so that threads load and store whole words. */
-  static final int WORD = 16;
+  public static final int WORD = 16;
 
   private static final long LONGEST_ROW = 64 << 10;
 
@@ -51,7 +51,7 @@ public record FusedAllReduce(
     if (!TYPES.contains(type)) {
       throw InvalidUsage.of("%s type=%s; give one of %s", label, type, TYPES);
     }
-    long rowBytes = CallChecks.multiply(Collective.FUSED_ALL_REDUCE, hidden, type.size());
+    long rowBytes = Collective.FUSED_ALL_REDUCE.multiply(hidden, type.size());
     if (hidden < 1 || rowBytes % WORD != 0 || rowBytes > LONGEST_ROW) {
       throw InvalidUsage.of(
           "%s hidden=%d type=%s; give a multiple of %d, up to %d",

@@ -8,9 +8,14 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.concurrent.BlockingTasks;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.trace.Outcome;
+import io.fluxccl.trace.Snapshot;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -18,6 +23,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import reactor.core.Exceptions;
 import reactor.core.publisher.Mono;
 import reactor.core.scheduler.Schedulers;
@@ -25,27 +35,28 @@ import reactor.core.scheduler.Schedulers;
 /**
  * One order of operations: a stream, the connections to all peers, and the algorithms prepared for
  * them. Any thread may enqueue; each run is enqueued as a whole, under one lock that is held
- * briefly. {@link LaneOpening} creates a lane, {@link LaneClosing} frees it.
+ * briefly. {@link LaneOpening} creates a lane.
  */
 final class Lane implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(Lane.class);
   private static final AtomicLong NUMBERS = new AtomicLong();
 
   final Communicator communicator;
   final DeviceStream stream;
   final CollectivesOptions options;
   final PeerConnections peers;
+  final RankTopology topology;
   final Registrations registrations;
   final AlgorithmSelector algorithms;
-  final InFlightTracker inFlight;
+  final LaneWatch watch;
   final CallComparison comparison;
 
   /** Time limit of a run in ns, unless the run has its own. */
   final long limitNs;
 
+  private final List<AlgorithmSet> sets;
   private final ConsistencyCheck consistency;
-  private final LeaveNotices leaveNotices;
-  private final LaneClosing closing;
-  private final CallLog calls;
+  private final Lifecycle lifecycle = new Lifecycle("lane");
 
   // Fails with the communicator, and then closes this lane.
   private final CompletableFuture<Void> lifetime = new CompletableFuture<>();
@@ -54,10 +65,13 @@ final class Lane implements AutoCloseable {
   final Object enqueueing = new Object();
 
   /** Position of its lock in the order in which locks of several lanes are taken. */
-  final long number = NUMBERS.getAndIncrement();
+  private final long number = NUMBERS.getAndIncrement();
 
   /** The last run of another lane that has a collective of this one. */
-  final AtomicReference<OtherLanes.Use> use = new AtomicReference<>(OtherLanes.Use.NONE);
+  private final AtomicReference<Others.Use> use = new AtomicReference<>(Others.Use.NONE);
+
+  /** Adds the named calls of this rank that wait for other ranks to a dump of this lane. */
+  volatile UnaryOperator<Snapshot> namedWaits = dump -> dump.with("named", List.of());
 
   // Number of collectives of all ranks that were enqueued; written under enqueueing.
   volatile long rounds;
@@ -68,48 +82,57 @@ final class Lane implements AutoCloseable {
   // Guarded by enqueueing.
   private final Set<CapturedPipeline> captures = new HashSet<>();
 
+  /**
+   * Takes the parts of a lane.
+   *
+   * @param isStreamOwn whether the lane closes its stream, which otherwise is the caller's
+   * @param ledger null if there is none
+   */
   Lane(
-      LaneStream stream,
-      CollectivesOptions options,
+      DeviceStream stream,
+      boolean isStreamOwn,
       PeerConnections peers,
       List<AlgorithmSet> sets,
       Tuning tuning,
-      LeaveNotices leaveNotices,
       CallLedger ledger) {
     this.communicator = peers.communicator();
-    this.stream = stream.stream();
-    this.options = options;
+    this.stream = stream;
+    this.options = peers.options();
     this.peers = peers;
+    this.topology = peers.topology();
+    this.sets = sets;
     this.registrations = new Registrations(peers, sets, enqueueing, this::refuseIfOver);
     this.algorithms = new AlgorithmSelector(peers, registrations, sets, options, tuning);
     this.limitNs = Deadline.after(options.timeout()).timeout().toNanos();
-    this.inFlight = new InFlightTracker(run -> LateRuns.end(this, run));
     this.consistency = new ConsistencyCheck(communicator, registrations, options.tag());
-    this.leaveNotices = leaveNotices;
-    this.comparison = new CallComparison(this, ledger, leaveNotices);
-    this.calls = new CallLog(this);
-    this.closing =
-        new LaneClosing(peers, sets, leaveNotices, ledger, stream, inFlight, calls, lifetime);
+    this.watch = new LaneWatch(this);
+    this.comparison = new CallComparison(this, ledger);
+    // Closed in reverse order.
+    lifecycle.own(watch);
+    lifecycle.own(() -> Closing.all(isStreamOwn ? stream : null));
+    lifecycle.own(() -> Closing.all(ledger));
+    lifecycle.own(watch::stopListening);
+    lifecycle.own(this::closeConnections);
+    lifecycle.own(() -> Closing.all(sets));
   }
 
   /** Listens to the peers. A failure closes this lane, unless its stream is another owner's. */
   Lane live(boolean isStreamOwn) {
-    leaveNotices.listen(
-        this::left, comparison::received, () -> consistency.isIdle() ? rounds : Long.MAX_VALUE);
+    watch.listen();
     peers.onOtherCall = comparison::differs;
     communicator
         .inFlight(lifetime)
         .exceptionally(
             reason -> {
               if (communicator.isClosed()) {
-                leaveNotices.send(roundsDone.get()); // the runs in flight give up
+                watch.sendLeave(roundsDone.get()); // the runs in flight give up
               }
-              inFlight.fail(reason);
+              watch.fail(reason);
               // Another owner may still launch graphs on it, until the communicator's end.
               if (isStreamOwn) {
-                closing.logError(this::close);
+                logError(this::close);
               }
-              communicator.closed().thenRun(() -> closing.logError(this::close));
+              communicator.closed().thenRun(() -> logError(this::close));
               return null;
             });
     return this;
@@ -127,9 +150,7 @@ final class Lane implements AutoCloseable {
    */
   Mono<Void> run(List<Step> steps, Object what) {
     return published(
-        OtherLanes.areUsed(steps)
-            ? Run.mono(this, steps, what, limitNs)
-            : Run.mono(this, steps, what));
+        Others.areUsed(steps) ? Run.mono(this, steps, what, limitNs) : Run.mono(this, steps, what));
   }
 
   /** {@link #run(List, Object)} with a time limit of its own. */
@@ -187,7 +208,7 @@ final class Lane implements AutoCloseable {
       try {
         // A closed lane has sent the peers the number of its collectives, so they don't wait for
         // more.
-        if (agreed && !closing.hasBegun()) {
+        if (agreed && !lifecycle.isClosed()) {
           communicator.abort(FluxCclException.from(e));
         }
       } finally {
@@ -198,7 +219,7 @@ final class Lane implements AutoCloseable {
     done.whenComplete(run);
   }
 
-  private <T> T locked(OtherLanes others, Supplier<T> body) {
+  private <T> T locked(Others others, Supplier<T> body) {
     if (others != null) {
       return others.locked(body);
     }
@@ -231,7 +252,7 @@ final class Lane implements AutoCloseable {
     enqueue(run, steps);
     rounds = run.lastRound;
     CompletableFuture<Void> done = stream.completion();
-    inFlight.add(run);
+    watch.add(run);
     return done;
   }
 
@@ -248,7 +269,7 @@ final class Lane implements AutoCloseable {
   }
 
   void refuseIfMissing(Run run, long lastRound) {
-    RemoteFailure missing = leaveNotices.missing(lastRound, run);
+    RemoteFailure missing = watch.missing(lastRound, run);
     if (missing != null) {
       communicator.abort(missing);
       throw missing;
@@ -256,16 +277,24 @@ final class Lane implements AutoCloseable {
   }
 
   /** Called when a peer has closed its lane. */
-  private void left(int peer) {
-    Run newest = inFlight.newest();
-    RemoteFailure missing = newest == null ? null : leaveNotices.missing(newest.lastRound, newest);
-    OtherLanes.Use other = use.get();
+  void left() {
+    Run newest = watch.newest();
+    RemoteFailure missing = newest == null ? null : watch.missing(newest.lastRound, newest);
+    Others.Use other = use.get();
     if (missing == null && other.isInFlight()) {
-      missing = leaveNotices.missing(other.lastRound(), other.run());
+      missing = watch.missing(other.lastRound(), other.run());
     }
     if (missing != null && communicator.failure() == null) {
       communicator.abort(missing);
     }
+  }
+
+  /**
+   * Returns the number of collectives of all ranks that this rank has enqueued, for a leave notice;
+   * the largest number if it may enqueue more.
+   */
+  long roundsToLeave() {
+    return consistency.isIdle() ? rounds : Long.MAX_VALUE;
   }
 
   /**
@@ -275,14 +304,14 @@ final class Lane implements AutoCloseable {
   private void enqueue(Run run, List<Step> steps) {
     boolean peersWait = false;
     try {
-      calls.begin(run);
+      watch.begin(run);
       for (Step step : steps) {
         // Steps that the stream's owner captures are not compared: their later runs are unknown
         // here.
         step.enqueue(this, stream, steps == run.steps);
         peersWait |= step.involvesPeers();
       }
-      calls.enqueued(run, steps, rounds);
+      watch.enqueued(run, steps);
     } catch (RuntimeException | Error e) {
       // If the device has failed, the peers may have launched theirs, and would wait for this one.
       if (peersWait || e instanceof DeviceFailure) {
@@ -306,7 +335,7 @@ final class Lane implements AutoCloseable {
   /** Records steps, while nothing is enqueued on this lane; see {@link Pipeline#capture}. */
   CapturedPipeline capture(List<Step> steps) {
     return locked(
-        OtherLanes.of(this, steps),
+        Others.of(this, steps),
         () -> {
           refuseIfOver();
           check(steps, true);
@@ -327,7 +356,7 @@ final class Lane implements AutoCloseable {
 
   void refuseIfOver() {
     refuseIfFailed();
-    if (closing.hasBegun()) {
+    if (lifecycle.isClosed()) {
       throw InvalidUsage.of("collectives on rank %d: closed", rank());
     }
   }
@@ -341,7 +370,7 @@ final class Lane implements AutoCloseable {
 
   /** Called by other lanes, which hold a lock of their own. */
   void refuseWhenClosed(String why) {
-    if (closing.hasBegun()) {
+    if (lifecycle.isClosed()) {
       throw new InvalidUsage(why);
     }
   }
@@ -353,7 +382,7 @@ final class Lane implements AutoCloseable {
       communicator.abort(FluxCclException.from(failure));
     }
     FluxCclException reason = communicator.failure();
-    OtherLanes others = run.others();
+    Others others = run.others();
     if (reason != null) {
       run.fail(reason);
     } else if (failure != null || comparison.refuses(run)) {
@@ -370,12 +399,6 @@ final class Lane implements AutoCloseable {
     }
   }
 
-  /** Called when a run in flight is over. */
-  void ended(Run run, Outcome outcome) {
-    calls.ended(run, outcome);
-    inFlight.trim();
-  }
-
   /** Called when a run was cancelled while it was in flight, and that aborts. */
   void cancelled(Run run) {
     communicator.abort(
@@ -389,13 +412,244 @@ final class Lane implements AutoCloseable {
   @Override
   public void close() {
     synchronized (enqueueing) {
-      if (closing.hasBegun()) {
+      if (!lifecycle.beginClose()) {
         return;
       }
       if (communicator.failure() == null) {
-        leaveNotices.send(rounds);
+        watch.sendLeave(rounds);
       }
-      closing.begin(List.copyOf(captures));
+      List<CapturedPipeline> open = List.copyOf(captures);
+      // Kernels in flight use the peers' memory; after an abort they end within a bounded number of
+      // polls.
+      communicator.device().whenEnqueuedWorkIsDone(() -> end(open));
+    }
+  }
+
+  /** Closes the recorded graphs, and then frees the parts, once nothing enqueued uses them. */
+  private void end(List<CapturedPipeline> open) {
+    try {
+      Closing.all(open.stream().<AutoCloseable>map(captured -> captured::end).toList());
+    } finally {
+      if (communicator.failure() == null) {
+        drain();
+      } else {
+        free();
+      }
+    }
+  }
+
+  /** Frees the parts after the families have drained what peers may still send. */
+  private void drain() {
+    CompletableFuture<Void> drained =
+        CompletableFuture.allOf(
+            sets.stream().map(Lane::drain).toArray(CompletableFuture<?>[]::new));
+    if (drained.isDone()) {
+      free();
+    } else {
+      // Not on the thread that completes it: freeing may wait for that thread.
+      drained.whenCompleteAsync((done, failure) -> logError(this::free), BlockingTasks.EXECUTOR);
+    }
+  }
+
+  private static CompletableFuture<Void> drain(AlgorithmSet set) {
+    try {
+      return set.drain();
+    } catch (RuntimeException e) {
+      return CompletableFuture.failedFuture(e);
+    }
+  }
+
+  private void free() {
+    try {
+      lifecycle.closeChildren();
+    } finally {
+      lifetime.complete(null);
+    }
+  }
+
+  /** Without a failure, connections stay open until the peers close theirs. */
+  private void closeConnections() {
+    if (communicator.failure() == null) {
+      peers.leave();
+    } else {
+      peers.close();
+    }
+  }
+
+  /** Runs a close action and logs its failure, because there is no caller to throw it to. */
+  private void logError(Runnable close) {
+    try {
+      close.run();
+    } catch (RuntimeException | Error e) {
+      LOG.warn(
+          "rank {}: closing a lane failed; some of its resources were not released", rank(), e);
+    }
+  }
+
+  /**
+   * The lanes that a run uses in addition to the one that executes it: steps of {@link
+   * Pipeline#then(Collectives, CollectiveCall)}. Their locks are taken in the order of the lanes'
+   * numbers, so that two such runs can't wait for each other. Their communicators belong to the
+   * same job, so they fail together. One object for each run.
+   */
+  static final class Others {
+    /**
+     * The last run of another lane that has collectives of a lane.
+     *
+     * @param lastRound the number of the last of them on the lane
+     */
+    record Use(Run run, long lastRound) {
+      static final Use NONE = new Use(null, 0);
+
+      boolean isInFlight() {
+        return run != null && !run.isOver();
+      }
+    }
+
+    private final Lane thisLane;
+    private final List<Lane> lanes;
+
+    /** The other lanes and this lane, sorted by number (the lock order). */
+    private final List<Lane> locked;
+
+    /**
+     * The number of this run's collectives of all ranks, by lane; then the round of the last one.
+     */
+    private final int[] rounds;
+
+    private final long[] lastRounds;
+
+    private Others(Lane thisLane, List<Step.CollectOn> steps) {
+      this.thisLane = thisLane;
+      this.lanes = steps.stream().map(Step.CollectOn::other).distinct().toList();
+      this.locked = new ArrayList<>(lanes);
+      locked.add(thisLane);
+      locked.sort(Comparator.comparingLong(lane -> lane.number));
+      this.rounds = new int[lanes.size()];
+      this.lastRounds = new long[lanes.size()];
+      for (Step.CollectOn step : steps) {
+        rounds[lanes.indexOf(step.other())] += step.what().collective().isByAll() ? 1 : 0;
+      }
+    }
+
+    /** Returns the other lanes of steps, or null if there is none. */
+    static Others of(Lane thisLane, List<Step> steps) {
+      return areUsed(steps)
+          ? new Others(
+              thisLane, steps.stream().flatMap(step -> step.onOtherLanes().stream()).toList())
+          : null;
+    }
+
+    /** Returns whether steps use other lanes. Allocates nothing. */
+    static boolean areUsed(List<Step> steps) {
+      for (int i = 0; i < steps.size(); i++) {
+        if (!steps.get(i).onOtherLanes().isEmpty()) {
+          return true;
+        }
+      }
+      return false;
+    }
+
+    /** Returns which lanes steps use, for messages; empty if only the own one. */
+    static String describe(Lane thisLane, List<Step> steps) {
+      Others others = of(thisLane, steps);
+      return others == null
+          ? ""
+          : Stream.concat(Stream.of(thisLane), others.lanes.stream())
+              .map(
+                  lane ->
+                      (lane.communicator.bootstrap().name() + " tag=" + lane.options.tag()).strip())
+              .collect(Collectors.joining(" and ", " of ", " (in this order on every rank?)"));
+    }
+
+    /** Executes something with the locks of all lanes. */
+    <T> T locked(Supplier<T> body) {
+      return locked(0, body);
+    }
+
+    private <T> T locked(int index, Supplier<T> body) {
+      if (index == locked.size()) {
+        return body.get();
+      }
+      synchronized (locked.get(index).enqueueing) {
+        return locked(index + 1, body);
+      }
+    }
+
+    /** Counts the collectives, before they are enqueued; with all locks. */
+    void begin(Run run) {
+      for (int i = 0; i < lanes.size(); i++) {
+        lastRounds[i] = lanes.get(i).rounds + rounds[i];
+        lanes.get(i).refuseIfMissing(run, lastRounds[i]);
+      }
+      for (int i = 0; i < lanes.size(); i++) {
+        lanes.get(i).rounds = lastRounds[i];
+        lanes.get(i).use.set(new Use(run, lastRounds[i]));
+      }
+    }
+
+    /**
+     * Returns the communicator that knows which rank a run waits for: the own one, or else another.
+     */
+    Communicator waiting() {
+      return Stream.concat(Stream.of(thisLane), lanes.stream())
+          .map(lane -> lane.communicator)
+          .filter(Others::isWaiting)
+          .findFirst()
+          .orElse(thisLane.communicator);
+    }
+
+    private static boolean isWaiting(Communicator communicator) {
+      return communicator.bootstrap().unresponsiveRank().isPresent()
+          || communicator.abortFlag().waitingFor() >= 0;
+    }
+
+    /** Counts the collectives as done, and removes the run from the other lanes. */
+    void end(Run run) {
+      for (int i = 0; i < lanes.size(); i++) {
+        Lane lane = lanes.get(i);
+        lane.roundsDone.accumulateAndGet(lastRounds[i], Math::max);
+        Use last = lane.use.get();
+        if (last.run() == run) {
+          lane.use.compareAndSet(last, Use.NONE); // unless a later run uses the lane by now
+        }
+      }
+    }
+
+    /** Aborts the communicator of each other lane whose kernels have found a fault. */
+    void abortAtFaults() {
+      for (Lane lane : lanes) {
+        FluxCclException fault = lane.algorithms.fault();
+        if (fault != null && lane.communicator.failure() == null) {
+          lane.communicator.abort(fault);
+        }
+      }
+    }
+
+    /** Returns whether one of the other lanes' communicators has failed or was closed. */
+    boolean haveFailed() {
+      return lanes.stream().anyMatch(lane -> lane.communicator.failure() != null);
+    }
+
+    /** Returns whether ranks' collectives differ on one of the other lanes, which then fails. */
+    boolean areRefused() {
+      for (int i = 0; i < lanes.size(); i++) {
+        if (lanes.get(i).comparison.refuses(lastRounds[i])) {
+          return true;
+        }
+      }
+      return false;
+    }
+
+    /** Fails a run after another lane has failed. That failure ends the job, and so this lane. */
+    void fail(Run run) {
+      for (Lane lane : lanes) {
+        if (lane.communicator.isClosed()) {
+          String text = "%s: the communicator of another lane that it uses was closed";
+          thisLane.communicator.abort(Aborted.of(FluxCclException.NO_RANK, text, run));
+        }
+      }
+      thisLane.communicator.failed().thenAccept(run::fail);
     }
   }
 }

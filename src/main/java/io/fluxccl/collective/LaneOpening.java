@@ -3,10 +3,13 @@ package io.fluxccl.collective;
 
 import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.collective.LaneDescription.DeviceDescription;
+import io.fluxccl.collective.PeerConnections.TransportChoice;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DeviceStream;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -29,7 +32,8 @@ final class LaneOpening {
   private static final AtomicBoolean WARNED_OF_LINKS = new AtomicBoolean();
 
   private final Communicator communicator;
-  private final LaneStream stream;
+  private final DeviceStream stream;
+  private final boolean isStreamOwn;
   private final CollectivesOptions options;
   private final Deadline deadline;
   private final TransportChoice choice;
@@ -44,9 +48,14 @@ final class LaneOpening {
   private PeerConnections peers;
   private CallLedger ledger;
 
-  private LaneOpening(Communicator communicator, LaneStream stream, CollectivesOptions options) {
+  private LaneOpening(
+      Communicator communicator,
+      DeviceStream stream,
+      boolean isStreamOwn,
+      CollectivesOptions options) {
     this.communicator = communicator;
     this.stream = stream;
+    this.isStreamOwn = isStreamOwn;
     this.options = options;
     this.deadline = Deadline.after(options.setupTimeout().orElse(options.timeout()));
     this.choice = TransportChoice.of(options);
@@ -56,15 +65,18 @@ final class LaneOpening {
   /**
    * Connects to all ranks and prepares the families that work among them.
    *
-   * @param stream closed with the lane, if it is its own
+   * @param isStreamOwn whether the stream is closed with the lane
    * @return the lane; or why it can't be opened. Continuations may block
    */
   static CompletableFuture<Lane> open(
-      Communicator communicator, LaneStream stream, CollectivesOptions options) {
-    LaneOpening opening = new LaneOpening(communicator, stream, options);
+      Communicator communicator,
+      DeviceStream stream,
+      boolean isStreamOwn,
+      CollectivesOptions options) {
+    LaneOpening opening = new LaneOpening(communicator, stream, isStreamOwn, options);
     return communicator
         .inTurn(options.tag(), opening::start)
-        .thenApply(lane -> lane.live(stream.isOwn()))
+        .thenApply(lane -> lane.live(isStreamOwn))
         .whenCompleteAsync(
             (lane, failure) -> opening.closeStreamUnless(lane), BlockingTasks.EXECUTOR);
   }
@@ -194,9 +206,7 @@ final class LaneOpening {
   }
 
   private Lane makeLane() {
-    long[] lanes = ranks.stream().mapToLong(LaneDescription::lane).toArray();
-    LeaveNotices leaveNotices = new LeaveNotices(communicator, options.tag(), lanes);
-    return new Lane(stream, options, peers, sets, tuning, leaveNotices, ledger);
+    return new Lane(stream, isStreamOwn, peers, sets, tuning, ledger);
   }
 
   /** Closes all that was prepared. An error of that is suppressed in the failure. */
@@ -216,7 +226,7 @@ final class LaneOpening {
   }
 
   private void closeStreamUnless(Lane lane) {
-    if (lane == null) {
+    if (lane == null && isStreamOwn) {
       stream.close();
     }
   }

@@ -2,6 +2,7 @@
 package io.fluxccl.collective;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Deadline;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.Timeout;
@@ -9,8 +10,10 @@ import io.fluxccl.collective.NamedOrder.Announcement;
 import io.fluxccl.collective.NamedOrder.Failure;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.AgentThread;
+import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.IdleBackoff;
+import io.fluxccl.trace.Snapshot;
 import io.fluxccl.wire.WireReader;
 import io.fluxccl.wire.WireWriter;
 import java.nio.charset.StandardCharsets;
@@ -18,16 +21,22 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
+import java.util.Comparator;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Queue;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Stream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import reactor.core.scheduler.Scheduler;
+import reactor.core.scheduler.Schedulers;
 
 /**
  * The thread of a rank's named calls. It announces them to rank 0, and enqueues them on the lane in
@@ -41,7 +50,8 @@ import org.slf4j.LoggerFactory;
  * <pre>
  *   announcement  int64 what, int64 count, int64 limit in ns, bytes name; only the name "" if the
  *                 rank leaves
- *   verdict       int64 number, uint8 0 to begin; or 1 + error code, int32 rank, bytes text.
+ *   verdict       uint8 0, int32 numbers of the calls to begin, several as one bucket; or
+ *                 uint8 1 + error code, int64 number, int32 rank, bytes text.
  *                 Number -1: rank 0 sends no more, because this rank or rank 0 has left
  * </pre>
  */
@@ -51,6 +61,10 @@ final class NamedAgent extends AgentThread {
   private static final Logger LOG = LoggerFactory.getLogger(NamedAgent.class);
   private static final int MOST_TEXT_BYTES = NamedLink.MOST_BYTES - 17;
   private static final int LEFT = -1;
+
+  /** The most calls that a dump shows for a rank. */
+  private static final int MOST_SHOWN = 64;
+
   private static final long LOOK_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
 
   /** The longest time between two cycles that counts as time of waiting for rank 0. */
@@ -61,10 +75,16 @@ final class NamedAgent extends AgentThread {
 
   private static final Duration LEAVE_TIMEOUT = Duration.ofSeconds(5);
 
+  /** The time in which the failure that made a rank leave may arrive after the leave. */
+  private static final long FAILURE_MILLIS = 1000;
+
   private final Lane lane;
   private final Communicator communicator;
   private final int rank;
   private final List<NamedLink> links;
+
+  /** Null if no calls are fused. */
+  private final NamedBuckets buckets;
 
   /** Frees this rank's part of the links. */
   private final AutoCloseable memory;
@@ -74,14 +94,25 @@ final class NamedAgent extends AgentThread {
   /** Completes when all is freed. */
   private final CompletableFuture<Void> ended = new CompletableFuture<>();
 
+  /** Calls that have not begun; written by this thread. */
+  private final Map<Long, NamedCall> announced = new ConcurrentHashMap<>();
+
+  /** Operations that have begun here and are not over. */
+  private final AtomicInteger inFlight = new AtomicInteger();
+
+  /** Whether all-reduces wait here until an operation is over. */
+  private volatile boolean isHolding;
+
   // Used only by this thread, until it has ended.
   private final NamedOrder order;
   private final Queue<Runnable> ownVerdicts = new ArrayDeque<>();
-  private final Map<Long, NamedCall> announced = new HashMap<>();
   private final Queue<NamedCall> waiting = new ArrayDeque<>();
-  private long numbers;
+  private int numbers;
   private FluxCclException failure;
   private FluxCclException linkFailure;
+
+  /** Fails with the job, or completes a while after a rank has left; null before that. */
+  private CompletableFuture<Void> failureAfterLeave;
 
   /** Since when it waits for rank 0's answer to its leave, by its own clock; 0 if it does not. */
   private long leaveNanos;
@@ -90,14 +121,28 @@ final class NamedAgent extends AgentThread {
   private long clockNanos = 1;
   private long cycleNanos = System.nanoTime();
 
-  /** When to look for late calls, by its clock. */
+  /** When it has last looked for late calls, by its clock. */
   private long lookNanos;
+
+  // Virtual time, if a test has installed it: the latest, and how much has passed in all.
+  private Scheduler virtualTimers;
+  private long virtualNanos;
+  private volatile long virtualPassed;
+
+  /** When rank 0's last verdict came, by its clock. */
+  private long heardNanos;
 
   /**
    * @param links of rank 0 to all others, by rank; of another rank to rank 0
+   * @param buckets fuses calls; null for none
    * @param memory this rank's, of all links
    */
-  NamedAgent(Lane lane, List<NamedLink> links, AutoCloseable memory) {
+  NamedAgent(
+      Lane lane,
+      NamedOptions options,
+      List<NamedLink> links,
+      NamedBuckets buckets,
+      AutoCloseable memory) {
     super(
         "fluxccl-named-" + lane.options.tag() + "-rank" + lane.peers.rank(),
         new IdleBackoff(50, 200, 5, 500));
@@ -105,27 +150,30 @@ final class NamedAgent extends AgentThread {
     this.communicator = lane.communicator;
     this.rank = lane.peers.rank();
     this.links = links;
+    this.buckets = buckets;
     this.memory = memory;
-    this.order = rank == 0 ? new NamedOrder(lane.peers.nRanks(), new Sender()) : null;
+    this.order = rank == 0 ? new NamedOrder(lane.peers.nRanks(), options, new Sender()) : null;
   }
 
   /** Sends the verdicts to their ranks: rank 0 applies its own after all others have theirs. */
   private final class Sender implements NamedOrder.Verdicts {
     @Override
-    public void begin(int to, long number) {
+    public void begin(int to, List<Long> numbers) {
       if (to == rank) {
-        ownVerdicts.add(() -> take(number).run(lane));
+        ownVerdicts.add(() -> run(numbers));
       } else {
-        send(links.get(to - 1), new WireWriter().int64(number).uint8(0).toBytes());
+        WireWriter record = new WireWriter().uint8(0);
+        numbers.forEach(number -> record.int32(number.intValue()));
+        links.get(to - 1).add(record.toBytes());
       }
     }
 
     @Override
     public void fail(int to, long number, Failure reason) {
       if (to == rank) {
-        ownVerdicts.add(() -> take(number).fail(exception(reason)));
+        ownVerdicts.add(() -> failCalls(List.of(take(number)), exception(reason)));
       } else {
-        send(links.get(to - 1), encode(number, reason));
+        links.get(to - 1).add(encode(number, reason));
       }
     }
   }
@@ -133,8 +181,8 @@ final class NamedAgent extends AgentThread {
   private static byte[] encode(long number, Failure reason) {
     byte[] text = reason.text().getBytes(StandardCharsets.UTF_8);
     return new WireWriter()
-        .int64(number)
         .uint8(1 + reason.code().ordinal())
+        .int64(number)
         .int32(reason.rank())
         .bytes(text.length <= MOST_TEXT_BYTES ? text : Arrays.copyOf(text, MOST_TEXT_BYTES))
         .toBytes();
@@ -153,19 +201,41 @@ final class NamedAgent extends AgentThread {
     return FluxCclException.of(reason.code(), reason.rank(), "named call " + reason.text());
   }
 
-  /** Sends a record. A failure is handled at the end of the cycle: the peer may have left. */
+  /** Sends a record now. */
   private void send(NamedLink link, byte[] message) {
+    link.add(message);
+    flush(link);
+  }
+
+  /**
+   * Sends the records of a link. A failure is handled at the end of the cycle, because the peer may
+   * have left; a rank that rank 0 knows to have left may have ended.
+   */
+  private int flush(NamedLink link) {
     try {
-      link.send(message);
+      return link.flush();
     } catch (FluxCclException e) {
-      linkFailure = linkFailure == null ? e : linkFailure;
+      if (isGone(link)) {
+        LOG.debug("rank {}: rank {} left before it had all records", rank, link.peer(), e);
+        link.clear();
+      } else {
+        linkFailure = linkFailure == null ? e : linkFailure;
+      }
+      return 0;
     }
+  }
+
+  private boolean isGone(NamedLink link) {
+    return order != null && order.isGone(link.peer());
   }
 
   // ---- any thread ----
 
   /** Announces a call; it begins when all ranks have. */
   void submit(NamedCall call) {
+    if (order != null) {
+      call.limitFrom(orderNanos());
+    }
     execute(() -> accept(call));
   }
 
@@ -186,11 +256,35 @@ final class NamedAgent extends AgentThread {
     return ended;
   }
 
+  /** Adds this rank's waiting calls to a snapshot: the longest waits, and the number of all. */
+  Snapshot waits(Snapshot state) {
+    List<Snapshot> all =
+        announced.values().stream()
+            .map(NamedCall::snapshot)
+            .sorted(Comparator.comparingLong(call -> -call.number("since_ns")))
+            .toList();
+    return state
+        .with("named", all.subList(0, Math.min(MOST_SHOWN, all.size())))
+        .with("named_all", all.size());
+  }
+
+  private void over() {
+    inFlight.getAndDecrement();
+    if (isHolding) {
+      wake();
+    }
+  }
+
   // ---- this thread ----
+
+  private void run(List<Long> numbers) {
+    inFlight.getAndIncrement();
+    NamedCall.run(numbers.stream().map(this::take).toList(), lane, buckets, this::over);
+  }
 
   private void accept(NamedCall call) {
     if (failure != null) {
-      call.fail(failure.again());
+      failCalls(List.of(call), failure);
     } else if (leaveNanos != 0) {
       call.fail(closed());
     } else {
@@ -214,10 +308,12 @@ final class NamedAgent extends AgentThread {
     int work = runTasks();
     if (failure == null) {
       // The records of ranks that have left come first: nothing may be sent to these.
-      work += receive() + announce() + look(now);
-    } else if (leaveNanos != 0) {
-      work += links.stream().mapToInt(this::sendWaiting).sum();
+      work += receive() + announce() + decide() + look();
     }
+    if (failure == null || leaveNanos != 0) {
+      work += sendWaiting();
+    }
+    applyOwn();
     if (linkFailure != null && failure == null) {
       receive();
     }
@@ -231,18 +327,30 @@ final class NamedAgent extends AgentThread {
   private int announce() {
     int sent = 0;
     for (NamedCall call = waiting.poll(); call != null; call = waiting.poll()) {
-      long number = numbers++;
+      long number = Integer.toUnsignedLong(numbers++);
       call.start(clockNanos);
       announced.put(number, call);
       if (order != null) {
-        order.announced(rank, call.announcement(number), System.nanoTime());
-        applyOwn();
+        order.announced(rank, call.announcement(number), call.limitFromNanos());
       } else {
-        send(links.get(0), encode(call.announcement(number)));
+        links.get(0).add(encode(call.announcement(number)));
       }
       sent++;
     }
     return sent;
+  }
+
+  /** Begins all-reduces that all ranks have announced. */
+  private int decide() {
+    if (order == null || !order.hasReady()) {
+      isHolding = false;
+      return 0;
+    }
+    // Set before the load: an operation that ends after it wakes this thread.
+    isHolding = true;
+    int begun = order.decide(inFlight.get());
+    isHolding = order.hasReady();
+    return begun;
   }
 
   private void applyOwn() {
@@ -254,7 +362,6 @@ final class NamedAgent extends AgentThread {
   private int receive() {
     int done = 0;
     for (NamedLink link : links) {
-      done += sendWaiting(link);
       try {
         for (byte[] record = link.receive(); record != null; record = link.receive()) {
           WireReader in = WireReader.ofPeer(record, "named call", link.peer());
@@ -272,13 +379,13 @@ final class NamedAgent extends AgentThread {
     return done;
   }
 
-  private int sendWaiting(NamedLink link) {
-    try {
-      return order != null && order.isGone(link.peer()) ? 0 : link.sendWaiting();
-    } catch (FluxCclException e) {
-      linkFailure = linkFailure == null ? e : linkFailure;
-      return 0;
+  private int sendWaiting() {
+    int sent = 0;
+    for (NamedLink link : links) {
+      // The last records to a rank that leaves may have found its ring full.
+      sent += isGone(link) && !link.hasWaiting() ? 0 : flush(link);
     }
+    return sent;
   }
 
   private void receiveAnnouncement(NamedLink link, WireReader in) {
@@ -293,28 +400,28 @@ final class NamedAgent extends AgentThread {
       send(link, encode(LEFT, none));
     } else {
       Announcement call = new Announcement(name, link.nextNumber(), what, count, limit);
-      order.announced(link.peer(), call, System.nanoTime());
+      order.announced(link.peer(), call, orderNanos());
     }
-    applyOwn();
   }
 
   private void receiveVerdict(WireReader in) {
-    long number = in.int64("number");
+    heardNanos = clockNanos;
     int code = in.uint8("code");
-    boolean isKnown = announced.containsKey(number) || number == LEFT && code > 0;
-    in.check(isKnown, "number", Long.toString(number));
     in.check(code <= ErrorCode.values().length, "code", Integer.toString(code));
     if (code == 0) {
-      in.end();
-      take(number).run(lane);
+      run(readBegun(in, announced, buckets == null ? 0 : buckets.bytes()));
       return;
+    }
+    long number = in.int64("number");
+    if (number != LEFT) {
+      requireKnown(in, number, announced);
     }
     ErrorCode kind = ErrorCode.values()[code - 1];
     int origin = in.int32("rank");
     Failure reason = new Failure(kind, origin, in.string("text", MOST_TEXT_BYTES));
     in.end();
     if (number != LEFT) {
-      take(number).fail(exception(reason));
+      failCalls(List.of(take(number)), exception(reason));
     } else if (leaveNanos != 0) {
       endLeave();
     } else {
@@ -322,12 +429,61 @@ final class NamedAgent extends AgentThread {
     }
   }
 
+  /**
+   * Returns the clock of rank 0's limits: real time, and the virtual time that a test adds. Any
+   * thread.
+   */
+  private long orderNanos() {
+    Scheduler timers = Schedulers.single();
+    if (!Deadline.isReal(timers)) {
+      addVirtualTime(timers);
+    }
+    return System.nanoTime() + virtualPassed;
+  }
+
+  private synchronized void addVirtualTime(Scheduler timers) {
+    long virtual = timers.now(TimeUnit.NANOSECONDS);
+    virtualPassed += timers == virtualTimers ? virtual - virtualNanos : 0;
+    virtualNanos = virtual;
+    virtualTimers = timers;
+  }
+
+  /**
+   * Reads the numbers of calls to begin. Refuses a bucket that {@link NamedOrder} never forms,
+   * before a call of it is removed.
+   *
+   * @param bucketBytes most bytes of a bucket; 0 if no calls are fused
+   */
+  static List<Long> readBegun(WireReader in, Map<Long, NamedCall> announced, long bucketBytes) {
+    Set<Long> numbers = new LinkedHashSet<>();
+    long what = 0;
+    long bytes = 0;
+    boolean isBucket = true;
+    do {
+      long number = Integer.toUnsignedLong(in.int32("number"));
+      requireKnown(in, number, announced);
+      in.check(numbers.add(number), "number", "the same twice");
+      Announcement call = announced.get(number).announcement(number);
+      what = numbers.size() == 1 ? call.what() : what;
+      long own = CallSignature.allReduceBytes(call.what(), call.count());
+      isBucket &= own > 0 && call.what() == what;
+      bytes += NamedBuckets.padded(own);
+    } while (in.remaining() > 0);
+    isBucket &= bytes <= bucketBytes && numbers.size() <= NamedBuckets.MOST_MEMBERS;
+    if (numbers.size() > 1 && !isBucket) {
+      in.check(false, "numbers", numbers + ", which can't be one bucket");
+    }
+    return List.copyOf(numbers);
+  }
+
+  private static void requireKnown(WireReader in, long number, Map<Long, NamedCall> announced) {
+    in.check(announced.containsKey(number), "number", Long.toString(number));
+  }
+
   /** Fails calls that are late. */
-  private int look(long now) {
+  private int look() {
     if (order != null) {
-      int late = order.tick(now);
-      applyOwn();
-      return late;
+      return order.tick(orderNanos());
     }
     if (leaveNanos != 0 && clockNanos - leaveNanos > LEAVE_TIMEOUT.toNanos()) {
       endLeave();
@@ -337,6 +493,10 @@ final class NamedAgent extends AgentThread {
       return 0;
     }
     lookNanos = clockNanos;
+    // Rank 0 may let all-reduces wait for operations that are in flight here, too.
+    if (inFlight.get() > 0 || clockNanos - heardNanos < GRACE_NANOS) {
+      return 0;
+    }
     announced.values().stream()
         .filter(call -> call.isLate(clockNanos, GRACE_NANOS))
         .findFirst()
@@ -348,9 +508,11 @@ final class NamedAgent extends AgentThread {
     Timeout reason =
         Timeout.of(
             0,
-            "named call '%s' on rank %s: rank 0 has sent no verdict; it is suspended",
+            "named call '%s' on rank %s: rank 0, which decides the order, has not answered within"
+                + " the time limit and %s s; see by fluxccl dump what it does",
             late.name(),
-            rank);
+            rank,
+            TimeUnit.NANOSECONDS.toSeconds(GRACE_NANOS));
     communicator.abort(reason);
     failAll(reason);
   }
@@ -359,6 +521,12 @@ final class NamedAgent extends AgentThread {
   protected boolean mayEnd() {
     boolean isLate = clockNanos - leaveNanos > LEAVE_TIMEOUT.toNanos();
     return isLate || linkFailure != null || isAloneInJob() || !hasWaiting();
+  }
+
+  /** Returns whether an operation has ended for which all-reduces waited. */
+  @Override
+  protected boolean hasPosts() {
+    return isHolding && inFlight.get() < NamedOrder.MOST_IN_FLIGHT;
   }
 
   private boolean hasWaiting() {
@@ -379,15 +547,41 @@ final class NamedAgent extends AgentThread {
   private void failAll(FluxCclException reason) {
     if (failure == null) {
       failure = reason;
+      isHolding = false;
       List<NamedCall> all = new ArrayList<>(announced.values());
       all.addAll(waiting);
       announced.clear();
       waiting.clear();
-      all.forEach(call -> call.fail(reason.again()));
+      ownVerdicts.clear();
+      failCalls(all, reason);
       if (leaveNanos != 0) {
         end(this::free);
       }
     }
+  }
+
+  /**
+   * Fails calls. If the reason is that another rank has left, waits a while for the job's failure,
+   * and prefers it: code that throws closes its named collectives before its group aborts.
+   */
+  private void failCalls(List<NamedCall> calls, FluxCclException reason) {
+    if (!(reason instanceof Aborted) || reason.rank() == rank) {
+      calls.forEach(call -> call.fail(reason.again()));
+      return;
+    }
+    if (failureAfterLeave == null) {
+      failureAfterLeave =
+          communicator
+              .inFlight(new CompletableFuture<Void>())
+              .completeOnTimeout(null, FAILURE_MILLIS, TimeUnit.MILLISECONDS);
+    }
+    failureAfterLeave.whenCompleteAsync(
+        (none, cause) -> {
+          boolean isKept = cause == null || communicator.isClosed();
+          FluxCclException told = isKept ? reason : FluxCclException.from(cause);
+          calls.forEach(call -> call.fail(told.again()));
+        },
+        BlockingTasks.EXECUTOR);
   }
 
   // ---- leaving ----
@@ -404,16 +598,16 @@ final class NamedAgent extends AgentThread {
     waiting.forEach(call -> call.fail(closed()));
     waiting.clear();
     if (isAlone()) {
-      failAll(closed());
-      end(this::free);
+      endLeave();
     } else if (order == null) {
       send(links.get(0), encode(new Announcement("", 0, 0, 0, 0)));
     } else {
       order.left(rank);
+      applyOwn();
       Failure reason =
           new Failure(ErrorCode.ABORTED, rank, "of any name: rank 0 has closed its own");
       links.stream()
-          .filter(link -> !order.isGone(link.peer()))
+          .filter(link -> !isGone(link))
           .forEach(link -> send(link, encode(LEFT, reason)));
       endLeave();
     }
@@ -424,23 +618,27 @@ final class NamedAgent extends AgentThread {
     end(this::free);
   }
 
-  /** The last task. Rank 0's records must arrive before its connections end. */
+  /**
+   * The last task. Rank 0's records must arrive before its connections end. A flush may end on the
+   * network's thread, which must not wait for a close that itself waits for this thread.
+   */
   private void free() {
     Stream<NamedLink> told = order == null || isAloneInJob() ? Stream.empty() : links.stream();
     CompletableFuture.allOf(
-            told.filter(link -> !order.isGone(link.peer()))
+            told.filter(link -> !isGone(link))
                 .map(link -> link.flush(LEAVE_TIMEOUT))
                 .toArray(CompletableFuture<?>[]::new))
-        .whenComplete(
+        .whenCompleteAsync(
             (done, late) -> {
               try {
-                Closing.all(() -> Closing.all(links), memory, lane);
+                Closing.all(() -> Closing.all(links), memory, buckets, lane);
               } catch (RuntimeException | Error e) {
                 LOG.warn("rank {}: named collectives were not closed completely", rank, e);
               } finally {
                 ended.complete(null);
               }
-            });
+            },
+            BlockingTasks.EXECUTOR);
   }
 
   private boolean isAloneInJob() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import io.fluxccl.DataType;
 import io.fluxccl.Deadline;
 import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
@@ -9,6 +10,7 @@ import io.fluxccl.ReduceOp;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceView;
 import io.fluxccl.transport.Connection;
@@ -16,13 +18,17 @@ import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.MonoSink;
+import reactor.core.scheduler.Scheduler;
 
 /**
  * Collectives that match by name instead of by order, as cold Monos. Any thread of a rank may
@@ -37,6 +43,11 @@ import reactor.core.publisher.MonoSink;
  *       .then();
  * }
  * }</pre>
+ *
+ * <p>Small all-reduces of one type and operation that are ready together run as one call, and each
+ * gets its result in its own buffer. While a few operations of rank 0 are in flight, all-reduces
+ * wait for that, so that more of them become ready; otherwise none waits. Within a host results are
+ * the same bits as those of separate calls. {@link NamedOptions} has the limits.
  *
  * <p>A subscription to a name matches the next one of the other ranks. Rank 0 decides the order in
  * which all ranks begin their operations. They run on a lane of their own with the options of the
@@ -56,13 +67,16 @@ import reactor.core.publisher.MonoSink;
  */
 @Experimental
 public final class NamedCollectives implements AutoCloseable {
-  private final Lane lane;
-  private final NamedAgent agent;
+  final Lane lane;
+  final NamedAgent agent;
+  private final NamedOptions options;
 
-  private NamedCollectives(Lane lane, NamedAgent agent) {
+  private NamedCollectives(Lane lane, NamedOptions options, NamedAgent agent) {
     this.lane = lane;
+    this.options = options;
     this.agent = agent;
     Communicator communicator = lane.communicator;
+    lane.namedWaits = agent::waits;
     agent.start();
     communicator
         .inFlight(agent.ended())
@@ -75,51 +89,116 @@ public final class NamedCollectives implements AutoCloseable {
   }
 
   /** Opens the links between rank 0 and the others, which no rank uses before all have done so. */
-  static CompletableFuture<NamedCollectives> open(Lane lane) {
-    Communicator communicator = lane.communicator;
-    int rank = lane.peers.rank();
-    int nRanks = lane.peers.nRanks();
-    int tag = lane.options.tag();
-    int[] peers = rank == 0 ? IntStream.range(1, nRanks).toArray() : new int[] {0};
-    Deadline deadline = Deadline.after(lane.options.setupTimeout().orElse(lane.options.timeout()));
-    long bytes = (long) Math.max(1, peers.length) * NamedLink.PART_BYTES;
-    DeviceBuffer[] buffer = new DeviceBuffer[1];
-    RegisteredMemory[] memory = new RegisteredMemory[1];
-    AutoCloseable own = () -> Closing.all(memory[0], buffer[0]);
-    return communicator
-        .exchange(
-            tag,
-            "named(tag=" + tag + ")",
-            () -> {
-              TransportFlags flags = TransportFlags.of(Transport.SHM);
-              for (int peer : peers) {
-                flags = flags.with(transport(lane, peer));
-              }
-              buffer[0] = communicator.hostDevice().allocate(bytes);
-              memory[0] = communicator.registerMemory(buffer[0], flags);
-              return new byte[0];
-            },
-            deadline)
-        .thenCompose(
-            registered ->
-                communicator.setup(
-                    deadline,
-                    () -> {
-                      List<CompletableFuture<NamedLink>> links = new ArrayList<>();
-                      for (int part = 0; part < peers.length; part++) {
-                        links.add(link(lane, buffer[0], memory[0], part, peers[part]));
-                      }
-                      return links;
-                    }))
-        .thenCompose(
-            links -> communicator.exchange(tag, new byte[0], deadline).thenApply(all -> links))
-        .thenApply(
-            links -> {
-              List<NamedLink> ready = links.stream().map(CompletableFuture::join).toList();
-              return new NamedCollectives(lane, new NamedAgent(lane, ready, own));
-            })
-        .whenCompleteAsync(
-            PeerConnections.onFailure(() -> Closing.all(own, lane)), BlockingTasks.EXECUTOR);
+  static CompletableFuture<NamedCollectives> open(Lane lane, NamedOptions options) {
+    return open(lane, options, () -> new NamedBuckets(lane, options));
+  }
+
+  static CompletableFuture<NamedCollectives> open(
+      Lane lane, NamedOptions options, Supplier<NamedBuckets> makesBuckets) {
+    return new Opening(lane, options, makesBuckets).start();
+  }
+
+  /** Opens named collectives. Its fields are what it closes if a step fails. */
+  private static final class Opening {
+    private final Lane lane;
+    private final NamedOptions options;
+    private final Supplier<NamedBuckets> makesBuckets;
+    private final Communicator communicator;
+    private final int tag;
+    private final int[] peers;
+    private final int partBytes;
+    private final Deadline deadline;
+    private final List<CompletableFuture<? extends AutoCloseable>> parts = new ArrayList<>();
+    private final List<CompletableFuture<NamedLink>> links = new ArrayList<>();
+    private DeviceBuffer buffer;
+    private RegisteredMemory memory;
+    private NamedBuckets buckets;
+
+    Opening(Lane lane, NamedOptions options, Supplier<NamedBuckets> makesBuckets) {
+      this.lane = lane;
+      this.options = options;
+      this.makesBuckets = makesBuckets;
+      this.communicator = lane.communicator;
+      this.tag = lane.options.tag();
+      int nRanks = lane.peers.nRanks();
+      this.peers = lane.peers.rank() == 0 ? IntStream.range(1, nRanks).toArray() : new int[] {0};
+      this.partBytes = NamedLink.partBytes(nRanks);
+      this.deadline = Deadline.after(lane.options.setupTimeout().orElse(lane.options.timeout()));
+    }
+
+    CompletableFuture<NamedCollectives> start() {
+      return communicator
+          .exchange(tag, "named(tag=" + tag + ")", this::allocate, deadline)
+          .thenAccept(this::requireSameOptions)
+          .thenCompose(same -> communicator.setup(deadline, this::connect))
+          .thenComposeAsync(connected -> registerBuckets(), BlockingTasks.EXECUTOR)
+          .thenCompose(opened -> communicator.exchange(tag, new byte[0], deadline))
+          .thenApply(ready -> make())
+          .whenCompleteAsync(PeerConnections.onFailure(this::close), BlockingTasks.EXECUTOR);
+    }
+
+    /**
+     * Allocates this rank's memory of all links and of buckets. If it fails, so do all ranks.
+     *
+     * @return the options that all ranks must have alike
+     */
+    private byte[] allocate() {
+      TransportFlags flags = TransportFlags.of(Transport.SHM);
+      for (int peer : peers) {
+        flags = flags.with(transport(lane, peer));
+      }
+      buffer = communicator.hostDevice().allocate((long) Math.max(1, peers.length) * partBytes);
+      memory = communicator.registerMemory(buffer, flags);
+      buckets = options.bucketBytes() == 0 ? null : makesBuckets.get();
+      return new WireWriter().int64(options.bucketBytes()).toBytes();
+    }
+
+    private void requireSameOptions(List<byte[]> all) {
+      for (int peer = 0; peer < all.size(); peer++) {
+        long bytes = WireReader.ofPeer(all.get(peer), "named", peer).int64("bucketBytes");
+        if (bytes != options.bucketBytes()) {
+          throw InvalidUsage.of(
+              "named collectives: bucketBytes=%d on rank %d, %d on rank %d; give all ranks the"
+                  + " same",
+              options.bucketBytes(), lane.peers.rank(), bytes, peer);
+        }
+      }
+    }
+
+    private Void connect() {
+      for (int part = 0; part < peers.length; part++) {
+        links.add(link(peers[part], (long) part * partBytes));
+      }
+      return null;
+    }
+
+    private CompletableFuture<NamedLink> link(int peer, long offset) {
+      EndpointConfig config = EndpointConfig.of(transport(lane, peer));
+      CompletableFuture<Connection> connection = communicator.connectOnSetup(peer, tag, config);
+      communicator.sendMemoryOnSetup(memory, peer, tag);
+      CompletableFuture<RegisteredMemory> remote = communicator.recvMemoryOnSetup(peer, tag);
+      parts.addAll(List.of(connection, remote));
+      long remoteOffset = (long) Math.max(0, lane.peers.rank() - 1) * partBytes;
+      DeviceBuffer own = buffer.slice(offset, partBytes);
+      return remote.thenCombine(
+          connection, (to, made) -> new NamedLink(made, own, memory, offset, to, remoteOffset));
+    }
+
+    private CompletableFuture<Void> registerBuckets() {
+      return buckets == null ? CompletableFuture.completedFuture(null) : buckets.register(lane);
+    }
+
+    private NamedCollectives make() {
+      List<NamedLink> ready = links.stream().map(CompletableFuture::join).toList();
+      AutoCloseable own = () -> Closing.all(memory, buffer);
+      NamedAgent agent = new NamedAgent(lane, options, ready, buckets, own);
+      return new NamedCollectives(lane, options, agent);
+    }
+
+    private void close() {
+      parts.forEach(part -> part.thenAccept(each -> Closing.all(each)));
+      Closing.all(memory, buffer, buckets, lane);
+    }
   }
 
   /** Returns the transport by which two ranks agree: one that reaches memory of the host. */
@@ -132,21 +211,6 @@ public final class NamedCollectives implements AutoCloseable {
     return isNear ? Transport.SHM : Transport.ETHERNET;
   }
 
-  private static CompletableFuture<NamedLink> link(
-      Lane lane, DeviceBuffer buffer, RegisteredMemory own, int part, int peer) {
-    Communicator communicator = lane.communicator;
-    int tag = lane.options.tag();
-    EndpointConfig config = EndpointConfig.of(transport(lane, peer));
-    CompletableFuture<Connection> connection = communicator.connectOnSetup(peer, tag, config);
-    communicator.sendMemoryOnSetup(own, peer, tag);
-    int remotePart = Math.max(0, lane.peers.rank() - 1);
-    return communicator
-        .recvMemoryOnSetup(peer, tag)
-        .thenCombine(
-            connection,
-            (remote, made) -> new NamedLink(made, buffer, own, part, remote, remotePart));
-  }
-
   /**
    * Returns the operations of a name.
    *
@@ -155,7 +219,7 @@ public final class NamedCollectives implements AutoCloseable {
    *     operation, called any number of times
    * @throws InvalidUsage if the name is empty or too long
    */
-  public CollectiveOperations<Mono<Void>> of(String name) {
+  public ReactiveOperations of(String name) {
     InvalidUsage.requireNonNull(name, "named collectives", "name");
     int bytes = name.getBytes(StandardCharsets.UTF_8).length;
     if (bytes == 0 || bytes > NamedAgent.MOST_NAME_BYTES) {
@@ -166,7 +230,7 @@ public final class NamedCollectives implements AutoCloseable {
     return new Operations(name);
   }
 
-  private final class Operations implements CollectiveOperations<Mono<Void>> {
+  private final class Operations implements ReactiveOperations {
     private final String name;
 
     Operations(String name) {
@@ -179,22 +243,33 @@ public final class NamedCollectives implements AutoCloseable {
     }
 
     @Override
+    public Device device() {
+      return lane.communicator.device();
+    }
+
+    @Override
+    public Scheduler scheduler() {
+      return lane.options.scheduler();
+    }
+
+    @Override
     public Mono<Void> enqueue(CollectiveCall call) {
-      CallChecks.requireBuffers(call, topology());
+      AlgorithmSelector.requireBuffers(call, topology());
       if (!call.collective().isByAll()) {
         throw InvalidUsage.of("named call '%s': %s; call it without a name", name, call);
       }
-      return lane.published(Mono.create(sink -> submit(call, sink)));
+      DataType wire = options.wireType(name, call);
+      return lane.published(Mono.create(sink -> submit(call, wire, sink)));
     }
 
-    private void submit(CollectiveCall call, MonoSink<Void> sink) {
+    private void submit(CollectiveCall call, DataType wire, MonoSink<Void> sink) {
       try {
         lane.algorithms.check(call, false);
-      } catch (RuntimeException refusal) {
+      } catch (RuntimeException | Error refusal) {
         sink.error(refusal); // no rank counts on it yet
         return;
       }
-      agent.submit(new NamedCall(name, call, sink, lane.limitNs));
+      agent.submit(new NamedCall(name, call, wire, sink, lane.limitNs));
     }
   }
 
@@ -210,7 +285,9 @@ public final class NamedCollectives implements AutoCloseable {
 
   /**
    * Leaves: operations that some rank has not subscribed to fail with {@link io.fluxccl.Aborted}
-   * that names this rank, and so do all later ones. Others continue. Waits for nothing. Idempotent.
+   * that names this rank, and so do all later ones. Others continue. If the job fails within a
+   * second, as after an exception in {@code RankGroup.run}, that is their failure instead. Waits
+   * for nothing. Idempotent.
    */
   @Override
   public void close() {

@@ -16,122 +16,157 @@ import java.util.concurrent.atomic.AtomicLong;
 /**
  * One end of the link between rank 0 and another rank, which carries the records by which they
  * agree on the order of named calls. Each end has a part of memory that the other writes. Records
- * for which the peer's ring has no free slot wait here. Confined to one thread.
+ * wait here until {@link #flush()}, which sends as many in a slot as fit, and until the peer's ring
+ * has a free slot. Confined to one thread. Unlike a {@code Pipe} it also works over connections
+ * between hosts.
  *
  * <pre>
- *   part  [0, 8)     number of records that the peer has written
- *         [8, 16)    number of records that the peer has read
- *         [64, ...)  ring of {@value #SLOTS} slots that the peer writes
- *                    ring of {@value #SLOTS} slots from which this end writes to the peer
- *   slot  uint16 length, then the record
+ *   part  [0, 8)     number of slots that the peer has written
+ *         [8, 16)    number of slots that the peer has read
+ *         [64, ...)  ring of slots that the peer writes
+ *                    ring of slots from which this end writes to the peer
+ *   slot  uint16 length of all records; for each, uint16 length, and the record
  * </pre>
  */
 final class NamedLink implements AutoCloseable {
-  static final int SLOTS = 64;
-  static final int MOST_BYTES = 510;
   private static final int SLOT_BYTES = 512;
+
+  /** The most bytes of a record. */
+  static final int MOST_BYTES = SLOT_BYTES - 2 * Short.BYTES;
+
+  /** Slots of all rings together, in one direction: rank 0 has a ring for each rank. */
+  private static final int ALL_SLOTS = 1024;
+
+  private static final int MOST_SLOTS = 64;
+  private static final int LEAST_SLOTS = 8;
   private static final int READ_OFFSET = 8;
   private static final int HEADER_BYTES = 64;
-
-  /** Records after which an end tells the other how many it has read. */
-  private static final int READS_TO_TELL = SLOTS / 4;
-
-  private static final int RING_BYTES = SLOTS * SLOT_BYTES;
-
-  /** The bytes of a part. */
-  static final int PART_BYTES = HEADER_BYTES + 2 * RING_BYTES;
 
   private final Connection connection;
   private final RegisteredMemory own;
   private final RegisteredMemory remote;
   private final long ownOffset;
   private final long remoteOffset;
+  private final int slots;
+  private final int ringBytes;
   private final ByteBuffer bytes;
   private final long counterAddress;
   private final AtomicLong written = new AtomicLong();
   private final AtomicLong told = new AtomicLong();
   private final Queue<byte[]> outgoing = new ArrayDeque<>();
+  private final Queue<byte[]> incoming = new ArrayDeque<>();
   private long read;
-  private long calls;
+  private int calls;
 
   /**
-   * @param part the number of this end's part in its memory
-   * @param remotePart the number of the peer's part in its memory
+   * @param buffer this end's part of its memory
+   * @param own all of it
+   * @param ownOffset of the part in it
+   * @param remoteOffset of the peer's part in its memory
    */
   NamedLink(
       Connection connection,
       DeviceBuffer buffer,
       RegisteredMemory own,
-      int part,
+      long ownOffset,
       RegisteredMemory remote,
-      int remotePart) {
+      long remoteOffset) {
     this.connection = connection;
     this.own = own;
     this.remote = remote;
-    this.ownOffset = (long) part * PART_BYTES;
-    this.remoteOffset = (long) remotePart * PART_BYTES;
-    this.bytes = buffer.slice(ownOffset, PART_BYTES).asByteBuffer().orElseThrow();
-    this.counterAddress = buffer.address() + ownOffset;
+    this.ownOffset = ownOffset;
+    this.remoteOffset = remoteOffset;
+    this.ringBytes = (int) (buffer.size() - HEADER_BYTES) / 2;
+    this.slots = ringBytes / SLOT_BYTES;
+    this.bytes = buffer.asByteBuffer().orElseThrow();
+    this.counterAddress = buffer.address();
+  }
+
+  /** Returns the bytes of a part, among a number of ranks: fewer if there are many. */
+  static int partBytes(int nRanks) {
+    return HEADER_BYTES + 2 * slots(nRanks) * SLOT_BYTES;
+  }
+
+  /** Returns the slots of a ring, among a number of ranks. */
+  static int slots(int nRanks) {
+    return Math.max(LEAST_SLOTS, Math.min(MOST_SLOTS, ALL_SLOTS / nRanks));
   }
 
   int peer() {
     return connection.remoteRank();
   }
 
-  /** Sends a record of at most {@link #MOST_BYTES}, now or when the peer has a free slot. */
-  void send(byte[] message) {
-    outgoing.add(message);
-    sendWaiting();
+  /** Adds a record of at most {@link #MOST_BYTES}, which the next {@link #flush()} sends. */
+  void add(byte[] record) {
+    outgoing.add(record);
   }
 
   boolean hasWaiting() {
     return !outgoing.isEmpty();
   }
 
-  /** Sends waiting records into free slots, and how many were read. Returns the records sent. */
-  int sendWaiting() {
+  /** Drops the records that wait. */
+  void clear() {
+    outgoing.clear();
+  }
+
+  /** Sends waiting records into free slots, and how many were read. Returns the slots sent. */
+  int flush() {
     int sent = 0;
-    if (read - told.get() >= READS_TO_TELL) {
+    // After each quarter of the ring, so that the peer seldom waits for a slot.
+    if (read - told.get() >= slots / 4) {
       connection.updateAndSync(remote, remoteOffset + READ_OFFSET, told, read);
     }
     // Pairs with the release by which the peer's update becomes visible.
     while (!outgoing.isEmpty()
-        && written.get() - HostMemory.getLongAcquire(counterAddress + READ_OFFSET) < SLOTS) {
-      write(outgoing.remove());
+        && written.get() - HostMemory.getLongAcquire(counterAddress + READ_OFFSET) < slots) {
+      writeSlot();
       sent++;
     }
     return sent;
   }
 
-  private void write(byte[] message) {
-    int slot = HEADER_BYTES + (int) (written.get() % SLOTS) * SLOT_BYTES;
-    bytes.putShort(slot + RING_BYTES, (short) message.length);
-    bytes.put(slot + RING_BYTES + Short.BYTES, message);
-    connection.write(
-        remote,
-        remoteOffset + slot,
-        own,
-        ownOffset + RING_BYTES + slot,
-        Short.BYTES + message.length);
+  private void writeSlot() {
+    int slot = HEADER_BYTES + (int) (written.get() % slots) * SLOT_BYTES;
+    int start = slot + ringBytes;
+    int end = start + Short.BYTES;
+    for (byte[] next = outgoing.peek();
+        next != null && end + Short.BYTES + next.length <= start + SLOT_BYTES;
+        next = outgoing.peek()) {
+      bytes.putShort(end, (short) next.length);
+      bytes.put(end + Short.BYTES, next);
+      end += Short.BYTES + next.length;
+      outgoing.remove();
+    }
+    bytes.putShort(start, (short) (end - start - Short.BYTES));
+    connection.write(remote, remoteOffset + slot, own, ownOffset + start, end - start);
     connection.updateAndSync(remote, remoteOffset, written, written.get() + 1);
   }
 
   /** Returns the next record, or null if there is none. */
   byte[] receive() {
     // Pairs with the release by which the peer's update becomes visible.
-    if (HostMemory.getLongAcquire(counterAddress) <= read) {
-      return null;
+    if (incoming.isEmpty() && HostMemory.getLongAcquire(counterAddress) > read) {
+      readSlot();
     }
-    int slot = HEADER_BYTES + (int) (read++ % SLOTS) * SLOT_BYTES;
+    return incoming.poll();
+  }
+
+  private void readSlot() {
+    int slot = HEADER_BYTES + (int) (read++ % slots) * SLOT_BYTES;
     int length = Short.toUnsignedInt(bytes.getShort(slot));
-    byte[] message = new byte[Math.min(length, MOST_BYTES)];
-    bytes.get(slot + Short.BYTES, message);
-    return message;
+    int end = slot + Math.min(SLOT_BYTES, Short.BYTES + length);
+    for (int at = slot + Short.BYTES; at + Short.BYTES <= end; ) {
+      byte[] record = new byte[Math.min(Short.toUnsignedInt(bytes.getShort(at)), end - at - 2)];
+      bytes.get(at + Short.BYTES, record);
+      incoming.add(record);
+      at += Short.BYTES + record.length;
+    }
   }
 
   /** Returns the number of the next call that the peer announces; the peer counts alike. */
   long nextNumber() {
-    return calls++;
+    return Integer.toUnsignedLong(calls++);
   }
 
   /** Completes when the peer's memory has all that was written. */

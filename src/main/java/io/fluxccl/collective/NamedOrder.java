@@ -4,17 +4,26 @@ package io.fluxccl.collective;
 import io.fluxccl.ErrorCode;
 import io.fluxccl.Text;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
 import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedList;
 import java.util.List;
+import java.util.ListIterator;
 import java.util.Map;
+import java.util.Queue;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /**
  * Decides the one order in which all ranks begin their named calls: a call begins when every rank
  * has announced it. Rank 0 has it. Pure: announcements and times in, {@link Verdicts} out.
+ *
+ * <p>All-reduces that every rank has announced wait while {@link #MOST_IN_FLIGHT} operations of
+ * rank 0 are not done. Then small ones of one type and operation are fused. So buckets form while
+ * the device is busy, and no call waits for an idle device.
  *
  * <p>A rank's announcement of a name belongs to the first call of that name that it has not
  * announced. If that call has failed, the rank gets the failure, unless other ranks have repeated
@@ -24,13 +33,19 @@ final class NamedOrder {
   private static final long ABSENT = -1;
   private static final long SKIPPED = -2;
 
+  /** The most failed calls that are kept for ranks that announce them later. */
+  static final int MOST_FAILED = 10_000;
+
   /** The most ranks that a message lists. */
   private static final int LISTED = 8;
 
+  /** Operations in flight from which on all-reduces wait: a device with fewer might idle. */
+  static final int MOST_IN_FLIGHT = 4;
+
   /** Receives the verdicts on announced calls. Every rank must apply them in this order. */
   interface Verdicts {
-    /** A rank begins a call that it has announced. */
-    void begin(int rank, long number);
+    /** A rank begins calls that it has announced; several of them as one bucket. */
+    void begin(int rank, List<Long> numbers);
 
     /** A call that a rank has announced, fails. */
     void fail(int rank, long number, Failure failure);
@@ -55,6 +70,10 @@ final class NamedOrder {
     final int firstRank;
     final long[] numbers;
     int present;
+
+    /** Set when every rank has announced it. */
+    int priority;
+
     long deadlineNanos = Long.MAX_VALUE;
     Failure failure;
 
@@ -63,6 +82,10 @@ final class NamedOrder {
       this.firstRank = rank;
       this.numbers = new long[nRanks];
       Arrays.fill(numbers, ABSENT);
+    }
+
+    String name() {
+      return first.name();
     }
 
     List<Integer> ranks(boolean present) {
@@ -74,10 +97,17 @@ final class NamedOrder {
   }
 
   private final int nRanks;
+  private final NamedOptions options;
   private final Verdicts verdicts;
 
   /** The calls that some rank has not announced yet, by name, in their order. */
   private final Map<String, Deque<Call>> open = new HashMap<>();
+
+  /** All-reduces that every rank has announced: by priority, and then in their order. */
+  private final List<Call> ready = new LinkedList<>();
+
+  /** Failed calls, the oldest first; some of them are no longer open. */
+  private final Queue<Call> failed = new ArrayDeque<>();
 
   private final boolean[] gone;
 
@@ -87,8 +117,9 @@ final class NamedOrder {
   /** No deadline is earlier. */
   private long nextDeadlineNanos = Long.MAX_VALUE;
 
-  NamedOrder(int nRanks, Verdicts verdicts) {
+  NamedOrder(int nRanks, NamedOptions options, Verdicts verdicts) {
     this.nRanks = nRanks;
+    this.options = options;
     this.verdicts = verdicts;
     this.gone = new boolean[nRanks];
   }
@@ -119,15 +150,27 @@ final class NamedOrder {
     } else if (!isSame) {
       fail(call, difference(call, rank, announcement));
     } else if (call.present == nRanks) {
-      for (int each = 0; each < nRanks; each++) {
-        verdicts.begin(each, call.numbers[each]);
-      }
+      isReady(call);
     } else {
       setDeadline(call, announcement.limitNanos(), now);
     }
     if (call.present == nRanks) {
       calls.remove(call);
-      open.computeIfPresent(announcement.name(), (name, left) -> left.isEmpty() ? null : left);
+      dropIfEmpty(announcement.name());
+    }
+    forgetOldFailures();
+  }
+
+  private void dropIfEmpty(String name) {
+    open.computeIfPresent(name, (same, left) -> left.isEmpty() ? null : left);
+  }
+
+  /** Drops the oldest failed calls of many: the ranks that lack them may never announce them. */
+  private void forgetOldFailures() {
+    while (failed.size() > MOST_FAILED) {
+      Call oldest = failed.remove();
+      open.getOrDefault(oldest.name(), new ArrayDeque<>()).remove(oldest);
+      dropIfEmpty(oldest.name());
     }
   }
 
@@ -155,6 +198,76 @@ final class NamedOrder {
     }
   }
 
+  private void isReady(Call call) {
+    if (options.bucketBytes() == 0 || allReduceBytes(call) < 0) {
+      begin(List.of(call));
+      return;
+    }
+    call.priority = options.priorityOf(call.name());
+    ListIterator<Call> last = ready.listIterator(ready.size());
+    while (last.hasPrevious()) {
+      if (last.previous().priority >= call.priority) {
+        last.next();
+        break;
+      }
+    }
+    last.add(call);
+  }
+
+  /**
+   * Begins all-reduces that every rank has announced.
+   *
+   * @param inFlight operations of rank 0 that are not done
+   * @return how many operations have begun
+   */
+  int decide(int inFlight) {
+    int begun = 0;
+    while (!ready.isEmpty() && inFlight + begun < MOST_IN_FLIGHT) {
+      begin(nextBucket());
+      begun++;
+    }
+    return begun;
+  }
+
+  boolean hasReady() {
+    return !ready.isEmpty();
+  }
+
+  private List<Call> nextBucket() {
+    Call first = ready.remove(0);
+    List<Call> bucket = new ArrayList<>(List.of(first));
+    long bytes = NamedBuckets.padded(allReduceBytes(first));
+    boolean isSmall = bytes > 0 && bytes <= options.memberBytes();
+    Iterator<Call> rest = ready.iterator();
+    while (isSmall && rest.hasNext() && bucket.size() < NamedBuckets.MOST_MEMBERS) {
+      Call next = rest.next();
+      long more = NamedBuckets.padded(allReduceBytes(next));
+      if (next.first.what() == first.first.what()
+          && more > 0
+          && more <= options.memberBytes()
+          && bytes + more <= options.bucketBytes()) {
+        rest.remove();
+        bucket.add(next);
+        bytes += more;
+      }
+    }
+    return bucket;
+  }
+
+  private static long allReduceBytes(Call call) {
+    return CallSignature.allReduceBytes(call.first.what(), call.first.count());
+  }
+
+  private void begin(List<Call> calls) {
+    for (int rank = 0; rank < nRanks; rank++) {
+      List<Long> numbers = new ArrayList<>(calls.size());
+      for (Call call : calls) {
+        numbers.add(call.numbers[rank]);
+      }
+      verdicts.begin(rank, numbers);
+    }
+  }
+
   private void setDeadline(Call call, long limit, long now) {
     if (now <= 0 || limit <= Long.MAX_VALUE - now) {
       call.deadlineNanos = Math.min(call.deadlineNanos, now + limit);
@@ -166,18 +279,21 @@ final class NamedOrder {
     return gone[rank];
   }
 
-  /** A rank takes part in no more calls, and gets no more verdicts. */
+  /**
+   * A rank takes part in no more calls, and gets no more verdicts. Calls that all ranks have
+   * announced begin before that.
+   */
   void left(int rank) {
+    decide(-ready.size());
     gone[rank] = true;
     firstGone = firstGone == ABSENT ? rank : firstGone;
     for (Deque<Call> calls : open.values()) {
-      calls.stream().filter(call -> call.failure == null).forEach(call -> fail(call, gone(call)));
+      calls.stream()
+          .filter(call -> call.failure == null)
+          .forEach(call -> fail(call, gone(call.name())));
     }
     open.clear();
-  }
-
-  private Failure gone(Call call) {
-    return gone(call.first.name());
+    failed.clear();
   }
 
   private Failure gone(String name) {
@@ -202,11 +318,13 @@ final class NamedOrder {
         }
       }
     }
+    forgetOldFailures();
     return late;
   }
 
   private void fail(Call call, Failure failure) {
     call.failure = failure;
+    failed.add(call);
     for (int rank = 0; rank < nRanks; rank++) {
       if (call.numbers[rank] >= 0 && !gone[rank]) {
         verdicts.fail(rank, call.numbers[rank], failure);
@@ -220,14 +338,14 @@ final class NamedOrder {
         Text.of(
             "'%s': ranks %s have not subscribed to it in time, ranks %s have; give every rank the"
                 + " same names",
-            call.first.name(), list(missing), list(call.ranks(true)));
+            call.name(), list(missing, LISTED), list(call.ranks(true), LISTED));
     return new Failure(ErrorCode.TIMEOUT, missing.get(0), text);
   }
 
-  private static String list(List<Integer> ranks) {
-    String shown =
-        ranks.stream().limit(LISTED).map(String::valueOf).collect(Collectors.joining(", "));
-    int more = ranks.size() - LISTED;
+  /** Returns the first of some objects as a text, and the number of the others. */
+  static String list(List<?> all, int most) {
+    String shown = all.stream().limit(most).map(String::valueOf).collect(Collectors.joining(", "));
+    int more = all.size() - most;
     return more > 0 ? Text.of("[%s and %s more]", shown, more) : "[" + shown + "]";
   }
 

@@ -4,6 +4,7 @@ package io.fluxccl.collective;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.DeviceView;
 import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
@@ -67,7 +68,7 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    * @param args its arguments; their buffers must be open when it runs
    */
   public Pipeline launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
-    return with(new Step.Launch(kernel, gridDim, blockDim, args));
+    return with(Step.launch(kernel, gridDim, blockDim, args));
   }
 
   /**
@@ -86,30 +87,52 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
    *     use the stream only during the call
    */
   public Pipeline enqueue(String name, Consumer<? super DeviceStream> work) {
-    return with(new Step.Work(name, work));
+    return with(Step.work(name, work));
+  }
+
+  /** Copies all elements of a view to a view of the same type and size. */
+  public Pipeline copy(DeviceView target, DeviceView source) {
+    InvalidUsage.requireNonNull(target, "copy", "target");
+    InvalidUsage.requireNonNull(source, "copy", "source");
+    if (target.type() != source.type() || target.size() != source.size()) {
+      throw InvalidUsage.of("copy from %s to %s; give views of one type and size", source, target);
+    }
+    return copy(target.buffer(), 0, source.buffer(), 0, source.buffer().size());
   }
 
   /** Adds a copy within the device; offsets and size in bytes. */
   public Pipeline copy(
       DeviceBuffer target, long targetOffset, DeviceBuffer source, long sourceOffset, long size) {
-    return with(new Step.Copy(target, targetOffset, source, sourceOffset, size));
+    return with(
+        Step.copy(
+            Step.Range.of("target", target, targetOffset, size),
+            Step.Range.of("source", source, sourceOffset, size),
+            stream -> stream.copy(target, targetOffset, source, sourceOffset, size)));
   }
 
   /** Adds a copy from the device to pinned memory of the host; offsets and size in bytes. */
   public Pipeline copy(
       PinnedBuffer target, int targetOffset, DeviceBuffer source, long sourceOffset, int size) {
-    return with(new Step.CopyToHost(target, targetOffset, source, sourceOffset, size));
+    return with(
+        Step.copy(
+            Step.Range.of("target", target, targetOffset, size),
+            Step.Range.of("source", source, sourceOffset, size),
+            stream -> stream.copy(target, targetOffset, source, sourceOffset, size)));
   }
 
   /** Adds a copy from pinned memory of the host to the device; offsets and size in bytes. */
   public Pipeline copy(
       DeviceBuffer target, long targetOffset, PinnedBuffer source, int sourceOffset, int size) {
-    return with(new Step.CopyFromHost(target, targetOffset, source, sourceOffset, size));
+    return with(
+        Step.copy(
+            Step.Range.of("target", target, targetOffset, size),
+            Step.Range.of("source", source, sourceOffset, size),
+            stream -> stream.copy(target, targetOffset, source, sourceOffset, size)));
   }
 
   /** Adds any collective. */
   public Pipeline then(CollectiveCall call) {
-    return with(new Step.Collect(CallChecks.requireBuffers(call, topology())));
+    return with(new Step.Collect(AlgorithmSelector.requireBuffers(call, topology())));
   }
 
   /**
@@ -137,12 +160,13 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
           "then: those collectives belong to another job or device; give a lane or a sub-group of"
               + " this rank's group");
     }
-    return with(new Step.CollectOn(other.lane, CallChecks.requireBuffers(call, other.topology())));
+    return with(
+        new Step.CollectOn(other.lane, AlgorithmSelector.requireBuffers(call, other.topology())));
   }
 
   @Override
   public RankTopology topology() {
-    return lane.peers.topology();
+    return lane.topology;
   }
 
   @Override
@@ -277,6 +301,6 @@ public final class Pipeline implements CollectiveOperations<Pipeline> {
 
   @Override
   public String toString() {
-    return "a pipeline of " + steps.size() + " steps" + OtherLanes.describe(lane, steps);
+    return "a pipeline of " + steps.size() + " steps" + Lane.Others.describe(lane, steps);
   }
 }

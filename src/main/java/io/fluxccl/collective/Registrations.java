@@ -7,6 +7,8 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -14,6 +16,7 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import java.util.stream.LongStream;
 import java.util.stream.Stream;
 import org.agrona.CloseHelper;
@@ -28,6 +31,7 @@ final class Registrations {
   private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
 
   private final PeerConnections peers;
+  private final RankTopology topology;
   private final List<AlgorithmSet> sets;
 
   // Replaced as a whole, so that a lookup takes no lock.
@@ -51,6 +55,7 @@ final class Registrations {
   Registrations(
       PeerConnections peers, List<AlgorithmSet> sets, Object lock, Runnable refuseIfOver) {
     this.peers = peers;
+    this.topology = peers.topology();
     this.sets = sets;
     this.lock = lock;
     this.refuseIfOver = refuseIfOver;
@@ -64,7 +69,14 @@ final class Registrations {
    *     peer's. Callbacks may block
    */
   CompletableFuture<Registration> register(DeviceBuffer buffer) {
-    return exchange(buffer)
+    return register(() -> CompletableFuture.completedFuture(buffer));
+  }
+
+  /** {@link #register(DeviceBuffer)} of a buffer that steps make in the turn of this call. */
+  CompletableFuture<Registration> register(Supplier<CompletableFuture<DeviceBuffer>> steps) {
+    return peers
+        .communicator()
+        .inTurn(peers.options().tag(), () -> steps.get().thenCompose(this::exchange))
         .thenApplyAsync(this::notifySets, BlockingTasks.EXECUTOR)
         .whenCompleteAsync((done, failure) -> {}, BlockingTasks.EXECUTOR);
   }
@@ -92,12 +104,9 @@ final class Registrations {
               "register on rank %d: the buffer must be memory of the communicator's device, %s",
               peers.rank(), communicator.device().description()));
     }
-    return communicator.inTurn(
-        peers.tag(),
-        () ->
-            peers
-                .exchange("register", () -> SharedBuffer.of(buffer).encode())
-                .thenCompose(all -> exchange(buffer, SharedBuffer.decodeAll(all))));
+    return peers
+        .exchange("register", () -> SharedBuffer.of(buffer).encode())
+        .thenCompose(all -> exchange(buffer, SharedBuffer.decodeAll(all)));
   }
 
   private CompletableFuture<Registration> exchange(DeviceBuffer buffer, List<SharedBuffer> all) {
@@ -187,7 +196,7 @@ final class Registrations {
 
   /** {@link #bind(CollectiveCall)} with the signature of the call that contains this one. */
   BoundCall bind(CollectiveCall call, int signature) {
-    return new BoundCall(call, peers.topology(), of(call.input()), of(call.output()), signature);
+    return new BoundCall(call, topology, of(call.input()), of(call.output()), signature);
   }
 
   /** Adds the registrations that hold a call's buffers. */
@@ -209,5 +218,52 @@ final class Registrations {
       }
     }
     return null;
+  }
+
+  /**
+   * The description of a buffer that a rank sends its peers before any of them maps it, so that all
+   * agree whether the buffer is used directly.
+   *
+   * @param size bytes
+   * @param unshareable why peers can't map it; empty if they can
+   */
+  record SharedBuffer(long size, String unshareable) {
+    private static final int MAGIC = 0x46584253; // FXBS
+    private static final int VERSION = 1;
+    private static final int MOST_TEXT = 4096;
+
+    static SharedBuffer of(DeviceBuffer buffer) {
+      String reason = buffer.unshareableReason().orElse("");
+      return new SharedBuffer(
+          buffer.size(), reason.substring(0, Math.min(reason.length(), MOST_TEXT / 4)));
+    }
+
+    byte[] encode() {
+      return new WireWriter().header(MAGIC, VERSION).int64(size).string(unshareable).toBytes();
+    }
+
+    /** Reads what all ranks sent, by rank; a malformed one fails and names its sender. */
+    static List<SharedBuffer> decodeAll(List<byte[]> messages) {
+      List<SharedBuffer> all = new ArrayList<>();
+      for (int rank = 0; rank < messages.size(); rank++) {
+        WireReader in =
+            WireReader.ofPeer(messages.get(rank), "description of a buffer", rank)
+                .header(MAGIC, VERSION);
+        all.add(
+            new SharedBuffer(in.int64("size", 0, Long.MAX_VALUE), in.string("reason", MOST_TEXT)));
+        in.end();
+      }
+      return all;
+    }
+
+    /** Returns the first reason of a rank that can't share its buffer, the same on every rank. */
+    static Optional<String> stagedReason(List<SharedBuffer> all) {
+      for (int rank = 0; rank < all.size(); rank++) {
+        if (!all.get(rank).unshareable.isEmpty()) {
+          return Optional.of("rank " + rank + ": " + all.get(rank).unshareable);
+        }
+      }
+      return Optional.empty();
+    }
   }
 }

@@ -82,13 +82,13 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     run.lane.submit(run);
   }
 
-  /** Returns how long it may take, in ns; {@link InFlightTracker#NO_LIMIT_NS}: for ever. */
+  /** Returns how long it may take, in ns; {@link LaneWatch#NO_LIMIT_NS}: for ever. */
   long limitNs() {
     return lane.limitNs;
   }
 
   /** Returns the other lanes that it uses, or null. */
-  OtherLanes others() {
+  Lane.Others others() {
     return null;
   }
 
@@ -163,7 +163,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     int before = STATE.getAndSet(this, OVER);
     if (before == IN_FLIGHT || before == DETACHED) {
       boolean detached = before == DETACHED && outcome == Outcome.DONE;
-      lane.ended(this, detached ? Outcome.DETACHED : outcome);
+      lane.watch.ended(this, detached ? Outcome.DETACHED : outcome);
     }
     return before;
   }
@@ -171,7 +171,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** Called by the stream's completion when the steps are done. */
   @Override
   public final void accept(Void done, Throwable failure) {
-    OtherLanes others = others();
+    Lane.Others others = others();
     if (others != null) {
       others.abortAtFaults();
     }
@@ -220,13 +220,13 @@ abstract class Run implements BiConsumer<Void, Throwable> {
   /** The run of one subscription to a Mono with a time limit, or other lanes, of its own. */
   private static final class Limited extends Subscribed {
     private final long limitNs;
-    private final OtherLanes others;
+    private final Lane.Others others;
 
     Limited(
         Lane lane, List<Step> steps, Object what, Subscriber<? super Void> actual, long limitNs) {
       super(lane, steps, what, actual);
       this.limitNs = limitNs;
-      this.others = OtherLanes.of(lane, steps);
+      this.others = Lane.Others.of(lane, steps);
     }
 
     @Override
@@ -235,7 +235,7 @@ abstract class Run implements BiConsumer<Void, Throwable> {
     }
 
     @Override
-    OtherLanes others() {
+    Lane.Others others() {
       return others;
     }
   }

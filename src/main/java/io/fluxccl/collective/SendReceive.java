@@ -29,7 +29,7 @@ public record SendReceive(
               + " give a rank, or the count 0 to leave that side out",
           sendCount, destination, receiveCount, source);
     }
-    CallChecks.multiply(Collective.SEND_RECEIVE, Math.max(sendCount, receiveCount), type.size());
+    Collective.SEND_RECEIVE.multiply(Math.max(sendCount, receiveCount), type.size());
   }
 
   @Override

@@ -10,6 +10,7 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.stream.Stream;
 
 /** One operation that a lane enqueues. Immutable. */
 interface Step {
@@ -44,6 +45,11 @@ interface Step {
   /** Returns the collectives of this step, which ranks compare in checked mode. */
   default List<CollectiveCall> calls() {
     return List.of();
+  }
+
+  /** Returns the collective that the flight recorder shows for a run of this step, or null. */
+  default CollectiveCall recorded() {
+    return null;
   }
 
   /** Returns the number of its collectives of all ranks. Allocates nothing. */
@@ -119,6 +125,11 @@ interface Step {
     }
 
     @Override
+    public CollectiveCall recorded() {
+      return what;
+    }
+
+    @Override
     public int rounds() {
       return what.collective().isByAll() ? 1 : 0;
     }
@@ -178,117 +189,103 @@ interface Step {
     }
   }
 
-  /** A kernel of the user. */
-  record Launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) implements Step {
-    public Launch {
-      InvalidUsage.requireNonNull(kernel, "launch", "kernel");
-      InvalidUsage.requireNonNull(args, "launch", "args");
+  /**
+   * Work on this rank's device alone.
+   *
+   * @param checks refuses an invalid step
+   * @param work enqueues it
+   * @param pinned as {@link Step#pinned}
+   */
+  record Local(
+      Consumer<Lane> checks, Consumer<? super DeviceStream> work, List<PinnedBuffer> pinned)
+      implements Step {
+    @Override
+    public void check(Lane lane, boolean first) {
+      checks.accept(lane);
     }
 
     @Override
-    public void check(Lane lane, boolean first) {
-      Device device = lane.communicator.device();
-      if (kernel.kind() != device.kind() || gridDim < 1 || blockDim < 1) {
+    public void enqueue(Lane lane, DeviceStream stream) {
+      work.accept(stream);
+    }
+  }
+
+  /** Returns a kernel of the user. */
+  static Step launch(Kernel kernel, int gridDim, int blockDim, KernelArgs args) {
+    InvalidUsage.requireNonNull(kernel, "launch", "kernel");
+    InvalidUsage.requireNonNull(args, "launch", "args");
+    return new Local(
+        lane -> {
+          Device device = lane.communicator.device();
+          if (kernel.kind() != device.kind() || gridDim < 1 || blockDim < 1) {
+            throw InvalidUsage.of(
+                "kernel %s <<<%d, %d>>> for %s on %s; give a kernel of the lane's kind of device,"
+                    + " and 1 block and 1 thread or more",
+                kernel.name(), gridDim, blockDim, kernel.kind(), device.description());
+          }
+        },
+        stream -> stream.launch(kernel, gridDim, blockDim, args),
+        List.of());
+  }
+
+  /** Returns any work that the user enqueues; nothing can be checked before it enqueues. */
+  static Step work(String name, Consumer<? super DeviceStream> what) {
+    InvalidUsage.requireNonNull(name, "enqueue", "name");
+    InvalidUsage.requireNonNull(what, "enqueue", "work");
+    return new Local(lane -> {}, what, List.of());
+  }
+
+  /** Returns a copy within the device, or between the device and the host's memory. */
+  static Step copy(Range target, Range source, Consumer<? super DeviceStream> work) {
+    return new Local(
+        lane -> {
+          target.check(lane, "target");
+          source.check(lane, "source");
+        },
+        work,
+        Stream.of(target, source).flatMap(Range::pinned).toList());
+  }
+
+  /**
+   * A range that a copy reads or writes.
+   *
+   * @param device the memory, or null if it is the host's
+   * @param host the memory, or null if it is the device's
+   * @param offset of the range
+   * @param size of the range
+   */
+  record Range(DeviceBuffer device, PinnedBuffer host, long offset, long size) {
+    static Range of(String what, DeviceBuffer buffer, long offset, long size) {
+      return new Range(InvalidUsage.requireNonNull(buffer, "copy", what), null, offset, size);
+    }
+
+    static Range of(String what, PinnedBuffer buffer, long offset, long size) {
+      return new Range(null, InvalidUsage.requireNonNull(buffer, "copy", what), offset, size);
+    }
+
+    Stream<PinnedBuffer> pinned() {
+      return Stream.ofNullable(host);
+    }
+
+    /** Refuses the range. Allocates nothing if it is valid. */
+    void check(Lane lane, String what) {
+      if (device != null && device.device() != lane.communicator.device()) {
         throw InvalidUsage.of(
-            "kernel %s <<<%d, %d>>> for %s on %s; give a kernel of the lane's kind of device, and 1"
-                + " block and 1 thread or more",
-            kernel.name(), gridDim, blockDim, kernel.kind(), device.description());
+            "copy on rank %d: the %s is memory of %s, not of the communicator's device, %s",
+            lane.topology.rank(),
+            what,
+            device.device().description(),
+            lane.communicator.device().description());
       }
-    }
-
-    @Override
-    public void enqueue(Lane lane, DeviceStream stream) {
-      stream.launch(kernel, gridDim, blockDim, args);
-    }
-  }
-
-  /** Any work that the user enqueues. */
-  record Work(String name, Consumer<? super DeviceStream> what) implements Step {
-    public Work {
-      InvalidUsage.requireNonNull(name, "enqueue", "name");
-      InvalidUsage.requireNonNull(what, "enqueue", "work");
-    }
-
-    @Override
-    public void check(Lane lane, boolean first) {
-      // Nothing can be checked before the work enqueues.
-    }
-
-    @Override
-    public void enqueue(Lane lane, DeviceStream stream) {
-      what.accept(stream);
-    }
-  }
-
-  /** A copy within the device. */
-  record Copy(
-      DeviceBuffer target, long targetOffset, DeviceBuffer source, long sourceOffset, long size)
-      implements Step {
-    public Copy {
-      requireNonNull(target, source);
-    }
-
-    @Override
-    public void check(Lane lane, boolean first) {
-      requirePart(lane, "target", target, targetOffset, size);
-      requirePart(lane, "source", source, sourceOffset, size);
-    }
-
-    @Override
-    public void enqueue(Lane lane, DeviceStream stream) {
-      stream.copy(target, targetOffset, source, sourceOffset, size);
-    }
-  }
-
-  /** A copy to the host's memory. */
-  record CopyToHost(
-      PinnedBuffer target, int targetOffset, DeviceBuffer source, long sourceOffset, int size)
-      implements Step {
-    public CopyToHost {
-      requireNonNull(target, source);
-    }
-
-    @Override
-    public void check(Lane lane, boolean first) {
-      requireOpen(lane, "target", target.isClosed());
-      requireRange(lane, "target", targetOffset, size, target.size());
-      requirePart(lane, "source", source, sourceOffset, size);
-    }
-
-    @Override
-    public void enqueue(Lane lane, DeviceStream stream) {
-      stream.copy(target, targetOffset, source, sourceOffset, size);
-    }
-
-    @Override
-    public List<PinnedBuffer> pinned() {
-      return List.of(target);
-    }
-  }
-
-  /** A copy from the host's memory. */
-  record CopyFromHost(
-      DeviceBuffer target, long targetOffset, PinnedBuffer source, int sourceOffset, int size)
-      implements Step {
-    public CopyFromHost {
-      requireNonNull(target, source);
-    }
-
-    @Override
-    public void check(Lane lane, boolean first) {
-      requirePart(lane, "target", target, targetOffset, size);
-      requireOpen(lane, "source", source.isClosed());
-      requireRange(lane, "source", sourceOffset, size, source.size());
-    }
-
-    @Override
-    public void enqueue(Lane lane, DeviceStream stream) {
-      stream.copy(target, targetOffset, source, sourceOffset, size);
-    }
-
-    @Override
-    public List<PinnedBuffer> pinned() {
-      return List.of(source);
+      if (device != null ? device.isClosed() : host.isClosed()) {
+        throw InvalidUsage.of("copy on rank %d: the %s is closed", lane.topology.rank(), what);
+      }
+      long all = device != null ? device.size() : host.size();
+      if (offset < 0 || size < 0 || offset > all - size) {
+        throw InvalidUsage.of(
+            "copy on rank %d: %s range offset=%d size=%d of a buffer of %d bytes",
+            lane.topology.rank(), what, offset, size, all);
+      }
     }
   }
 
@@ -339,42 +336,5 @@ interface Step {
               + " wait for work outside of the graph; enqueue them before or after the capture");
     }
     return all;
-  }
-
-  private static void requireNonNull(Object target, Object source) {
-    InvalidUsage.requireNonNull(target, "copy", "target");
-    InvalidUsage.requireNonNull(source, "copy", "source");
-  }
-
-  private static void requirePart(
-      Lane lane, String what, DeviceBuffer buffer, long offset, long size) {
-    if (buffer.device() != lane.communicator.device()) {
-      throw InvalidUsage.of(
-          "%sthe %s is memory of %s, not of the communicator's device, %s",
-          copyOn(lane),
-          what,
-          buffer.device().description(),
-          lane.communicator.device().description());
-    }
-    requireOpen(lane, what, buffer.isClosed());
-    requireRange(lane, what, offset, size, buffer.size());
-  }
-
-  private static void requireOpen(Lane lane, String what, boolean isClosed) {
-    if (isClosed) {
-      throw new InvalidUsage(copyOn(lane) + "the " + what + " is closed");
-    }
-  }
-
-  private static void requireRange(Lane lane, String what, long offset, long size, long all) {
-    if (offset < 0 || size < 0 || offset > all - size) {
-      throw InvalidUsage.of(
-          "%s%s range offset=%d size=%d of a buffer of %d bytes",
-          copyOn(lane), what, offset, size, all);
-    }
-  }
-
-  private static String copyOn(Lane lane) {
-    return "copy on rank " + lane.peers.topology().rank() + ": ";
   }
 }

@@ -16,7 +16,6 @@ import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
@@ -25,7 +24,6 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.function.Function;
 import java.util.stream.Collectors;
 
 /**
@@ -221,12 +219,12 @@ public final class Tuning {
       }
       rules.add(
           new Rule(
-              choose("collective", fields[0], Collective.values(), Collective::label),
-              choose("device", fields[1], DeviceKind.values(), Tuning::label),
+              Text.choose("collective", fields[0], Collective.values(), Collective::label),
+              Text.choose("device", fields[1], DeviceKind.values(), Tuning::label),
               (int) number("ranks", fields[2], 1, Integer.MAX_VALUE),
               (int) number("hosts", fields[3], 1, Integer.MAX_VALUE),
-              choose("buffers", fields[4], new Boolean[] {true, false}, Tuning::buffers),
-              choose("types", fields[5], TypeClass.values(), Tuning::label),
+              Text.choose("buffers", fields[4], new Boolean[] {true, false}, Tuning::buffers),
+              Text.choose("types", fields[5], TypeClass.values(), Tuning::label),
               number("up-to-bytes", choice[0], 0, Long.MAX_VALUE),
               choice[1]));
     }
@@ -238,16 +236,6 @@ public final class Tuning {
 
   private static String label(Enum<?> value) {
     return value.name().toLowerCase(Locale.ROOT);
-  }
-
-  private static <T> T choose(String field, String text, T[] values, Function<T, String> label) {
-    for (T value : values) {
-      if (label.apply(value).equals(text)) {
-        return value;
-      }
-    }
-    String allowed = Arrays.stream(values).map(label).collect(Collectors.joining(", "));
-    throw new InvalidUsage(field + "=" + text + " is none of " + allowed);
   }
 
   private static long number(String field, String text, long least, long most) {

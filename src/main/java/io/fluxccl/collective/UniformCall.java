@@ -34,12 +34,12 @@ public sealed interface UniformCall extends CollectiveCall {
   @Override
   default long totalBytes(int nRanks) {
     boolean hasShares = collective().hasInputShares() || collective().hasOutputShares();
-    return hasShares ? CallChecks.multiply(collective(), countBytes(), nRanks) : countBytes();
+    return hasShares ? collective().multiply(countBytes(), nRanks) : countBytes();
   }
 
   /** Returns the bytes from the first share's begin to the last one's end. */
   private long sharesBytes(int nRanks) {
-    return CallChecks.multiply(collective(), strideBytes(), nRanks) - strideBytes() + countBytes();
+    return collective().multiply(strideBytes(), nRanks) - strideBytes() + countBytes();
   }
 
   @Override
@@ -133,7 +133,7 @@ public sealed interface UniformCall extends CollectiveCall {
     if (count < 0) {
       throw InvalidUsage.of("%s count=%d; give 0 or more", collective.label(), count);
     }
-    CallChecks.multiply(collective, Math.max(count, stride), type.size());
+    collective.multiply(Math.max(count, stride), type.size());
   }
 
   private static void require(Collective collective, ReduceOp op) {

@@ -3,6 +3,7 @@ package io.fluxccl.communicator;
 
 import io.fluxccl.Aborted;
 import io.fluxccl.Deadline;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NonblockingFuture;
@@ -10,6 +11,7 @@ import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
+import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
@@ -20,9 +22,13 @@ import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportFlags;
 import io.fluxccl.transport.TransportProvider;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -56,6 +62,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
 
   private final Connections connections;
   private final CommunicatorDump dump;
+  private final AtomicInteger stepLoops = new AtomicInteger();
 
   private Communicator(
       Bootstrap bootstrap,
@@ -199,7 +206,7 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
           "sendMemoryOnSetup(rank=%s, tag=%s): the memory belongs to rank %s",
           peer, tag, memory.rank());
     }
-    onSetup(new MemorySender(messages, memory, peer, tag));
+    onSetup(new PeerSetup.MemorySender(messages, memory, peer, tag));
   }
 
   /**
@@ -211,7 +218,8 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    */
   public NonblockingFuture<RegisteredMemory> recvMemoryOnSetup(int peer, int tag) {
     messages.checkPeer(peer, tag);
-    MemoryReceiver receiver = new MemoryReceiver(messages, memories::open, peer, tag);
+    PeerSetup.MemoryReceiver receiver =
+        new PeerSetup.MemoryReceiver(messages, memories::open, peer, tag);
     onSetup(receiver);
     return receiver.result();
   }
@@ -284,6 +292,12 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
    */
   public int tagOf(Connection connection) {
     return connections.require(connection).tag();
+  }
+
+  /** Returns the number of the next step loop, from 0. */
+  @Experimental
+  public int nextStepLoop() {
+    return stepLoops.getAndIncrement();
   }
 
   /**
@@ -397,6 +411,56 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
           "rank {}: closing the communicator failed; some of its resources were not released",
           bootstrap.rank(),
           e);
+    }
+  }
+
+  /**
+   * The number of processes on this host that are ranks of one open communicator. The largest
+   * number of all open communicators counts, since this process may be in several jobs.
+   * Thread-safe.
+   */
+  static final class HostProcessCount implements AutoCloseable {
+    // Guarded by itself.
+    private static final List<HostProcessCount> OPEN = new ArrayList<>();
+
+    private final int processes;
+
+    private HostProcessCount(int processes) {
+      this.processes = processes;
+    }
+
+    /** Adds the processes of a job on this host. */
+    static HostProcessCount add(Bootstrap bootstrap) {
+      long host = bootstrap.hostHash(bootstrap.rank());
+      long processes =
+          IntStream.range(0, bootstrap.nRanks())
+              .filter(rank -> bootstrap.hostHash(rank) == host)
+              .mapToLong(bootstrap::processHash)
+              .distinct()
+              .count();
+      return add((int) processes);
+    }
+
+    static HostProcessCount add(int processes) {
+      HostProcessCount load = new HostProcessCount(processes);
+      synchronized (OPEN) {
+        OPEN.add(load);
+        update();
+      }
+      return load;
+    }
+
+    /** Idempotent. */
+    @Override
+    public void close() {
+      synchronized (OPEN) {
+        OPEN.remove(this);
+        update();
+      }
+    }
+
+    private static void update() {
+      SpinPolicy.setProcessesOnHost(OPEN.stream().mapToInt(load -> load.processes).max().orElse(1));
     }
   }
 }

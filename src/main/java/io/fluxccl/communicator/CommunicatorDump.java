@@ -77,9 +77,7 @@ final class CommunicatorDump implements AutoCloseable {
    * @param all whether with the connections that work, and the kinds of errors
    */
   private List<String> lines(boolean all) {
-    StringBuilder waits = new StringBuilder();
-    setups.dump(waits);
-    List<String> lines = new ArrayList<>(waits.toString().lines().map(String::strip).toList());
+    List<String> lines = new ArrayList<>(setups.lines());
     for (Connection each : connections.get()) {
       FluxCclException trouble = each.failure() == null ? each.interruption() : each.failure();
       if (all || trouble != null) {

@@ -70,13 +70,11 @@ final class Connector extends PeerSetup<Connection> {
     }
     Deadline own = Deadline.after(config.connectTimeout());
     Deadline earlier = own.remainingNanos() < deadline.remainingNanos() ? own : deadline;
-    return receive(SetupMessages.Kind.CONNECTION, earlier)
-        .thenCompose(payload -> connect(checkTransport(payload), earlier))
-        .thenAccept(this::deliver)
-        .exceptionally(
-            failure -> {
-              throw explained(failure, earlier);
-            })
+    CompletableFuture<Void> delivered =
+        receive(SetupMessages.Kind.CONNECTION, earlier)
+            .thenCompose(payload -> connect(checkTransport(payload), earlier))
+            .thenAccept(this::deliver);
+    return explaining(delivered, earlier)
         .whenComplete((done, failure) -> closeEndpointIf(failure != null));
   }
 

@@ -70,8 +70,8 @@ final class Memories implements AutoCloseable {
       for (Transport transport : flags.asSet()) {
         handles.put(transport, transports.of(transport).register(buffer));
       }
-    } catch (RuntimeException e) {
-      handles.values().forEach(MemoryHandle::close);
+    } catch (RuntimeException | Error e) {
+      CloseHelper.closeAll(e::addSuppressed, handles.values());
       throw e;
     }
     return RegisteredMemory.local(origin, buffer, handles);
@@ -94,7 +94,7 @@ final class Memories implements AutoCloseable {
         }
       }
     } catch (RuntimeException | Error e) {
-      handles.values().forEach(MemoryHandle::close);
+      CloseHelper.closeAll(e::addSuppressed, handles.values());
       throw e;
     }
     if (handles.isEmpty() && !unopened.isEmpty()) {

@@ -5,7 +5,10 @@ import io.fluxccl.Deadline;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.trace.FlightEvents;
+import io.fluxccl.transport.RegisteredMemory;
+import io.fluxccl.transport.RegisteredMemoryCodec;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 
 /**
  * An operation of this rank with a peer, for which one message is sent or received.
@@ -64,6 +67,14 @@ abstract class PeerSetup<T> implements SetupOperation {
         : SetupMessages.explain(reason, peer, description, deadline);
   }
 
+  /** Returns the end of a part of this operation, whose failure is {@link #explained}. */
+  final <M> CompletableFuture<M> explaining(CompletableFuture<M> part, Deadline deadline) {
+    return part.exceptionally(
+        failure -> {
+          throw explained(failure, deadline);
+        });
+  }
+
   /** Completes the result, or closes what it would have been if the operation has failed. */
   final void deliver(T value, Runnable close) {
     if (!result.complete(value)) {
@@ -82,6 +93,51 @@ abstract class PeerSetup<T> implements SetupOperation {
     result.completeExceptionally(reason);
     if (message != null) {
       message.completeExceptionally(reason);
+    }
+  }
+
+  /** Sends the description of a memory of this rank to a peer. */
+  static final class MemorySender extends PeerSetup<Void> {
+    private final RegisteredMemory memory;
+    private CompletableFuture<Void> sent;
+
+    MemorySender(SetupMessages messages, RegisteredMemory memory, int peer, int tag) {
+      super(messages, peer, tag, "sendMemoryOnSetup(rank=" + peer + ", tag=" + tag + ")");
+      this.memory = memory;
+    }
+
+    @Override
+    public void beginSetup(Deadline deadline) {
+      byte[] description = memory.serialize();
+      sent = await(messages.send(peer, SetupMessages.Kind.MEMORY, tag, description, deadline));
+    }
+
+    @Override
+    public CompletableFuture<Void> endSetup(Deadline deadline) {
+      return explaining(sent, deadline);
+    }
+  }
+
+  /** Receives the description of a memory of a peer and opens it. */
+  static final class MemoryReceiver extends PeerSetup<RegisteredMemory> {
+    private final Function<RegisteredMemoryCodec.Decoded, RegisteredMemory> open;
+
+    MemoryReceiver(
+        SetupMessages messages,
+        Function<RegisteredMemoryCodec.Decoded, RegisteredMemory> open,
+        int peer,
+        int tag) {
+      super(messages, peer, tag, "recvMemoryOnSetup(rank=" + peer + ", tag=" + tag + ")");
+      this.open = open;
+    }
+
+    @Override
+    public CompletableFuture<Void> endSetup(Deadline deadline) {
+      return explaining(
+          receive(SetupMessages.Kind.MEMORY, deadline)
+              .thenApply(bytes -> open.apply(RegisteredMemoryCodec.decode(bytes, peer)))
+              .thenAccept(memory -> deliver(memory, memory::close)),
+          deadline);
     }
   }
 }

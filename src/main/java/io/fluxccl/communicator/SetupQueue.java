@@ -16,7 +16,12 @@ import java.util.function.Supplier;
 
 /** Set-up operations from when they are queued until they have ended. Thread-safe. */
 final class SetupQueue {
-  private record Started(SetupOperation operation, CompletableFuture<Void> done, long sinceNanos) {}
+  private record Started(SetupOperation operation, CompletableFuture<Void> done, long sinceNanos) {
+    String line(long now) {
+      long millis = TimeUnit.NANOSECONDS.toMillis(now - sinceNanos);
+      return Text.of("%s waits since %s ms", operation.describe(), millis);
+    }
+  }
 
   // Guarded by itself.
   private final List<SetupOperation> queue = new ArrayList<>();
@@ -193,12 +198,9 @@ final class SetupQueue {
     done.completeExceptionally(reason);
   }
 
-  /** Appends a line for each operation that has started. */
-  void dump(StringBuilder out) {
+  /** Returns a line for each operation that has started. */
+  List<String> lines() {
     long now = System.nanoTime();
-    for (Started one : started.values()) {
-      long millis = TimeUnit.NANOSECONDS.toMillis(now - one.sinceNanos());
-      out.append(Text.of("  %s waits since %s ms%n", one.operation().describe(), millis));
-    }
+    return started.values().stream().map(one -> one.line(now)).toList();
   }
 }

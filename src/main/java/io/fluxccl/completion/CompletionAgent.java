@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.completion;
 
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.concurrent.SpinPolicy;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 import org.agrona.collections.ArrayUtil;
 import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.NanoClock;
@@ -94,12 +97,20 @@ public final class CompletionAgent extends AgentThread implements AutoCloseable 
    * @param stream the stream's name
    * @param line {@link CompletionQueue#LINE_LENGTH} zeroed bytes of pinned memory, which stay until
    *     the queue is removed
-   * @param progressSource another source of the stream's progress, polled while there is a waiter
-   * @param health checks whether the stream can still make progress
+   * @param progressSource another source of the stream's progress, called by the agent's thread
+   *     while a waiter waits for a number that the line has not reached. Returns the highest number
+   *     that the stream is known to have reached, 0 if none; all work enqueued before it is done,
+   *     and its results are visible to the caller
+   * @param health checks the stream once; called by the agent's thread, and never blocks. Returns
+   *     the failure that prevents the stream from executing its work, or null while it may execute
+   *     it; null results allocate nothing
    * @return the queue
    */
   public CompletionQueue createQueue(
-      String stream, AtomicBuffer line, ProgressSource progressSource, StreamHealth health) {
+      String stream,
+      AtomicBuffer line,
+      LongSupplier progressSource,
+      Supplier<DeviceFailure> health) {
     CompletionQueue queue = new CompletionQueue(stream, line, progressSource, health, this);
     synchronized (this) {
       queues = ArrayUtil.add(queues, queue);

@@ -6,6 +6,8 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 import org.agrona.concurrent.AtomicBuffer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -32,8 +34,8 @@ public final class CompletionQueue {
 
   private final String name;
   private final AtomicBuffer line;
-  private final ProgressSource progressSource;
-  private final StreamHealth health;
+  private final LongSupplier progressSource;
+  private final Supplier<DeviceFailure> health;
   private final CompletionAgent agent;
   private final ConcurrentLinkedQueue<Waiter> waiters = new ConcurrentLinkedQueue<>();
   private volatile FluxCclException closedBecause;
@@ -56,15 +58,15 @@ public final class CompletionQueue {
    *
    * @param name the stream's name, for diagnostics
    * @param line {@link #LINE_LENGTH} zeroed bytes that the stream can store to
-   * @param progressSource another source of the stream's progress
-   * @param health checks whether the stream can still make progress
+   * @param progressSource as in {@link CompletionAgent#createQueue}
+   * @param health as in {@link CompletionAgent#createQueue}
    * @param agent the agent that polls the line
    */
   CompletionQueue(
       String name,
       AtomicBuffer line,
-      ProgressSource progressSource,
-      StreamHealth health,
+      LongSupplier progressSource,
+      Supplier<DeviceFailure> health,
       CompletionAgent agent) {
     this.name = name;
     this.line = line;
@@ -182,7 +184,7 @@ public final class CompletionQueue {
   }
 
   private long askMilestones() {
-    long found = progressSource.reached();
+    long found = progressSource.getAsLong();
     if (found <= reached) {
       return reached;
     }
@@ -200,7 +202,7 @@ public final class CompletionQueue {
       return 0;
     }
     countFailedChecks();
-    DeviceFailure failure = health.failure();
+    DeviceFailure failure = health.get();
     if (failure == null) {
       return 0;
     }

@@ -3,6 +3,8 @@ package io.fluxccl.concurrent;
 
 import static java.util.concurrent.TimeUnit.SECONDS;
 
+import io.fluxccl.FluxCclException;
+import java.util.concurrent.Callable;
 import java.util.concurrent.Executor;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -25,6 +27,20 @@ public final class BlockingTasks {
           0, Integer.MAX_VALUE, 2, SECONDS, new SynchronousQueue<>(), BlockingTasks::thread);
 
   private BlockingTasks() {}
+
+  /**
+   * Returns a task for a Mono: a fatal error of the JVM, such as that memory is used up, becomes an
+   * exception, because Reactor would throw the error and signal no subscriber.
+   */
+  public static <T> Callable<T> typed(Callable<T> task) {
+    return () -> {
+      try {
+        return task.call();
+      } catch (VirtualMachineError | LinkageError e) {
+        throw FluxCclException.from(e);
+      }
+    };
+  }
 
   private static void execute(Runnable task) {
     THREAD_POOL.execute(RankLog.inherit(task));

@@ -9,11 +9,14 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Supplier;
+import org.agrona.CloseHelper;
 import org.agrona.LangUtil;
 import reactor.core.scheduler.Schedulers;
 
 /**
- * Closes several objects, each of them even if closing another one throws an exception or an error.
+ * Closes several objects, each of them even if closing another one throws an exception or an error,
+ * and releases what a failed step leaves.
  */
 public final class Closing {
   private Closing() {}
@@ -50,6 +53,33 @@ public final class Closing {
     if (first != null) {
       LangUtil.rethrowUnchecked(first);
     }
+  }
+
+  /**
+   * Returns the result of a step. If the step fails, undoes what was done before it.
+   *
+   * @param undo releases the resources that the step was to take over; its failure is suppressed
+   * @param step throws its failure, which this method throws after {@code undo}
+   * @param <T> the type of the result
+   * @return the result of the step
+   */
+  public static <T> T onFailure(AutoCloseable undo, Supplier<T> step) {
+    try {
+      return step.get();
+    } catch (RuntimeException | Error e) {
+      CloseHelper.close(e::addSuppressed, undo);
+      throw e;
+    }
+  }
+
+  /** {@link #onFailure(AutoCloseable, Supplier)} of a step without a result. */
+  public static void onFailure(AutoCloseable undo, Runnable step) {
+    onFailure(
+        undo,
+        () -> {
+          step.run();
+          return null;
+        });
   }
 
   /** Completes a future of a close that has ended; {@code failure} is null if all is closed. */

@@ -13,8 +13,9 @@ import java.util.concurrent.atomic.AtomicReference;
 /**
  * The state of an object that opens and closes: OPEN, FAILED with its first reason, CLOSING,
  * CLOSED. It owns children, which it closes in reverse order. Owners hold one and keep no closed or
- * failed flags of their own. Thread-safe; {@link #isOpen()} and {@link #checkOpen()} allocate
- * nothing while open and take no lock.
+ * failed flags of their own; a resource that also waits for its users holds a {@link UseCount}.
+ * Thread-safe; {@link #isOpen()} and {@link #checkOpen()} allocate nothing while open and take no
+ * lock.
  *
  * <pre>
  *   OPEN ──fail──► FAILED ──beginClose──► CLOSING ──closeChildren──► CLOSED
@@ -34,7 +35,7 @@ public final class Lifecycle implements AutoCloseable {
     CLOSED
   }
 
-  private final String owner;
+  private final Object owner;
   private final AtomicReference<State> state = new AtomicReference<>(State.OPEN);
   private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
   private final CompletableFuture<FluxCclException> failed = NonblockingFuture.create();
@@ -45,9 +46,9 @@ public final class Lifecycle implements AutoCloseable {
   /**
    * Creates one in state OPEN.
    *
-   * @param owner the object whose states these are, for messages: {@code "communicator"}
+   * @param owner the object whose states these are, or its name; messages contain its text
    */
-  public Lifecycle(String owner) {
+  public Lifecycle(Object owner) {
     this.owner = owner;
   }
 

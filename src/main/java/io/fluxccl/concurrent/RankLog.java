@@ -52,47 +52,38 @@ public final class RankLog {
    * Runs code for a rank. The code, and the threads and tasks that it creates, log under that rank.
    */
   public static <T> T of(int rank, Supplier<T> body) {
+    return of(Integer.toString(rank), body);
+  }
+
+  private static <T> T of(String rank, Supplier<T> body) {
     String before = MDC.get(KEY);
-    MDC.put(KEY, Integer.toString(rank));
+    MDC.put(KEY, rank);
     try {
       return body.get();
     } finally {
-      restore(before);
+      if (before == null) {
+        MDC.remove(KEY);
+      } else {
+        MDC.put(KEY, before);
+      }
     }
   }
 
   /** Writes a line for a rank. */
   public static void line(int rank, Runnable log) {
-    of(
-        rank,
-        () -> {
-          log.run();
-          return null;
-        });
+    of(Integer.toString(rank), returningNull(log));
   }
 
   /** Returns a task that logs under the rank of the thread that calls this, if it has one. */
   static Runnable inherit(Runnable task) {
     String rank = MDC.get(KEY);
-    if (rank == null || task == null) {
-      return task;
-    }
-    return () -> {
-      String before = MDC.get(KEY);
-      MDC.put(KEY, rank);
-      try {
-        task.run();
-      } finally {
-        restore(before);
-      }
-    };
+    return rank == null || task == null ? task : () -> of(rank, returningNull(task));
   }
 
-  private static void restore(String before) {
-    if (before == null) {
-      MDC.remove(KEY);
-    } else {
-      MDC.put(KEY, before);
-    }
+  private static Supplier<Void> returningNull(Runnable task) {
+    return () -> {
+      task.run();
+      return null;
+    };
   }
 }

@@ -6,9 +6,14 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Counts the users of a shared resource: created with one user, released with the last. A resource
- * either extends this class and overrides {@link #lastUserLeft()}, or holds one. Thread-safe.
+ * either extends this class and overrides {@link #lastUserLeft()}, or holds one. After {@link
+ * #beginClose()}, {@link #enter()} adds no more users, and the resource stays open until those that
+ * are inside have left. Never waits; thread-safe.
  */
 public class UseCount {
+  /** Set in the count after a close. */
+  private static final int CLOSED = 1 << 31;
+
   private final AtomicInteger users = new AtomicInteger(1);
   private final Runnable onLastUserLeft;
 
@@ -33,7 +38,34 @@ public class UseCount {
 
   /** Returns the number of users; 0 once the resource is released. */
   public final int users() {
-    return users.get();
+    return used(users.get());
+  }
+
+  private static int used(int count) {
+    return count & ~CLOSED;
+  }
+
+  /** Returns whether {@link #beginClose()} was called. */
+  public final boolean isClosed() {
+    return users.get() < 0;
+  }
+
+  /**
+   * Adds a user unless the resource was closed or released.
+   *
+   * @return whether a user was added
+   */
+  public final boolean enter() {
+    return users.getAndUpdate(count -> count <= 0 ? count : count + 1) > 0;
+  }
+
+  /**
+   * Begins to close the resource: {@link #enter()} refuses users from now on.
+   *
+   * @return true for the first caller only, which then releases the first user
+   */
+  public final boolean beginClose() {
+    return users.getAndUpdate(count -> count | CLOSED) >= 0;
   }
 
   /**
@@ -53,14 +85,7 @@ public class UseCount {
    * @return whether a user was added
    */
   public final boolean tryRetain() {
-    int before;
-    do {
-      before = users.get();
-      if (before == 0) {
-        return false;
-      }
-    } while (!users.compareAndSet(before, before + 1));
-    return true;
+    return used(users.getAndUpdate(count -> used(count) == 0 ? count : count + 1)) > 0;
   }
 
   /**
@@ -69,13 +94,10 @@ public class UseCount {
    * @throws InvalidUsage if there is no user
    */
   public final void release() {
-    int before;
-    do {
-      before = users.get();
-      if (before == 0) {
-        throw InvalidUsage.of("%s is released more often than it was retained", this);
-      }
-    } while (!users.compareAndSet(before, before - 1));
+    int before = used(users.getAndUpdate(count -> used(count) == 0 ? count : count - 1));
+    if (before == 0) {
+      throw InvalidUsage.of("%s is released more often than it was retained", this);
+    }
     if (before == 1) {
       lastUserLeft();
     }

@@ -18,7 +18,6 @@ public final class AbortFlag implements AutoCloseable {
   // its address.
   private final PinnedBuffer memory;
   private boolean set;
-  private boolean closed;
 
   /**
    * Creates a flag that is not set, in memory of the given device.
@@ -32,7 +31,7 @@ public final class AbortFlag implements AutoCloseable {
   /** Sets the flag permanently. */
   public synchronized void set() {
     set = true;
-    if (!closed) {
+    if (!memory.isClosed()) {
       // Pairs with the acquire in every device-side wait.
       memory.buffer().putLongRelease(ABORTED_OFFSET, 1);
     }
@@ -57,7 +56,7 @@ public final class AbortFlag implements AutoCloseable {
   }
 
   private synchronized long waitedFor() {
-    return closed ? 0 : memory.buffer().getLongAcquire(WAITING_FOR_OFFSET);
+    return memory.isClosed() ? 0 : memory.buffer().getLongAcquire(WAITING_FOR_OFFSET);
   }
 
   /**
@@ -70,7 +69,6 @@ public final class AbortFlag implements AutoCloseable {
   /** Frees the memory; the state of the flag stays readable. Idempotent. */
   @Override
   public synchronized void close() {
-    closed = true;
     memory.close();
   }
 }

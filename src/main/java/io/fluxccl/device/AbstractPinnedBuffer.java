@@ -2,7 +2,7 @@
 package io.fluxccl.device;
 
 import io.fluxccl.Experimental;
-import java.util.concurrent.atomic.AtomicBoolean;
+import io.fluxccl.concurrent.Lifecycle;
 import org.agrona.concurrent.AtomicBuffer;
 import org.agrona.concurrent.UnsafeBuffer;
 
@@ -11,21 +11,25 @@ import org.agrona.concurrent.UnsafeBuffer;
 public abstract class AbstractPinnedBuffer implements PinnedBuffer {
   private final Device device;
   private final UnsafeBuffer buffer;
-  private final AtomicBoolean closed = new AtomicBoolean();
+  private final long deviceAddress;
+  private final Runnable release;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   /**
    * Creates one that is open.
    *
    * @param device the device whose work may use it
    * @param buffer the memory as host threads see it
+   * @param deviceAddress its address for kernels
+   * @param release releases the memory; called once
    */
-  protected AbstractPinnedBuffer(Device device, UnsafeBuffer buffer) {
+  protected AbstractPinnedBuffer(
+      Device device, UnsafeBuffer buffer, long deviceAddress, Runnable release) {
     this.device = device;
     this.buffer = buffer;
+    this.deviceAddress = deviceAddress;
+    this.release = release;
   }
-
-  /** Releases the memory; called once. */
-  protected abstract void release();
 
   @Override
   public final AtomicBuffer buffer() {
@@ -33,8 +37,8 @@ public abstract class AbstractPinnedBuffer implements PinnedBuffer {
   }
 
   @Override
-  public long deviceAddress() {
-    return buffer.addressOffset();
+  public final long deviceAddress() {
+    return deviceAddress;
   }
 
   @Override
@@ -44,20 +48,25 @@ public abstract class AbstractPinnedBuffer implements PinnedBuffer {
 
   @Override
   public final boolean isClosed() {
-    return closed.get();
+    return lifecycle.isClosed();
   }
 
   @Override
   public final void close() {
-    if (closed.compareAndSet(false, true)) {
-      device.whenEnqueuedWorkIsDone(this::release);
+    if (lifecycle.beginClose()) {
+      device.whenEnqueuedWorkIsDone(release);
     }
   }
 
   /** Releases it at once; the caller must ensure that no work uses it. */
   public final void closeNow() {
-    if (closed.compareAndSet(false, true)) {
-      release();
+    if (lifecycle.beginClose()) {
+      release.run();
     }
+  }
+
+  @Override
+  public final String toString() {
+    return getClass().getSimpleName() + "(size=" + size() + ")";
   }
 }

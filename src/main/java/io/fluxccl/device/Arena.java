@@ -2,6 +2,7 @@
 package io.fluxccl.device;
 
 import io.fluxccl.Experimental;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
 import java.util.function.Predicate;
 import java.util.function.Supplier;
@@ -19,6 +20,7 @@ public final class Arena<B extends UseCount> {
   /** The alignment of pieces: two cache lines. */
   static final int ALIGNMENT = 128;
 
+  private final Lifecycle lifecycle;
   private final long blockLength;
   private final Supplier<B> newBlock;
   private final Predicate<B> reusable;
@@ -26,7 +28,6 @@ public final class Arena<B extends UseCount> {
   // All guarded by this.
   private B current;
   private long used;
-  private boolean closed;
 
   /**
    * A part of a block.
@@ -39,15 +40,18 @@ public final class Arena<B extends UseCount> {
   /**
    * Creates an arena without a block.
    *
+   * @param lifecycle the device's; its close releases the current block, whose pieces keep it
    * @param blockLength bytes of a block
    * @param newBlock creates a zeroed block with one user
    * @param reusable whether a block without pieces may be used again from its start; it keeps its
    *     earlier content
    */
-  public Arena(long blockLength, Supplier<B> newBlock, Predicate<B> reusable) {
+  public Arena(Lifecycle lifecycle, long blockLength, Supplier<B> newBlock, Predicate<B> reusable) {
+    this.lifecycle = lifecycle;
     this.blockLength = blockLength;
     this.newBlock = newBlock;
     this.reusable = reusable;
+    lifecycle.own(this::releaseCurrent);
   }
 
   /** Allocates the first block, so that the first pieces need no allocation. */
@@ -75,19 +79,13 @@ public final class Arena<B extends UseCount> {
     current.retain();
     Piece<B> piece = new Piece<>(current, used);
     used += length;
-    if (closed) {
+    if (lifecycle.isClosed()) {
       releaseCurrent();
     }
     return piece;
   }
 
-  /** Releases the current block; its pieces keep it. */
-  public synchronized void close() {
-    closed = true;
-    releaseCurrent();
-  }
-
-  private void releaseCurrent() {
+  private synchronized void releaseCurrent() {
     if (current != null) {
       current.release();
       current = null;

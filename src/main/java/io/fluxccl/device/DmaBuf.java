@@ -2,6 +2,7 @@
 package io.fluxccl.device;
 
 import io.fluxccl.Experimental;
+import io.fluxccl.concurrent.Lifecycle;
 import java.util.function.IntConsumer;
 
 /**
@@ -12,8 +13,7 @@ import java.util.function.IntConsumer;
 public final class DmaBuf implements AutoCloseable {
   private final int descriptor;
   private final long offset;
-  private final IntConsumer close;
-  private boolean closed; // guarded by this
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   /**
    * Takes over a descriptor.
@@ -25,7 +25,7 @@ public final class DmaBuf implements AutoCloseable {
   public DmaBuf(int descriptor, long offset, IntConsumer close) {
     this.descriptor = descriptor;
     this.offset = offset;
-    this.close = close;
+    lifecycle.own(() -> close.accept(descriptor));
   }
 
   /** Returns the file descriptor, which is open until {@link #close()}. */
@@ -40,10 +40,7 @@ public final class DmaBuf implements AutoCloseable {
 
   /** Closes the descriptor. Existing imports of other drivers keep the memory. Idempotent. */
   @Override
-  public synchronized void close() {
-    if (!closed) {
-      closed = true;
-      close.accept(descriptor);
-    }
+  public void close() {
+    lifecycle.close();
   }
 }

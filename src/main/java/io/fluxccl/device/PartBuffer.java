@@ -3,10 +3,11 @@ package io.fluxccl.device;
 
 import io.fluxccl.Experimental;
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Supplier;
 
 /**
  * A buffer that is a part of a larger piece of memory with a use count. Thread-safe.
@@ -20,26 +21,30 @@ import java.util.concurrent.atomic.AtomicBoolean;
 public abstract class PartBuffer<D extends Device, M extends UseCount> implements DeviceBuffer {
   private final D device;
   private final M memory;
+  private final long address;
   private final long offset;
   private final long size;
   private final PartBuffer<D, M> whole;
-  private final AtomicBoolean closed;
+  private final Lifecycle lifecycle;
 
   /**
    * Takes over one use of the memory.
    *
    * @param device that it is on
    * @param memory that it is a part of
+   * @param memoryAddress the address of the memory's first byte
    * @param offset the offset of the part, in bytes
    * @param size its bytes
    */
-  protected PartBuffer(D device, M memory, long offset, long size) {
+  protected PartBuffer(D device, M memory, long memoryAddress, long offset, long size) {
     this.device = device;
     this.memory = memory;
+    this.address = memoryAddress + offset;
     this.offset = offset;
     this.size = size;
     this.whole = this;
-    this.closed = new AtomicBoolean();
+    this.lifecycle = new Lifecycle(this);
+    lifecycle.own(() -> device.whenEnqueuedWorkIsDone(memory::release));
   }
 
   /**
@@ -54,10 +59,11 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
     of.checkRange("slice", sliceOffset, size);
     this.device = of.device;
     this.memory = of.memory;
+    this.address = of.address + sliceOffset;
     this.offset = of.offset + sliceOffset;
     this.size = size;
     this.whole = of.whole;
-    this.closed = whole.closed;
+    this.lifecycle = whole.lifecycle;
   }
 
   /** Returns the piece that it is a part of. */
@@ -76,13 +82,18 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
   }
 
   @Override
+  public final long address() {
+    return address;
+  }
+
+  @Override
   public final long size() {
     return size;
   }
 
   @Override
   public final boolean isClosed() {
-    return closed.get();
+    return lifecycle.isClosed();
   }
 
   @Override
@@ -97,10 +108,46 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
     memory.release();
   }
 
+  /** Returns the result of a call during which this buffer is a user of the memory. */
+  protected final <T> T use(Supplier<T> call) {
+    retain();
+    try {
+      return call.get();
+    } finally {
+      release();
+    }
+  }
+
+  /** Copies all remaining bytes to this memory and returns when they are there. */
+  protected abstract void copyIn(long targetAddress, ByteBuffer source);
+
+  /** Fills the remaining bytes from this memory and returns when they are there. */
+  protected abstract void copyOut(long sourceAddress, ByteBuffer target);
+
+  @Override
+  public final void upload(long target, ByteBuffer source) {
+    use(
+        () -> {
+          checkBytes("upload", "source", target, source);
+          copyIn(address + target, source);
+          return null;
+        });
+  }
+
+  @Override
+  public final void download(long source, ByteBuffer target) {
+    use(
+        () -> {
+          checkBytes("download", "target", source, target);
+          copyOut(address + source, target);
+          return null;
+        });
+  }
+
   @Override
   public final void close() {
-    if (whole == this && closed.compareAndSet(false, true)) {
-      device.whenEnqueuedWorkIsDone(memory::release);
+    if (whole == this) {
+      lifecycle.close();
     }
   }
 
@@ -118,15 +165,8 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
     }
   }
 
-  /**
-   * Refuses bytes to copy that are null, big-endian, or more than the buffer has from an offset on.
-   *
-   * @param what the operation, for the message
-   * @param name the parameter's name, for the message
-   * @return how many bytes to copy
-   * @throws InvalidUsage if they are
-   */
-  protected final int checkBytes(String what, String name, long offset, ByteBuffer bytes) {
+  /** Refuses bytes that are null, big-endian, or more than the buffer has from an offset on. */
+  private void checkBytes(String what, String name, long from, ByteBuffer bytes) {
     InvalidUsage.requireNonNull(bytes, what, name);
     if (bytes.order() == ByteOrder.BIG_ENDIAN && bytes.remaining() > 1) {
       throw InvalidUsage.of(
@@ -135,8 +175,7 @@ public abstract class PartBuffer<D extends Device, M extends UseCount> implement
               + " or use a FloatView, an IntView or a byte[]",
           what, bytes.remaining());
     }
-    checkRange(what, offset, bytes.remaining());
-    return bytes.remaining();
+    checkRange(what, from, bytes.remaining());
   }
 
   @Override

@@ -6,6 +6,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.Split;
 import io.fluxccl.concurrent.BlockingTasks;
+import io.fluxccl.concurrent.Lifecycle;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -28,7 +29,7 @@ final class ChildGroups {
   // Guarded by this.
   private final Set<RankGroup> open = new LinkedHashSet<>();
   private int splits;
-  private boolean closing;
+  private final Lifecycle lifecycle = new Lifecycle("the group");
 
   ChildGroups(RankGroup parent, Duration limit) {
     this.parent = parent;
@@ -101,7 +102,7 @@ final class ChildGroups {
 
   private RankGroup add(RankGroup group) {
     synchronized (this) {
-      if (!closing) {
+      if (lifecycle.isOpen()) {
         open.add(group);
         return group;
       }
@@ -143,7 +144,7 @@ final class ChildGroups {
   CompletableFuture<Void> close() {
     List<RankGroup> last;
     synchronized (this) {
-      closing = true;
+      lifecycle.beginClose();
       last = List.copyOf(open);
     }
     last.forEach(group -> group.closing.parentCloses(parent));

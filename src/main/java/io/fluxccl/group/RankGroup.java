@@ -20,7 +20,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
@@ -48,9 +47,6 @@ public final class RankGroup implements Rank, AutoCloseable {
   final GroupClosing closing;
 
   final ChildGroups subGroups;
-
-  /** Counts the step loops. */
-  final AtomicInteger loops = new AtomicInteger();
 
   // The fields below are set before a caller gets the group.
   private Collectives collectives;
@@ -303,13 +299,14 @@ public final class RankGroup implements Rank, AutoCloseable {
    * Continues with the surviving ranks after a failure: closes this group and joins a smaller one,
    * in which ranks keep their order. The new group takes over the device and its buffers; all else
    * is created again. Every surviving rank calls it, before it closes this group. Excluded are dead
-   * ranks, and the rank that the failure names, unless it {@linkplain Aborted aborted}. If no rank
-   * is excluded, as after an abort, the new group has all ranks.
+   * and silent ranks, and the rank that the failure names, unless it {@linkplain Aborted aborted}.
+   * If no rank is excluded, as after an abort, the new group has all ranks.
    *
-   * <p>The ranks connect to each other's ports, so no rank is needed at the job's address. They
-   * need a majority of the ranks if a host does not answer; see docs/reference/generations.md. Only
-   * for a group of {@link #join}: {@link #generations} emit the next group by themselves,
-   * sub-groups must be formed again, and {@link #local} ranks die together.
+   * <p>The ranks connect to each other's ports, so no rank is needed at the job's address. If a
+   * host does not answer, more than half of the ranks must be on the other hosts, or half with the
+   * lowest one; see docs/reference/generations.md. Only for a group of {@link #join}: {@link
+   * #generations} emit the next group by themselves, sub-groups must be formed again, and {@link
+   * #local} ranks die together.
    *
    * @return the smaller group, which can shrink again. Fails with {@link io.fluxccl.Timeout} after
    *     {@link JoinOptions#joinTimeout}, naming a live rank that did not call it, and may then be

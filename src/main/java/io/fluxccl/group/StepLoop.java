@@ -60,7 +60,7 @@ public final class StepLoop {
   private static final byte STEP = 1;
   private static final byte SHUTDOWN = 2;
 
-  private final RankGroup group;
+  private final Rank group;
   private final Bootstrap bootstrap;
   private final Communicator communicator;
   private final int tag;
@@ -112,28 +112,28 @@ public final class StepLoop {
     }
   }
 
-  private StepLoop(RankGroup group, int maxCommandBytes, int maxInFlight, Step step) {
+  private StepLoop(Rank group, int maxCommandBytes, int maxInFlight, Step step) {
     this.group = group;
     this.bootstrap = group.bootstrap();
     this.communicator = group.communicator();
     this.maxCommandBytes = maxCommandBytes;
     this.maxInFlight = maxInFlight;
     this.step = step;
-    this.tag = FIRST_TAG + group.loops.getAndIncrement();
+    this.tag = FIRST_TAG + communicator.nextStepLoop();
     this.window =
-        new StepWindow(bootstrap, tag, maxInFlight, group.options.collectives().timeout());
+        new StepWindow(bootstrap, tag, maxInFlight, group.collectives().options().timeout());
     communicator.inFlight(ended);
   }
 
-  /** {@link #of(RankGroup, int, int, Step)} with 4 KiB and one step in flight. */
-  public static StepLoop of(RankGroup group, Step step) {
+  /** {@link #of(Rank, int, int, Step)} with 4 KiB and one step in flight. */
+  public static StepLoop of(Rank group, Step step) {
     return of(group, DEFAULT_COMMAND_BYTES, 1, step);
   }
 
   /**
    * Creates this rank's part of a loop. Sends nothing yet.
    *
-   * @param group whose rank 0 leads; in a sub-group, its own rank 0
+   * @param group a rank of the group whose rank 0 leads; in a sub-group, its own rank 0
    * @param maxCommandBytes the longest command, 0 or more; the same on every rank
    * @param maxInFlight how many steps may be in flight on a rank, 1 or more; the same on every
    *     rank. Step n begins on a rank when step n - maxInFlight has completed there. With 1, steps
@@ -142,7 +142,7 @@ public final class StepLoop {
    * @return the loop, which ends with {@link #shutdown} or with the group
    * @throws InvalidUsage if an argument is null or out of range
    */
-  public static StepLoop of(RankGroup group, int maxCommandBytes, int maxInFlight, Step step) {
+  public static StepLoop of(Rank group, int maxCommandBytes, int maxInFlight, Step step) {
     InvalidUsage.requireNonNull(group, "step loop", "group");
     InvalidUsage.requireNonNull(step, "step loop", "step");
     if (maxCommandBytes < 0 || maxInFlight < 1) {

@@ -42,6 +42,10 @@ public final class MatrixProduct {
     this.shape = shape;
   }
 
+  Shape shape() {
+    return shape;
+  }
+
   /** Makes the driver load the kernel now, by a recording that is then discarded. */
   void load(int rows) {
     long any = products.workspace.address();

@@ -128,15 +128,22 @@ final class PackedKernels implements AutoCloseable {
     return tileRows;
   }
 
+  /** Refuses sizes that the kernels do not support; 8 gates and their 8 ups take turns. */
+  static void requireTiles(PackedMatrix.Result result, int outputs, int inputs) {
+    boolean isGated = result == PackedMatrix.Result.GATED;
+    int multiple = isGated ? 16 : result == PackedMatrix.Result.FLOATS ? 1 : 8;
+    if (inputs % TILE_INPUTS != 0 || outputs % multiple != 0) {
+      throw InvalidUsage.of(
+          "pack(%s): %d outputs, %d inputs; give a multiple of %d, and of %d, or all widths to"
+              + " PackedProducts.of",
+          result, outputs, inputs, multiple, TILE_INPUTS);
+    }
+  }
+
   /** Loads a matrix, and arranges it in tiles. */
   PackedMatrix pack(PackedMatrix.Result result, int outputs, int inputs, HostMatrix... stacked) {
     boolean isGated = result == PackedMatrix.Result.GATED;
-    if (inputs % TILE_INPUTS != 0 || result != PackedMatrix.Result.FLOATS && outputs % 8 != 0) {
-      throw InvalidUsage.of(
-          "pack(%s): %d outputs, %d inputs; give a multiple of 8, and of %d, or all widths to"
-              + " PackedProducts.of",
-          result, outputs, inputs, TILE_INPUTS);
-    }
+    requireTiles(result, outputs, inputs);
     int count = result == PackedMatrix.Result.ELEMENTS ? partsOf(outputs, inputs) : 1;
     CudaBuffer tiled =
         lifecycle.own(device.allocate(TYPE.bytes((long) tiles(outputs) * TILE_OUTPUTS * inputs)));
@@ -185,6 +192,11 @@ final class PackedKernels implements AutoCloseable {
         throw InvalidUsage.of("%s in parts; pack it for ELEMENTS", this);
       }
       multiply(stream, rows, in, kernels.parts);
+    }
+
+    @Override
+    public DataType type() {
+      return TYPE;
     }
 
     @Override

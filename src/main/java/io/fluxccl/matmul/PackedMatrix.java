@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.matmul;
 
+import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceHandle;
@@ -24,6 +25,18 @@ public interface PackedMatrix {
      */
     GATED
   }
+
+  /** Returns the rows of the weights, the width of the product. */
+  int outputs();
+
+  /** Returns the columns of the weights, the width of the matrix that they multiply. */
+  int inputs();
+
+  /** Returns the type of the weights. */
+  DataType type();
+
+  /** Returns the form of the product. */
+  Result result();
 
   /**
    * Enqueues a product: on any stream of the device, also on one that records. Allocates nothing

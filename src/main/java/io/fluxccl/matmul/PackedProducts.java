@@ -141,7 +141,7 @@ public final class PackedProducts implements AutoCloseable {
             shape -> cublas.plan(outputs, inputs, type, outType, Math.min(maxRows, TYPICAL_ROWS)));
     CudaBuffer weights = lifecycle.own(device.allocate(type.bytes((long) outputs * inputs)));
     HostMatrix.upload(weights, type, stacked);
-    return new Plain(product, weights, maxRows);
+    return new Plain(product, result, weights, maxRows);
   }
 
   /** Refuses a number of rows that is not 1 to {@code maxRows}. */
@@ -152,8 +152,23 @@ public final class PackedProducts implements AutoCloseable {
   }
 
   /** A matrix by which cuBLASLt multiplies. */
-  private record Plain(MatrixProduct product, CudaBuffer weights, int maxRows)
+  private record Plain(MatrixProduct product, Result result, CudaBuffer weights, int maxRows)
       implements PackedMatrix {
+    @Override
+    public int outputs() {
+      return product.shape().outputs();
+    }
+
+    @Override
+    public int inputs() {
+      return product.shape().inputs();
+    }
+
+    @Override
+    public DataType type() {
+      return product.shape().type();
+    }
+
     @Override
     public void enqueue(DeviceStream stream, int rows, DeviceBuffer in, DeviceBuffer out) {
       requireRows(product, rows, maxRows);

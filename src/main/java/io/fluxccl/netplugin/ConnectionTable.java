@@ -5,6 +5,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.LocalFiles;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.NonblockingThread;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
@@ -32,7 +33,7 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
   private final Path file;
   private final ObjectName name;
   private final Thread writer;
-  private volatile boolean closed;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   /**
    * Publishes the connections until this table is closed.
@@ -89,9 +90,9 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
   }
 
   private void run() {
-    while (!closed) {
+    while (lifecycle.isOpen()) {
       LockSupport.parkNanos(PERIOD_NANOS);
-      if (!closed) {
+      if (lifecycle.isOpen()) {
         write();
       }
     }
@@ -109,7 +110,7 @@ public final class ConnectionTable implements ConnectionsMXBean, AutoCloseable {
 
   @Override
   public void close() {
-    closed = true;
+    lifecycle.close();
     if (writer != null) {
       LockSupport.unpark(writer);
     }

@@ -36,17 +36,6 @@ public interface NetComm extends AutoCloseable {
   NetMemory registerDmaBuf(
       long address, long size, PointerType type, long offset, int fileDescriptor);
 
-  /**
-   * Registers this end with a waiter, whose sleep then ends when this end can make progress. Called
-   * once, before the first request.
-   *
-   * @param waiter the waiter of the thread that uses this end
-   * @return whether the waiter watches this end; false if this end can only be polled
-   */
-  default boolean watchedBy(NetWaiter waiter) {
-    return false;
-  }
-
   /** Closes this end and discards its requests in flight. Idempotent. */
   @Override
   void close();

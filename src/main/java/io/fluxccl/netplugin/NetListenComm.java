@@ -10,14 +10,6 @@ public interface NetListenComm extends AutoCloseable {
   byte[] handle();
 
   /**
-   * Returns whether a connection may have arrived, so that {@link #accept} is worth a call. Makes
-   * no system call.
-   */
-  default boolean mayAccept() {
-    return true;
-  }
-
-  /**
    * Accepts the connection once it has arrived.
    *
    * @return the receiving end, or null if the connection has not arrived yet

@@ -41,21 +41,6 @@ public interface NetPlugin extends AutoCloseable {
   }
 
   /**
-   * Returns whether messages can have a body, which the receiver places by the message's head: see
-   * {@link NetSendComm#isend(long, long, NetMemory, long, long, boolean)}. NCCL's interface has no
-   * bodies, so a vendor's plugin does not carry them.
-   */
-  default boolean carriesBodies() {
-    return false;
-  }
-
-  /**
-   * Serves peers that connect to listeners on which no thread calls accept, if the network does not
-   * do so itself. Called from time to time by a thread that drives comms; never blocks.
-   */
-  default void tend() {}
-
-  /**
    * Returns the properties of a device.
    *
    * @param device 0 to {@link #devices()} - 1

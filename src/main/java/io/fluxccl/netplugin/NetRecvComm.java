@@ -19,25 +19,6 @@ public interface NetRecvComm extends NetComm {
   NetRequest irecv(long address, long size, int tag, NetMemory memory);
 
   /**
-   * Receives one message. Its body, if it has one, is received at the address that {@code place}
-   * chooses. Waits for the message without a time limit. Supported only if {@link
-   * NetPlugin#carriesBodies()}.
-   *
-   * @param head the address for the head
-   * @param room bytes of room at that address, at least as many as the head has
-   * @param memory the registration that holds the head
-   * @param place chooses the address for the body
-   * @return a request to be {@linkplain NetRequest#test tested} until done, or null if the caller
-   *     must call again later; the request's size is that of the head
-   * @throws io.fluxccl.InvalidUsage as {@link #irecv(long, long, int, NetMemory)}, or if the
-   *     network carries no bodies
-   * @throws io.fluxccl.FluxCclException if the connection has failed
-   */
-  default NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
-    throw new NetMisuse("the network carries no bodies");
-  }
-
-  /**
    * Receives a group of messages, which their tags identify. A message belongs to the oldest
    * receive with its tag, in a group or not. The request is done when all messages have arrived.
    * The caller may reuse the arrays when this returns.

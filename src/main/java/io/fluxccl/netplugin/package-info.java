@@ -8,8 +8,8 @@
  * io.fluxccl.netplugin.NetListenComm#handle()} to the sender by other means; the sender {@link
  * io.fluxccl.netplugin.NetPlugin#connect connects} with it, the receiver {@link
  * io.fluxccl.netplugin.NetListenComm#accept accepts}. No call blocks: a call that can't proceed yet
- * returns null, and the caller repeats it. Sends and receives of one connection match in the order
- * in which they were posted.
+ * returns null, and the caller repeats it. Sends and receives of one connection and tag match in
+ * the order in which they were posted.
  */
 @Experimental
 package io.fluxccl.netplugin;

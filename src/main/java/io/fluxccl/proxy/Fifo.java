@@ -9,6 +9,7 @@ import static io.fluxccl.proxy.FifoDescriptor.TAIL_CACHE_OFFSET;
 import static io.fluxccl.proxy.FifoDescriptor.TAIL_OFFSET;
 import static io.fluxccl.proxy.FifoDescriptor.TRIGGERS_OFFSET;
 
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.AbortFlag;
 import io.fluxccl.device.AbortFlagDescriptor;
 import io.fluxccl.device.Device;
@@ -63,13 +64,8 @@ public final class Fifo implements AutoCloseable {
     this.size = FifoDescriptor.checkSize(size);
     this.sizeShift = Integer.numberOfTrailingZeros(size);
     this.pinned = device.allocatePinned(FifoDescriptor.pinnedLength(size));
-    try {
-      // Head and tail cache are in the producers' memory: a push must not read across the bus.
-      this.control = device.allocate(DEVICE_LENGTH);
-    } catch (RuntimeException | Error failure) {
-      pinned.close();
-      throw failure;
-    }
+    // Head and tail cache are in the producers' memory: a push must not read across the bus.
+    this.control = Closing.onFailure(pinned::close, () -> device.allocate(DEVICE_LENGTH));
     this.buffer = pinned.buffer();
   }
 

@@ -19,6 +19,7 @@ import static io.fluxccl.proxy.FifoDescriptor.SECOND_OFFSET;
 
 import io.fluxccl.device.DeviceHandle;
 import java.nio.ByteOrder;
+import java.util.concurrent.locks.LockSupport;
 import org.agrona.MutableDirectBuffer;
 
 /**
@@ -29,6 +30,10 @@ import org.agrona.MutableDirectBuffer;
 public final class FifoDeviceHandle implements DeviceHandle {
   /** The result of a {@link #push} that was aborted. */
   public static final long ABORTED = -1;
+
+  private static final int SPINS = Runtime.getRuntime().availableProcessors() > 1 ? 200 : 0;
+  private static final int YIELDS = 400;
+  private static final long PARK_NANOS = 20_000;
 
   private final long triggers;
   private final long head;
@@ -155,7 +160,27 @@ public final class FifoDeviceHandle implements DeviceHandle {
       if (getLongAcquire(abort) != 0) {
         return false;
       }
-      waits = ProducerWait.pause(waits);
+      waits = pause(waits);
     }
+  }
+
+  /**
+   * Pauses between two polls of the tail: spins, then yields, then sleeps. Not {@code SpinWait},
+   * which would spin for a millisecond: {@code SpinPolicy} does not count all producers, and more
+   * of them than cores must not starve the proxy.
+   *
+   * @param count the number of pauses in this wait so far, from 0
+   * @return the count for the next pause
+   */
+  private static int pause(int count) {
+    if (count < SPINS) {
+      Thread.onSpinWait();
+    } else if (count < SPINS + YIELDS) {
+      Thread.yield();
+    } else {
+      LockSupport.parkNanos(PARK_NANOS);
+      return count;
+    }
+    return count + 1;
   }
 }

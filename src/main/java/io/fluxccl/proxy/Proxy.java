@@ -7,9 +7,15 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
+import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.trace.FlightEvents;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import org.agrona.concurrent.Agent;
 import org.agrona.concurrent.AgentTerminationException;
@@ -39,7 +45,6 @@ public final class Proxy implements Agent, AutoCloseable {
   private final Fifo fifo;
   private final ProxyHandler handler;
   private final ProxyOptions options;
-  final ErrorReports errors;
   private final ProxyDuty duty;
   private final int batch;
   private final Lifecycle lifecycle;
@@ -48,7 +53,7 @@ public final class Proxy implements Agent, AutoCloseable {
   private volatile ProxyThread thread;
 
   /** True if the loop must end. Set by the caller of stop or close, or by a handler's STOP. */
-  volatile boolean ending;
+  private volatile boolean ending;
 
   /** True while the agent is between onStart and onClose, on any thread. */
   private volatile boolean active;
@@ -70,7 +75,6 @@ public final class Proxy implements Agent, AutoCloseable {
     this.fifo = fifo;
     this.handler = handler;
     this.options = options;
-    this.errors = new ErrorReports(options.errorHandler());
     this.duty = options.duty();
     this.batch = options.batch();
     this.lifecycle = new Lifecycle("proxy=" + options.name());
@@ -110,7 +114,7 @@ public final class Proxy implements Agent, AutoCloseable {
 
   private void launch() {
     ending = false;
-    ProxyThread started = new ProxyThread(options, this);
+    ProxyThread started = new ProxyThread();
     thread = started; // set before the start, so that onStart can identify its thread
     try {
       started.start();
@@ -207,12 +211,7 @@ public final class Proxy implements Agent, AutoCloseable {
     return current == null ? 0 : current.duty();
   }
 
-  /** Returns the position being handled, or -1. */
-  long handling() {
-    return handling.getOpaque();
-  }
-
-  String describe() {
+  private String describe() {
     return "proxy=" + options.name();
   }
 
@@ -273,7 +272,7 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   /** Runs one duty cycle, on any thread. */
-  int cycle() {
+  private int cycle() {
     return drain(batch) + pollDuty();
   }
 
@@ -322,7 +321,7 @@ public final class Proxy implements Agent, AutoCloseable {
         }
       }
     } catch (Throwable error) {
-      errors.loop(error);
+      reportLoop(error);
     }
   }
 
@@ -367,9 +366,9 @@ public final class Proxy implements Agent, AutoCloseable {
       if (result != null) {
         return result;
       }
-      errors.trigger(position, first, second, new InvalidUsage("proxy handler returned null"));
+      report(position, first, second, new InvalidUsage("proxy handler returned null"));
     } catch (Throwable error) {
-      errors.trigger(position, first, second, error);
+      report(position, first, second, error);
     } finally {
       handling.setOpaque(-1);
     }
@@ -380,7 +379,7 @@ public final class Proxy implements Agent, AutoCloseable {
     try {
       return duty.doWork();
     } catch (Throwable error) {
-      errors.loop(error);
+      reportLoop(error);
       return 0;
     }
   }
@@ -396,6 +395,143 @@ public final class Proxy implements Agent, AutoCloseable {
   }
 
   private void reportQueued(FluxCclException error) {
-    errors.trigger(fifo.position(), fifo.first(), fifo.second(), error);
+    report(fifo.position(), fifo.first(), fifo.second(), error);
+  }
+
+  /**
+   * Reports that a trigger failed, or was not handled. If the handler of errors throws, both errors
+   * are logged and the loop continues.
+   */
+  private void report(long position, long first, long second, Throwable error) {
+    try {
+      options.errorHandler().onTriggerError(position, first, second, error);
+    } catch (Throwable inHandler) {
+      inHandler.addSuppressed(error);
+      ProxyErrorHandler.LOGGING.onTriggerError(position, first, second, inHandler);
+    }
+  }
+
+  /** Reports an error that belongs to no trigger, as {@link #report}. */
+  private void reportLoop(Throwable error) {
+    try {
+      options.errorHandler().onLoopError(error);
+    } catch (Throwable inHandler) {
+      inHandler.addSuppressed(error);
+      ProxyErrorHandler.LOGGING.onLoopError(inHandler);
+    }
+  }
+
+  /** The thread of a {@link Proxy} between one start and its stop. */
+  private final class ProxyThread extends AgentThread {
+    /**
+     * The time within which a handler that still runs at the end of the stop timeout must return.
+     */
+    static final Duration GRACE = Duration.ofSeconds(1);
+
+    private final CompletableFuture<Void> initialised = new CompletableFuture<>();
+
+    private final AtomicLong cycles = new AtomicLong();
+    private final AtomicLong busyCycles = new AtomicLong();
+
+    // Guarded by this.
+    private long seenCycles;
+    private long seenBusyCycles;
+
+    ProxyThread() {
+      super(options.name(), options.idleStrategy().get());
+    }
+
+    @Override
+    protected void begin() {
+      try {
+        Proxy.this.onStart();
+        initialised.complete(null);
+      } catch (Throwable e) {
+        ending = true;
+        initialised.completeExceptionally(e);
+      }
+    }
+
+    @Override
+    public int doWork() {
+      if (ending) {
+        end(Proxy.this::onClose);
+        return 1;
+      }
+      if (Thread.interrupted()) {
+        onInterrupt();
+      }
+      int work = Proxy.this.cycle();
+      // Ordered stores of the only writer, which cost as much as plain ones; any thread reads them.
+      cycles.lazySet(cycles.getPlain() + 1);
+      if (work > 0) {
+        busyCycles.lazySet(busyCycles.getPlain() + 1);
+      }
+      return work;
+    }
+
+    /** Returns the share of cycles since the last call that found work; 0 if there was none. */
+    synchronized double duty() {
+      long allNow = cycles.get();
+      long busyNow = busyCycles.get();
+      long all = allNow - seenCycles;
+      double duty = all == 0 ? 0 : Math.min(1, (double) (busyNow - seenBusyCycles) / all);
+      seenCycles = allNow;
+      seenBusyCycles = busyNow;
+      return duty;
+    }
+
+    /** Reports an interrupt that a handler has left set or another thread has sent. */
+    @Override
+    protected void onInterrupt() {
+      reportLoop(
+          InvalidUsage.of(
+              "%s was interrupted and continues; to end it, call Proxy.stop()", describe()));
+    }
+
+    /**
+     * Waits until the initialiser has run.
+     *
+     * @throws FluxCclException the initialiser's failure
+     * @throws Timeout if the initialiser did not return in time
+     */
+    void awaitInitialised() {
+      Duration limit = Deadline.DEFAULT_TIMEOUT;
+      try {
+        initialised.orTimeout(limit.toNanos(), TimeUnit.NANOSECONDS).join();
+      } catch (CompletionException e) {
+        if (e.getCause() instanceof TimeoutException) {
+          throw Timeout.of(
+              FluxCclException.NO_RANK,
+              "%s threadInit did not return within %s",
+              describe(),
+              limit);
+        }
+        throw FluxCclException.from(e.getCause());
+      }
+    }
+
+    /**
+     * Waits for the thread's end. Interrupts a thread that is late, and then waits once more.
+     *
+     * @param deadline the time after which the thread is late
+     * @throws Timeout if its handler has not returned although it was interrupted
+     */
+    void join(Deadline deadline) {
+      wake();
+      if (awaitEnd(deadline)) {
+        return;
+      }
+      interrupt();
+      if (!awaitEnd(Deadline.after(GRACE))) {
+        throw Timeout.of(
+            FluxCclException.NO_RANK,
+            "%s did not end within %s: its handler has not returned from the trigger at position"
+                + " %s; handlers must not block",
+            describe(),
+            deadline.timeout().plus(GRACE),
+            handling.getOpaque());
+      }
+    }
   }
 }

@@ -61,7 +61,7 @@ public final class Host2DeviceSemaphore implements DeviceHandle, AutoCloseable {
     if (remote == null) {
       remote = state.remote();
     }
-    state.connection.updateAndSync(remote, state.remoteOffset(), outbound, outbound.get() + 1);
+    state.connection.updateAndSync(remote, state.remoteOffset, outbound, outbound.get() + 1);
   }
 
   @Override

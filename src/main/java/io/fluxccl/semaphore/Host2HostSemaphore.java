@@ -9,7 +9,6 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.IdleBackoff;
-import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.transport.Connection;
@@ -40,8 +39,6 @@ public final class Host2HostSemaphore implements AutoCloseable {
   private final SemaphoreState state;
   private final AtomicLong outbound = new AtomicLong();
   private long expected;
-
-  private final Lifecycle lifecycle;
 
   /** Threads that poll the values, and this semaphore until it is closed; the last one frees. */
   private final UseCount users;
@@ -75,7 +72,6 @@ public final class Host2HostSemaphore implements AutoCloseable {
           connection, communicator.device().description());
     }
     this.state = new SemaphoreState(communicator, connection, communicator.hostDevice());
-    this.lifecycle = new Lifecycle("semaphore to rank " + state.peer());
     this.users = new UseCount(state::close);
   }
 
@@ -92,7 +88,7 @@ public final class Host2HostSemaphore implements AutoCloseable {
    */
   public void signal() {
     state.connection.updateAndSync(
-        state.remote(), state.remoteOffset(), outbound, outbound.get() + 1);
+        state.remote(), state.remoteOffset, outbound, outbound.get() + 1);
   }
 
   /**
@@ -101,8 +97,7 @@ public final class Host2HostSemaphore implements AutoCloseable {
    * @throws InvalidUsage if this semaphore is closed
    */
   public boolean poll() {
-    lifecycle.checkOpen();
-    if (!users.tryRetain()) {
+    if (!users.enter()) {
       throw InvalidUsage.of("the semaphore to rank %s is closed", state.peer());
     }
     try {
@@ -184,7 +179,7 @@ public final class Host2HostSemaphore implements AutoCloseable {
   /** Frees the values; a thread that still waits gets InvalidUsage. Idempotent. */
   @Override
   public void close() {
-    if (lifecycle.beginClose()) {
+    if (users.beginClose()) {
       users.release();
     }
   }

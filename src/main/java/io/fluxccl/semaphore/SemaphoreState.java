@@ -15,6 +15,7 @@ import static java.nio.ByteOrder.LITTLE_ENDIAN;
 
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.transport.Connection;
@@ -30,18 +31,16 @@ import org.agrona.MutableDirectBuffer;
  * have exchanged: it is usable at once.
  */
 final class SemaphoreState implements AutoCloseable {
+  /** Closes the resources that the semaphore owns. */
+  private final Lifecycle lifecycle = new Lifecycle("semaphore");
+
   final Communicator communicator;
   final Connection connection;
   private final long address;
   private final CompletableFuture<RegisteredMemory> remote;
 
   /** The offset of the peer's inbound value in that memory. */
-  private final long remoteOffset;
-
-  /** Frees the resources that the semaphore owns. */
-  private final AutoCloseable own;
-
-  private volatile boolean closed;
+  final long remoteOffset;
 
   /**
    * Queues the exchange of values of its own.
@@ -53,25 +52,18 @@ final class SemaphoreState implements AutoCloseable {
     int tag = communicator.tagOf(connection);
     this.communicator = communicator;
     this.connection = connection;
-    DeviceBuffer values = device.allocate(STATE_LENGTH);
-    RegisteredMemory inbound;
-    try {
-      inbound =
-          communicator.registerMemory(
-              values.slice(INBOUND_OFFSET, Long.BYTES), TransportFlags.of(connection.transport()));
-    } catch (RuntimeException | Error e) {
-      values.close();
-      throw e;
-    }
+    DeviceBuffer values = lifecycle.own(device.allocate(STATE_LENGTH));
+    TransportFlags flags = TransportFlags.of(connection.transport());
+    RegisteredMemory inbound =
+        Closing.onFailure(
+            values::close,
+            () -> communicator.registerMemory(values.slice(INBOUND_OFFSET, Long.BYTES), flags));
+    lifecycle.own(inbound);
     communicator.sendMemoryOnSetup(inbound, peer, tag);
     this.address = values.address();
     this.remote = communicator.recvMemoryOnSetup(peer, tag);
     this.remoteOffset = 0;
-    this.own =
-        () -> {
-          remote.thenAccept(RegisteredMemory::close);
-          Closing.all(inbound, values);
-        };
+    lifecycle.own(() -> remote.thenAccept(RegisteredMemory::close));
   }
 
   /** Takes parts of memory, {@link SemaphoreDescriptor#STATE_LENGTH} zeros at each end. */
@@ -85,7 +77,6 @@ final class SemaphoreState implements AutoCloseable {
     this.address = here.memory().buffer().address() + here.offset();
     this.remote = CompletableFuture.completedFuture(there.memory());
     this.remoteOffset = there.offset() + INBOUND_OFFSET;
-    this.own = () -> {};
   }
 
   int peer() {
@@ -114,7 +105,7 @@ final class SemaphoreState implements AutoCloseable {
   }
 
   /**
-   * Returns the memory with the peer's inbound value, at {@link #remoteOffset()}.
+   * Returns the memory with the peer's inbound value, at {@link #remoteOffset}.
    *
    * @throws IllegalStateException before {@code setup()} was called
    */
@@ -122,17 +113,12 @@ final class SemaphoreState implements AutoCloseable {
     return remote.join();
   }
 
-  long remoteOffset() {
-    return remoteOffset;
-  }
-
   boolean isClosed() {
-    return closed;
+    return lifecycle.isClosed();
   }
 
   @Override
   public void close() {
-    closed = true;
-    Closing.all(own);
+    lifecycle.close();
   }
 }

@@ -75,7 +75,7 @@ public final class SmDevice2DeviceSemaphore implements DeviceHandle, AutoCloseab
    */
   @Override
   public void writeHandle(MutableDirectBuffer target, int offset) {
-    state.writeHandle(target, offset, state.remote().address() + state.remoteOffset());
+    state.writeHandle(target, offset, state.remote().address() + state.remoteOffset);
   }
 
   /** Frees the values. No kernel may use the handle any more. Idempotent. */

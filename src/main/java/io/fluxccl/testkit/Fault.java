@@ -50,6 +50,11 @@ public record Fault(
     return new Fault(kind, from, to, 0, Unit.BYTES, number, 0);
   }
 
+  /** Returns whether it is a fault of a connection from one rank to another. */
+  boolean isOf(int sender, int receiver, int number) {
+    return from == sender && to == receiver && connection == number;
+  }
+
   /**
    * Returns whether it happens to a message of {@code length} bytes, after the messages and bytes
    * sent before.

@@ -5,17 +5,16 @@ import io.fluxccl.RemoteFailure;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
-import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
-import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
-import io.fluxccl.transport.MemoryHandle;
-import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
 import io.fluxccl.transport.net.EthernetTransport;
+import io.fluxccl.transport.net.Link;
+import io.fluxccl.transport.net.LinkNetwork;
+import io.fluxccl.transport.net.ResumableLink;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -31,9 +30,6 @@ final class FaultyNetwork {
   private final List<LocalBootstrap> bootstraps;
   private final List<Fault> injected = new CopyOnWriteArrayList<>();
   private final boolean[] dead;
-
-  // By the handle of the listener at its end. Guarded by this.
-  private final Map<List<Byte>, FaultyLink> links = new HashMap<>();
 
   FaultyNetwork(FaultPlan plan, List<LocalBootstrap> bootstraps) {
     this.plan = plan;
@@ -79,15 +75,6 @@ final class FaultyNetwork {
     }
   }
 
-  synchronized void add(List<Byte> handle, FaultyLink link) {
-    links.put(handle, link);
-  }
-
-  /** Returns the link to the listener with that handle; null for one that is not of this job. */
-  synchronized FaultyLink get(List<Byte> handle) {
-    return links.get(handle);
-  }
-
   /** A failure's companion, without a stack of its own. */
   private static final class InjectedFaults extends RuntimeException {
     private static final long serialVersionUID = 1;
@@ -122,56 +109,53 @@ final class FaultyNetwork {
 
     @Override
     public TransportContext open(Transport transport, TransportEnvironment environment) {
-      FaultyPlugin[] made = new FaultyPlugin[1];
-      TransportContext context =
-          tcp.open(
-              transport,
-              environment,
-              plugin -> made[0] = new FaultyPlugin(FaultyNetwork.this, plugin));
-      return new Context(context, made[0], environment.rank());
+      return tcp.open(transport, environment, links -> new Network(links, environment.rank()));
     }
   }
 
-  /** Assigns the listener of each endpoint to a link of the network. */
-  private final class Context implements TransportContext {
-    private final TransportContext context;
-    private final FaultyPlugin plugin;
+  /** A rank's TCP network, whose links have the faults of the plan. */
+  private final class Network implements LinkNetwork {
+    private final LinkNetwork links;
     private final int rank;
 
-    /** The number of connections from each rank. Guarded by this. */
+    /** The number of connections to each rank. Guarded by this. */
     private final Map<Integer, Integer> connections = new HashMap<>();
 
-    Context(TransportContext context, FaultyPlugin plugin, int rank) {
-      this.context = context;
-      this.plugin = plugin;
+    Network(LinkNetwork links, int rank) {
+      this.links = links;
       this.rank = rank;
     }
 
     @Override
-    public Transport transport() {
-      return context.transport();
+    public String name() {
+      return links.name();
     }
 
     @Override
-    public MemoryHandle register(DeviceBuffer buffer) {
-      return context.register(buffer);
+    public boolean reachesGpus() {
+      return links.reachesGpus();
     }
 
     @Override
-    public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
-      return context.open(wire, origin);
+    public synchronized Link listen(int peer, EndpointConfig config) {
+      int number = connections.merge(peer, 1, Integer::sum) - 1;
+      List<Fault> faults =
+          plan.faults().stream()
+              .filter(fault -> fault.isOf(rank, peer, number))
+              .filter(fault -> config.checksums() || !fault.kind().needsChecksums())
+              .toList();
+      ResumableLink link = (ResumableLink) links.listen(peer, config);
+      return new FaultySender(FaultyNetwork.this, rank, peer, faults, link);
     }
 
     @Override
-    public synchronized Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config) {
-      int number = connections.merge(remoteRank, 1, Integer::sum) - 1;
-      FaultyLink link = new FaultyLink(remoteRank, rank, number, plan.faults(), config.checksums());
-      return plugin.listeningFor(link, () -> context.createEndpoint(remoteRank, tag, config));
+    public void tend(long nowNs) {
+      links.tend(nowNs);
     }
 
     @Override
     public void close() {
-      context.close();
+      links.close();
     }
   }
 }

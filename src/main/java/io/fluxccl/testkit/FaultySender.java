@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.testkit;
 
+import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
-import io.fluxccl.netplugin.NetMemory;
-import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.NetSendComm;
-import io.fluxccl.netplugin.NetWaiter;
-import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.transport.net.EthernetTransport;
+import io.fluxccl.transport.net.NetWaiter;
+import io.fluxccl.transport.net.OwnedMemory;
+import io.fluxccl.transport.net.ResumableLink;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -17,19 +17,37 @@ import java.util.concurrent.TimeUnit;
 import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
-/** A sending end that applies its link's faults to messages. Used by one thread at a time. */
-final class FaultySender implements NetSendComm {
+/**
+ * A link that applies faults to the messages that its end sends: one direction of one connection,
+ * over all sockets that carry it in turn. Used by one thread at a time.
+ */
+final class FaultySender implements ResumableLink {
   private static final int LONGEST_DELAY_MILLIS = 50;
 
-  /** The request of a message that the network has taken, and lost. */
-  private static final NetRequest LOST = new Requests();
-
   private final FaultyNetwork network;
-  private final FaultyLink link;
-  private final NetSendComm comm;
+  private final int from;
+  private final int to;
+
+  /** The faults that have not happened. */
+  private final List<Fault> pending;
+
+  private final ResumableLink link;
+
+  // Messages that were sent over all sockets, and their bytes.
+  private long messages;
+  private long bytes;
 
   /** Keeps the memory of copies while the network may use it. */
   private final Deque<Copy> copies = new ArrayDeque<>();
+
+  /** For each message that is not taken, the number on the link that is taken with it. */
+  private final Deque<Long> ends = new ArrayDeque<>();
+
+  private long sent;
+  private long taken;
+
+  /** The number of the last message that was sent on the link. */
+  private long lastNumber;
 
   private boolean silent;
   private long delayedUntilNs;
@@ -38,55 +56,33 @@ final class FaultySender implements NetSendComm {
   /** The message that the next one overtakes, or null. */
   private Copy overtaken;
 
-  /** The first one of two equal messages, of which the other is not sent yet; or null. */
-  private NetRequest twin;
+  /** True if the first one of two equal messages is sent, and the other is not. */
+  private boolean hasTwin;
 
-  FaultySender(FaultyNetwork network, FaultyLink link, NetSendComm comm) {
+  FaultySender(FaultyNetwork network, int from, int to, List<Fault> faults, ResumableLink link) {
     this.network = network;
+    this.from = from;
+    this.to = to;
+    this.pending = new ArrayList<>(faults);
     this.link = link;
-    this.comm = comm;
-  }
-
-  /** Several requests of which the last must be done. */
-  private static final class Requests implements NetRequest {
-    private final Deque<NetRequest> rest;
-
-    Requests(NetRequest... requests) {
-      rest = new ArrayDeque<>(List.of(requests));
-    }
-
-    @Override
-    public boolean test() {
-      while (!rest.isEmpty() && rest.peek().test()) {
-        rest.remove();
-      }
-      return rest.isEmpty();
-    }
-
-    @Override
-    public long size(int index) {
-      return 0;
-    }
   }
 
   /** A message in memory of its own. */
   private final class Copy {
     private final ByteBuffer memory;
     private final UnsafeBuffer buffer;
-    private final int headSize;
-    private final int bodySize;
-    private final NetMemory registration;
+    private final int headLength;
+    private final int bodyLength;
 
-    Copy(long head, long headSize, long body, long bodySize) {
-      this.headSize = (int) headSize;
-      this.bodySize = (int) bodySize;
-      memory = BufferUtil.allocateDirectAligned(this.headSize + this.bodySize, 64);
+    Copy(long head, int headLength, long body, int bodyLength) {
+      this.headLength = headLength;
+      this.bodyLength = bodyLength;
+      memory = BufferUtil.allocateDirectAligned(headLength + bodyLength, 64);
       buffer = new UnsafeBuffer(memory);
-      buffer.putBytes(0, new UnsafeBuffer(head, this.headSize), 0, this.headSize);
-      if (bodySize > 0) {
-        buffer.putBytes(this.headSize, new UnsafeBuffer(body, this.bodySize), 0, this.bodySize);
+      buffer.putBytes(0, new UnsafeBuffer(head, headLength), 0, headLength);
+      if (bodyLength > 0) {
+        buffer.putBytes(headLength, new UnsafeBuffer(body, bodyLength), 0, bodyLength);
       }
-      registration = comm.register(buffer.addressOffset(), this.headSize, PointerType.HOST);
       copies.add(this);
     }
 
@@ -96,154 +92,214 @@ final class FaultySender implements NetSendComm {
       return this;
     }
 
-    NetRequest send() {
-      long body = bodySize == 0 ? 0 : buffer.addressOffset() + headSize;
-      return comm.isend(buffer.addressOffset(), headSize, registration, body, bodySize, false);
+    boolean send() {
+      long body = bodyLength == 0 ? 0 : buffer.addressOffset() + headLength;
+      return isSent(link.send(buffer.addressOffset(), headLength, null, body, bodyLength, false));
     }
   }
 
+  private boolean isSent(long number) {
+    lastNumber = Math.max(lastNumber, number);
+    return number > 0;
+  }
+
+  /** Counts a message that is taken with the last one that was sent on the link. */
+  private long count() {
+    ends.add(lastNumber);
+    return ++sent;
+  }
+
   @Override
-  public NetRequest isend(
-      long head, long headSize, NetMemory memory, long body, long bodySize, boolean more) {
-    network.requireAlive(link.from());
+  public long send(
+      long head, int headLength, OwnedMemory source, long body, int bodyLength, boolean more) {
+    network.requireAlive(from);
     if (silent) {
-      return LOST;
+      return count();
     }
     if (delayed && System.nanoTime() - delayedUntilNs < 0) {
-      return null;
+      return 0;
     }
     delayed = false;
-    if (EthernetTransport.isConfirmation(head)) {
-      return comm.isend(head, headSize, memory, body, bodySize, more);
+    boolean isConfirmation = EthernetTransport.isConfirmation(head);
+    int length = headLength + bodyLength;
+    Fault fault = isConfirmation ? null : due(length);
+    if (fault != null) {
+      return befall(fault, head, headLength, body, bodyLength);
     }
-    long length = headSize + bodySize;
-    Fault fault = link.due(length);
-    return fault == null
-        ? sent(length, comm.isend(head, headSize, memory, body, bodySize, more))
-        : befall(fault, head, headSize, memory, body, bodySize);
+    if (!isSent(link.send(head, headLength, source, body, bodyLength, more))) {
+      return 0;
+    }
+    if (!isConfirmation) {
+      countSent(length);
+      if (overtaken != null && overtaken.send()) {
+        overtaken = null;
+      }
+    }
+    return count();
   }
 
-  @Override
-  public CompletableFuture<Boolean> isAnswered() {
-    return silent ? CompletableFuture.completedFuture(false) : comm.isAnswered();
+  /** Returns the fault of the next message, of that length; or null. */
+  private Fault due(long length) {
+    return pending.stream()
+        .filter(fault -> fault.isDue(messages, bytes, length))
+        .findFirst()
+        .orElse(null);
   }
 
-  private NetRequest befall(
-      Fault fault, long head, long headSize, NetMemory memory, long body, long bodySize) {
-    long length = headSize + bodySize;
+  private void countSent(long length) {
+    messages++;
+    bytes += length;
+  }
+
+  private long befall(Fault fault, long head, int headLength, long body, int bodyLength) {
+    int length = headLength + bodyLength;
     return switch (fault.kind()) {
-      case DROP -> lost(fault, length);
+      case DROP -> done(fault, length);
       case DUPLICATE -> {
-        twin = twin == null ? new Copy(head, headSize, body, bodySize).send() : twin;
-        NetRequest second =
-            twin == null ? null : comm.isend(head, headSize, memory, body, bodySize, false);
-        yield second == null ? null : done(fault, length, new Requests(twin, second));
+        hasTwin = hasTwin || new Copy(head, headLength, body, bodyLength).send();
+        boolean both =
+            hasTwin && isSent(link.send(head, headLength, null, body, bodyLength, false));
+        hasTwin &= !both;
+        yield both ? done(fault, length) : 0;
       }
       case REORDER -> {
-        Copy late = new Copy(head, headSize, body, bodySize);
-        NetRequest lost = lost(fault, length);
-        overtaken = late;
-        yield lost;
+        overtaken = new Copy(head, headLength, body, bodyLength);
+        yield done(fault, length);
       }
-      case CORRUPT ->
-          done(
-              fault,
-              length,
-              new Copy(head, headSize, body, bodySize).falsify(fault.detail()).send());
+      case CORRUPT -> {
+        Copy copy = new Copy(head, headLength, body, bodyLength).falsify(fault.detail());
+        yield copy.send() ? done(fault, length) : 0;
+      }
       case DELAY -> {
         happened(fault);
         delayed = true;
         int millis = 1 + fault.detail() % LONGEST_DELAY_MILLIS;
         delayedUntilNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
-        yield null;
+        yield 0;
       }
       case SILENCE -> {
         silent = true;
-        yield lost(fault, length);
+        yield done(fault, length);
       }
       case CUT -> {
         happened(fault);
-        comm.close();
-        throw new TransportFailure(link.to(), "the test's fault plan cut the link");
+        throw new TransportFailure(to, "the test's fault plan cut the link");
       }
       case KILL -> {
         happened(fault);
-        network.kill(link.from());
-        throw new TransportFailure(link.from(), "the test's fault plan killed the rank");
+        network.kill(from);
+        throw new TransportFailure(from, "the test's fault plan killed the rank");
       }
     };
   }
 
   private void happened(Fault fault) {
-    link.happened(fault);
+    pending.remove(fault);
     network.happened(fault);
   }
 
-  private NetRequest lost(Fault fault, long length) {
+  private long done(Fault fault, int length) {
     happened(fault);
-    link.sent(length);
-    return LOST;
+    countSent(length);
+    return count();
   }
 
-  /** Records a fault if the network has taken its message. */
-  private NetRequest done(Fault fault, long length, NetRequest request) {
-    if (request != null) {
-      happened(fault);
-      link.sent(length);
-      twin = null;
+  @Override
+  public long taken() {
+    long takenThere = link.taken();
+    while (!ends.isEmpty() && ends.peek() <= takenThere) {
+      ends.remove();
+      taken++;
     }
-    return request;
+    return taken;
   }
 
-  /** Sends the overtaken message, if there is one, after a message that was sent. */
-  private NetRequest sent(long length, NetRequest request) {
-    if (request == null) {
-      return null;
+  /** Connects. Only the death of this rank affects it. */
+  @Override
+  public boolean poll(long nowNs) {
+    network.requireAlive(from);
+    if (!link.poll(nowNs)) {
+      return false;
     }
-    link.sent(length);
-    NetRequest late = overtaken == null ? null : overtaken.send();
-    if (late == null) {
-      return request;
-    }
+    silent = false;
+    delayed = false;
     overtaken = null;
-    return new Requests(request, late);
-  }
-
-  /** Sends a message that opens a link. Only the death of this rank affects it. */
-  @Override
-  public NetRequest isend(long address, long size, int tag, NetMemory memory) {
-    network.requireAlive(link.from());
-    return comm.isend(address, size, tag, memory);
-  }
-
-  @Override
-  public int device() {
-    return comm.device();
+    hasTwin = false;
+    sent = 0;
+    taken = 0;
+    lastNumber = 0;
+    ends.clear();
+    copies.clear();
+    return true;
   }
 
   @Override
-  public String peer() {
-    return comm.peer();
+  public CompletableFuture<Boolean> isAnswered() {
+    return silent ? CompletableFuture.completedFuture(false) : link.isAnswered();
   }
 
   @Override
-  public NetMemory register(long address, long size, PointerType type) {
-    return comm.register(address, size, type);
+  public byte[] address() {
+    return link.address();
   }
 
   @Override
-  public NetMemory registerDmaBuf(
-      long address, long size, PointerType type, long offset, int fileDescriptor) {
-    return comm.registerDmaBuf(address, size, type, offset, fileDescriptor);
+  public void connect(byte[] peer) {
+    link.connect(peer);
+  }
+
+  @Override
+  public String missing() {
+    return link.missing();
   }
 
   @Override
   public boolean watchedBy(NetWaiter waiter) {
-    return comm.watchedBy(waiter);
+    return link.watchedBy(waiter);
+  }
+
+  @Override
+  public int capacity() {
+    return link.capacity();
+  }
+
+  @Override
+  public boolean receiveHead(long place, HeadReader reader) {
+    return link.receiveHead(place, reader);
+  }
+
+  @Override
+  public boolean receiveBody(int slot, long head, OwnedMemory target, long address, int length) {
+    return link.receiveBody(slot, head, target, address, length);
+  }
+
+  @Override
+  public boolean isReceived(int slot) {
+    return link.isReceived(slot);
+  }
+
+  @Override
+  public boolean isChallenged() {
+    return link.isChallenged();
+  }
+
+  @Override
+  public void restart(long received, long nowNs) {
+    link.restart(received, nowNs);
+  }
+
+  @Override
+  public long peersCount() {
+    return link.peersCount();
+  }
+
+  @Override
+  public FluxCclException hindrance() {
+    return link.hindrance();
   }
 
   @Override
   public void close() {
-    comm.close();
+    link.close();
   }
 }

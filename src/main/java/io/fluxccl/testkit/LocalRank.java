@@ -2,7 +2,9 @@
 package io.fluxccl.testkit;
 
 import io.fluxccl.Aborted;
+import io.fluxccl.Experimental;
 import io.fluxccl.FluxCclException;
+import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.bootstrap.LocalBootstrap;
@@ -14,10 +16,12 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.group.Rank;
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
+import reactor.core.scheduler.Schedulers;
 
 /** One rank of {@link LocalRanks}, which closes the rank. */
 public final class LocalRank implements Rank {
@@ -30,8 +34,8 @@ public final class LocalRank implements Rank {
   private final CollectivesOptions options;
   private final Supplier<Phaser> barrier;
 
-  /** Null until the first call of {@link #collectives()}. */
-  private Collectives collectives;
+  /** Null until the first call of {@link #connect()}. */
+  private CompletableFuture<Collectives> collectives;
 
   LocalRank(
       LocalBootstrap bootstrap,
@@ -95,16 +99,37 @@ public final class LocalRank implements Rank {
   }
 
   /**
+   * Connects the collectives. Every rank calls this or {@link #collectives()}; later calls return
+   * the same.
+   *
+   * @return the collectives, which close with the rank; never blocks
+   */
+  @Experimental
+  public synchronized CompletableFuture<Collectives> connect() {
+    if (collectives == null) {
+      collectives = Collectives.create(communicator, options);
+    }
+    return collectives.copy();
+  }
+
+  /**
    * {@inheritDoc}
    *
-   * <p>The first call connects, so every rank makes it.
+   * <p>The first call connects and waits, so every rank makes it.
+   *
+   * @throws InvalidUsage on a thread that must not block, until they are connected; call {@link
+   *     #connect} there
    */
   @Override
-  public synchronized Collectives collectives() {
-    if (collectives == null) {
-      collectives = Collectives.create(communicator, options).join();
+  public Collectives collectives() {
+    CompletableFuture<Collectives> connecting = connect();
+    if (!connecting.isDone() && Schedulers.isInNonBlockingThread()) {
+      throw InvalidUsage.of(
+          "collectives() on rank %s: the first call waits for the other ranks, and this thread must"
+              + " not block; use connect(), or call collectives() before on another thread",
+          rank());
     }
-    return collectives;
+    return connecting.join();
   }
 
   /**

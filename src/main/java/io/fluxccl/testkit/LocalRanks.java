@@ -65,7 +65,7 @@ public final class LocalRanks implements AutoCloseable {
     try {
       bootstraps.forEach(
           bootstrap -> ranks.add(rankOf(bootstrap, deviceOf.apply(bootstrap.rank()))));
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       close();
       bootstraps.forEach(LocalBootstrap::close);
       throw e;
@@ -73,23 +73,22 @@ public final class LocalRanks implements AutoCloseable {
   }
 
   private LocalRank rankOf(LocalBootstrap bootstrap, Device device) {
-    try {
-      Communicator communicator =
-          faults == null
-              ? Communicator.create(bootstrap, device)
-              : Communicator.create(
-                  bootstrap, device, CommunicatorOptions.DEFAULT, faults::transports);
-      return new LocalRank(
-          bootstrap,
-          device,
-          communicator,
-          device.createStream("stream"),
-          options.collectives(),
-          () -> meeting);
-    } catch (RuntimeException e) {
-      device.close();
-      throw e;
-    }
+    return Closing.onFailure(
+        device,
+        () -> {
+          Communicator communicator =
+              faults == null
+                  ? Communicator.create(bootstrap, device)
+                  : Communicator.create(
+                      bootstrap, device, CommunicatorOptions.DEFAULT, faults::transports);
+          return new LocalRank(
+              bootstrap,
+              device,
+              communicator,
+              device.createStream("stream"),
+              options.collectives(),
+              () -> meeting);
+        });
   }
 
   private static Device hostDevice(int rank) {

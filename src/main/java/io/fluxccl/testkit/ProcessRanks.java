@@ -19,6 +19,7 @@ import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.IntFunction;
 import java.util.function.Predicate;
+import java.util.stream.IntStream;
 
 /**
  * The ranks of a job as processes, which a test kills, stops and replaces. Each is a JVM with the
@@ -52,14 +53,9 @@ public final class ProcessRanks implements AutoCloseable {
   private ProcessRanks(Builder builder) {
     this.builder = builder;
     Runtime.getRuntime().addShutdownHook(atExit);
-    try {
-      for (int rank = 0; rank < builder.nRanks; rank++) {
-        ranks.add(builder.startRank(rank));
-      }
-    } catch (RuntimeException e) {
-      close();
-      throw e;
-    }
+    Closing.onFailure(
+        this,
+        () -> IntStream.range(0, builder.nRanks).mapToObj(builder::startRank).forEach(ranks::add));
   }
 
   /**

@@ -13,6 +13,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.DoubleSupplier;
 import java.util.function.IntSupplier;
 import java.util.function.Supplier;
+import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -82,9 +83,8 @@ public final class FlightRecorder {
 
   private final List<Supplier<Snapshot>> lanes = new CopyOnWriteArrayList<>();
   private final List<DoubleSupplier> proxies = new CopyOnWriteArrayList<>();
-  private final List<CallListener> listeners = new CopyOnWriteArrayList<>();
 
-  /** The listeners as the hot path iterates over them: without an iterator. Replaced as a whole. */
+  /** An array, which the hot path iterates over without an iterator. Replaced as a whole. */
   private volatile CallListener[] listening = {};
 
   /**
@@ -181,19 +181,13 @@ public final class FlightRecorder {
   }
 
   /** Adds a listener to the ends of calls. */
-  public void listen(CallListener listener) {
-    synchronized (listeners) {
-      listeners.add(listener);
-      listening = listeners.toArray(CallListener[]::new);
-    }
+  public synchronized void listen(CallListener listener) {
+    listening = ArrayUtil.add(listening, listener);
   }
 
   /** Removes a listener. */
-  public void forget(CallListener listener) {
-    synchronized (listeners) {
-      listeners.remove(listener);
-      listening = listeners.toArray(CallListener[]::new);
-    }
+  public synchronized void forget(CallListener listener) {
+    listening = ArrayUtil.remove(listening, listener);
   }
 
   // ---- the hot path ----
@@ -372,5 +366,20 @@ public final class FlightRecorder {
         isTimed ? deviceBegun : 0,
         isTimed ? deviceEnded : 0,
         outcome);
+  }
+
+  /** Receives the end of each call of a rank. */
+  @FunctionalInterface
+  public interface CallListener {
+    /**
+     * Called on the thread that completes the call; must not block, and should not allocate. A
+     * listener that throws is logged and removed.
+     *
+     * @param kind the number of its name; {@link FlightRecorder#name}
+     * @param bytes as in {@link CallRecord}
+     * @param elapsedNs from its enqueueing to its end
+     * @param outcome how it has ended
+     */
+    void ended(int kind, long bytes, long elapsedNs, Outcome outcome);
   }
 }

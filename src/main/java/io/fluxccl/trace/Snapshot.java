@@ -46,6 +46,9 @@ public final class Snapshot {
   /** The tree without fields. */
   public static final Snapshot EMPTY = new Snapshot(new Object[0]);
 
+  /** In JSON, the value of a field that is not known: null. */
+  public static final Object UNKNOWN = new Object();
+
   private static final int MAGIC = 0x464c5853;
   private static final int VERSION = 1;
   private static final int MOST_FIELDS = 64;
@@ -67,7 +70,8 @@ public final class Snapshot {
   /**
    * Returns this tree with a field, in place of one of the same name.
    *
-   * @param value an integer, a text, a tree or a list of them; null for none
+   * @param value an integer, a text, a tree or a list of them; null for none. Only for JSON also a
+   *     double, which is null there unless it is finite, and {@link #UNKNOWN}
    */
   public Snapshot with(String name, Object value) {
     int at = find(name);
@@ -291,7 +295,8 @@ public final class Snapshot {
     } else if (value instanceof String text) {
       quote(text, out);
     } else {
-      out.append(value);
+      boolean isNumber = !(value instanceof Double number) || Double.isFinite(number);
+      out.append(isNumber && value != UNKNOWN ? value : "null");
     }
   }
 

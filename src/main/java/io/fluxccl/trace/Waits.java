@@ -11,8 +11,12 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
-/** Finds the oldest call of each lane in which ranks wait, and the state of each rank in it. */
+/**
+ * Finds the oldest call of each lane in which ranks wait, and the oldest that matches by name, with
+ * the state of each rank in it.
+ */
 final class Waits {
   /** Shorter waits are normal in a job that makes progress. */
   static final long LONG_NS = 100_000_000;
@@ -45,13 +49,80 @@ final class Waits {
             .distinct()
             .sorted()
             .toList();
+    List<Snapshot> found = new ArrayList<>();
     for (long tag : tags) {
       members.stream()
           .flatMap(member -> CallRecord.oldestInFlight(member.group, tag).stream())
           .filter(call -> call.number("first") > 0)
           .min(Comparator.comparingLong(call -> call.number("last")))
-          .ifPresent(call -> waits.add(of(dump, members, tag, tag - tags.get(0), call)));
+          .ifPresent(call -> found.add(of(dump, members, tag, tag - tags.get(0), call)));
+      members.stream()
+          .flatMap(member -> named(member.group, tag))
+          .map(call -> ofName(dump, members, tag, tag - tags.get(0), call))
+          .filter(wait -> !wait.integers("blamed").isEmpty())
+          .max(Comparator.comparingLong(wait -> wait.number("since_ns")))
+          .ifPresent(found::add);
     }
+    boolean isSubGroup = members.get(0).group.number("id") != 0;
+    found.forEach(wait -> waits.add(wait.with("sentence", sentence(wait, isSubGroup))));
+  }
+
+  private static Stream<Snapshot> lanes(Snapshot group, long tag) {
+    return group.trees("lanes").stream().filter(lane -> lane.number("tag") == tag);
+  }
+
+  /** Returns a rank's calls that match by name and have not begun. */
+  static Stream<Snapshot> named(Snapshot group, long tag) {
+    return lanes(group, tag).flatMap(lane -> lane.trees("named").stream());
+  }
+
+  /** Returns the wait in a call that matches by name: ranks that don't have it are blamed. */
+  private static Snapshot ofName(
+      JobDump dump, List<Member> members, long tag, long lane, Snapshot call) {
+    List<Integer> waiting = new ArrayList<>();
+    List<Integer> behind = new ArrayList<>();
+    long since = 0;
+    for (Member member : members) {
+      List<Snapshot> own =
+          named(member.group, tag)
+              .filter(each -> each.text("name").equals(call.text("name")))
+              .toList();
+      if (!own.isEmpty()) {
+        waiting.add(member.rank);
+      } else if (hasAllNamed(member.group, tag)) {
+        behind.add(member.rank);
+      }
+      since = own.stream().mapToLong(each -> each.number("since_ns")).reduce(since, Math::max);
+    }
+    List<Integer> silent = silentMembers(dump, members);
+    return wait(members, lane, call.text("call") + " '" + call.text("name") + "'", since)
+        .with("waiting", waiting)
+        .with("not_begun", behind)
+        .with("silent", silent)
+        .with("completed", List.of())
+        .with("blamed", behind.isEmpty() ? silent : behind);
+  }
+
+  /** Returns a wait without the ranks that take part in it. */
+  private static Snapshot wait(List<Member> members, long lane, String call, long since) {
+    return Snapshot.EMPTY
+        .with("group", members.get(0).group.text("group"))
+        .with("lane", lane)
+        .with("call", call)
+        .with("since_ns", since)
+        .with("long", since >= LONG_NS);
+  }
+
+  /** Returns the ranks of a group that have not answered. */
+  private static List<Integer> silentMembers(JobDump dump, List<Member> members) {
+    List<Integer> all = members.get(0).group.integers("members");
+    return dump.silent().stream().filter(rank -> all.isEmpty() || all.contains(rank)).toList();
+  }
+
+  /** Returns whether a rank has sent all its calls by name, and not just the oldest. */
+  private static boolean hasAllNamed(Snapshot group, long tag) {
+    return lanes(group, tag)
+        .allMatch(lane -> lane.trees("named").size() >= lane.number("named_all"));
   }
 
   private static Snapshot of(
@@ -77,39 +148,27 @@ final class Waits {
         others.add(member.rank);
       }
     }
-    Snapshot any = members.get(0).group;
-    List<Integer> all = any.integers("members");
+    List<Integer> all = members.get(0).group.integers("members");
     if (all.isEmpty()) {
       all = IntStream.range(0, dump.nRanks()).boxed().toList();
     }
-    List<Integer> silent = dump.silent().stream().filter(all::contains).toList();
+    List<Integer> silent = silentMembers(dump, members);
     long kernels = waitedFor.size() == 1 ? waitedFor.iterator().next() : -1;
     List<Integer> blamed = behind.isEmpty() ? silent : behind;
     if (blamed.isEmpty() && kernels >= 0 && kernels < all.size()) {
       blamed = List.of(all.get((int) kernels));
     }
-    Snapshot wait =
-        Snapshot.EMPTY
-            .with("group", any.text("group"))
-            .with("lane", lane)
-            .with("call", CallRecord.label(longest))
-            .with("since_ns", since)
-            .with("long", since >= LONG_NS)
-            .with("waiting", waiting)
-            .with("not_begun", behind)
-            .with("silent", silent)
-            .with("completed", others)
-            .with("blamed", blamed);
-    return wait.with("sentence", sentence(wait, any.number("id") != 0));
+    return wait(members, lane, CallRecord.label(longest), since)
+        .with("waiting", waiting)
+        .with("not_begun", behind)
+        .with("silent", silent)
+        .with("completed", others)
+        .with("blamed", blamed);
   }
 
   /** Returns how many collectives a rank has enqueued on a lane. */
   private static long enqueued(Snapshot group, long tag) {
-    return group.trees("lanes").stream()
-        .filter(lane -> lane.number("tag") == tag)
-        .mapToLong(lane -> lane.number("enqueued"))
-        .max()
-        .orElse(0);
+    return lanes(group, tag).mapToLong(lane -> lane.number("enqueued")).max().orElse(0);
   }
 
   /** Returns one sentence about which ranks wait for which others. */

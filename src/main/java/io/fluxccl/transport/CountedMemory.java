@@ -2,10 +2,14 @@
 package io.fluxccl.transport;
 
 import io.fluxccl.Experimental;
+import io.fluxccl.concurrent.UseCount;
 
-/** For transports: a memory handle that counts the posts that use it. Thread-safe. */
+/**
+ * For transports: a memory handle that counts the posts that use it. The last user frees the
+ * memory, so it stays open under every post that uses it. Never waits; thread-safe.
+ */
 @Experimental
-public abstract class CountedMemory extends PostUseCount implements MemoryHandle {
+public abstract class CountedMemory extends UseCount implements MemoryHandle {
   private final TransportContext context;
   private final byte[] wire;
   private final long size;
@@ -32,6 +36,21 @@ public abstract class CountedMemory extends PostUseCount implements MemoryHandle
   final boolean belongsTo(TransportContext other, long bytes) {
     return context == other && size >= bytes;
   }
+
+  /** Closes the memory for new posts, and frees it once no post uses it. Idempotent. */
+  @Override
+  public final void close() {
+    if (beginClose()) {
+      try {
+        closing();
+      } finally {
+        release();
+      }
+    }
+  }
+
+  /** Called once new posts are refused, before the memory can be freed. */
+  protected void closing() {}
 
   /** Frees the memory once it is closed and no post uses it. */
   @Override

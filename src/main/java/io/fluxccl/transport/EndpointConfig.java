@@ -11,11 +11,10 @@ import java.time.Duration;
  * @param transport the transport that moves the bytes
  * @param connectTimeout the longest time that the set-up of the connection may take
  * @param rdma the options of IB0 to IB7; other transports ignore them
- * @param resumeTimeout the longest time that the peer may be out of reach after a TCP link of
- *     ETHERNET or NET was lost; then the connection fails. With zero it fails at once. Other
- *     transports ignore it
- * @param checksums whether messages over TCP links of ETHERNET and NET have checksums of their own.
- *     They have if either end asks for them. Other transports ignore it
+ * @param resumeTimeout the longest time that the peer may be out of reach after a link of ETHERNET
+ *     was lost; then the connection fails. With zero it fails at once. Other transports ignore it
+ * @param checksums whether messages of ETHERNET have checksums of their own. They have if either
+ *     end asks for them. Other transports ignore it
  */
 public record EndpointConfig(
     Transport transport,

@@ -3,7 +3,7 @@ package io.fluxccl.transport;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
-import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import java.util.EnumMap;
 import java.util.Map;
@@ -20,7 +20,7 @@ public final class RegisteredMemory implements AutoCloseable {
   private final Map<Transport, MemoryHandle> handles;
   private final DeviceBuffer buffer;
   private final long address;
-  private volatile boolean closed;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   private RegisteredMemory(
       MemoryOrigin origin,
@@ -32,6 +32,7 @@ public final class RegisteredMemory implements AutoCloseable {
     this.transports = transports;
     this.handles = new EnumMap<>(Transport.class);
     this.handles.putAll(handles);
+    handles.values().forEach(lifecycle::own);
     this.buffer = buffer;
     this.address = address;
   }
@@ -176,15 +177,13 @@ public final class RegisteredMemory implements AutoCloseable {
 
   /** Returns whether this memory was closed. */
   public boolean isClosed() {
-    return closed;
+    return lifecycle.isClosed();
   }
 
   /** Ends the registrations (owner) or the mappings (peer). Idempotent. */
   @Override
   public void close() {
-    closed = true;
-    // Closes every handle even if closing one fails.
-    Closing.all(handles.values());
+    lifecycle.close();
   }
 
   @Override

@@ -66,18 +66,16 @@ public final class SocketTable {
    * for all callers that wait for it.
    *
    * @param keys the keys of the sockets
-   * @param executor runs tasks that may block
+   * @param executor runs tasks that may block, on other threads. If it throws, no reading is begun
    * @return the rows of the sockets that the kernel lists, by key; there may be others
    */
   public static CompletableFuture<Map<String, Row>> find(Set<String> keys, Executor executor) {
     Question question = new Question(keys, new CompletableFuture<>());
-    boolean isFirst;
     synchronized (QUESTIONS) {
-      isFirst = QUESTIONS.isEmpty();
+      if (QUESTIONS.isEmpty()) {
+        executor.execute(SocketTable::answer); // if it throws, no later question waits for it
+      }
       QUESTIONS.add(question);
-    }
-    if (isFirst) {
-      executor.execute(SocketTable::answer);
     }
     return question.rows;
   }

@@ -5,8 +5,10 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.fluxccl.TransportFailure;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import io.fluxccl.bootstrap.Roster.Term;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.testing.OtherUser;
 import java.io.IOException;

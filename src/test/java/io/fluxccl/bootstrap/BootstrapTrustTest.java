@@ -21,6 +21,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Rejected;
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
 import io.fluxccl.bootstrap.BootstrapFrame.Proof;
+import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
@@ -127,7 +128,7 @@ class BootstrapTrustTest {
     say(door, new Goodbye());
     byte[] guess = new byte[32];
     for (LinkKind kind : LinkKind.values()) {
-      say(door, new Proof(kind, root, 3, 0, guess, guess));
+      say(door, new Proof(kind, root, 3, 0, guess, Resume.NONE, guess));
     }
     // A challenge of another protocol, with the length of a real one.
     byte[] greeting = TcpRanks.encode(new Greeting(guess));
@@ -212,7 +213,8 @@ class BootstrapTrustTest {
         assertThat(victim.getInputStream().read()).isNotNegative();
         victim
             .getOutputStream()
-            .write(TcpRanks.encode(new Verdict(Admission.WRONG_SECRET, Links.NOWHERE, 0, zeros)));
+            .write(
+                TcpRanks.encode(new Verdict(Admission.WRONG_SECRET, Links.NOWHERE, 0, 0, zeros)));
         forger.close();
         assertCloses(victim);
       }

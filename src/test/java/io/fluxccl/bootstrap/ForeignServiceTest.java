@@ -13,15 +13,20 @@ import ch.qos.logback.core.read.ListAppender;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
+import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Greeting;
 import io.fluxccl.bootstrap.BootstrapFrame.Hello;
+import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.TcpRanks.ForeignService;
 import io.fluxccl.bootstrap.TcpRanks.ForeignService.Answer;
 import io.fluxccl.testing.Rounds;
+import java.io.DataInputStream;
 import java.io.IOException;
 import java.net.Socket;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
 import org.slf4j.LoggerFactory;
@@ -82,6 +87,26 @@ class ForeignServiceTest {
   void shouldReportAServiceThatAcceptsAndCloses() throws Exception {
     String message = "closes them without a greeting; is another service at this port?";
     assertJoiningFails(Socket::close, 2_000, Timeout.class, message);
+  }
+
+  @Test
+  void shouldTryAgainOnceAfterManyRefusals() throws Exception {
+    AtomicInteger connections = new AtomicInteger();
+    byte[] mac = new byte[BootstrapFrameCodec.MAC_BYTES];
+    byte[] one = TcpRanks.encode(new Verdict(Admission.WRONG_SECRET, Links.NOWHERE, 0, 0, mac));
+    byte[] many = ByteBuffer.allocate(3 * one.length).put(one).put(one).put(one).array();
+    byte[] greeting = TcpRanks.encode(new Greeting(new byte[BootstrapFrameCodec.NONCE_BYTES]));
+    Answer answer =
+        client -> {
+          connections.incrementAndGet();
+          client.getOutputStream().write(greeting);
+          DataInputStream in = new DataInputStream(client.getInputStream());
+          in.readNBytes(in.readInt()); // the hello
+          in.readNBytes(in.readInt()); // the proof
+          client.getOutputStream().write(many);
+        };
+    assertJoiningFails(answer, 8_000, InvalidUsage.class, Handshake.SECRETS_DIFFER);
+    assertThat(connections).hasValueLessThan(100);
   }
 
   @Test

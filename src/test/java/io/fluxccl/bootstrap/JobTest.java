@@ -73,6 +73,18 @@ class JobTest {
   }
 
   @Test
+  void shouldJoinIfNanosecondsOfTimesExceedALong() {
+    Duration longest = Duration.ofMillis(Long.MAX_VALUE);
+    RankEnvironment place = RankEnvironment.of(0, 1).withAddress("127.0.0.1:" + port);
+    BootstrapOptions options = BootstrapOptions.builder().livenessTimeout(longest).build();
+    try (Job job = Job.of(place, options, 1, longest)) {
+      CompletableFuture<TcpBootstrap> joining = job.join(longest);
+      assertThat(joining).succeedsWithin(LONG);
+      joining.join().close();
+    }
+  }
+
+  @Test
   void shouldFailAtOnceWithoutTheInterfaceOfItsAddress() {
     try (Job job = job("nowhere0:127.0.0.1:" + port, 0, 2, 2)) {
       assertFails(job.join(Duration.ofHours(1)), InvalidUsage.class, "nowhere0");
@@ -160,7 +172,10 @@ class JobTest {
     JobFile.Written after = JobFile.write(address, key, List.of(contact(2)));
     await()
         .atMost(LONG)
-        .until(() -> JobFile.members(Set.of(address)).contains(TcpRanks.loopback(2)));
+        .until(
+            () ->
+                JobFile.ofJob(Set.of(address)).stream()
+                    .anyMatch(each -> each.members().equals(List.of(contact(2)))));
     before.close();
     after.close();
   }

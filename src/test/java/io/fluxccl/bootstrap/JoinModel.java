@@ -9,6 +9,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Missed;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Waiting;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.CastVote;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Ended;

@@ -4,8 +4,10 @@ package io.fluxccl.bootstrap;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatCode;
 
-import io.fluxccl.bootstrap.Electorate.Count;
 import io.fluxccl.bootstrap.JoinPromises.Violation;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
+import io.fluxccl.bootstrap.JoinRules.Electorate.Count;
+import io.fluxccl.bootstrap.Roster.Term;
 import io.fluxccl.testing.Rounds;
 import java.time.Duration;
 import java.util.Collection;

@@ -6,6 +6,8 @@ import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
 import io.fluxccl.bootstrap.JoinModel.Process;
 import io.fluxccl.bootstrap.JoinModel.Run;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
+import io.fluxccl.bootstrap.JoinRules.Electorate;
 import io.fluxccl.bootstrap.LocalProcess.JoinOutput.Joined;
 import io.fluxccl.bootstrap.Member.State;
 import io.fluxccl.bootstrap.Roster.Contact;

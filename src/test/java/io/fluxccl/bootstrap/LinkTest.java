@@ -12,7 +12,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Admission;
 import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
-import io.fluxccl.bootstrap.BootstrapFrame.Resume;
+import io.fluxccl.bootstrap.Mailboxes.StreamKey;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -30,7 +30,6 @@ import org.junit.jupiter.params.provider.CsvSource;
 @Timeout(60)
 class LinkTest {
   private static final int MESSAGE_LIMIT = 1 << 16;
-  private static final Resume REFUSED = new Resume(new byte[BootstrapFrameCodec.NONCE_BYTES], 0);
 
   private final int port = TcpRanks.freePort();
   private final BootstrapOptions options =
@@ -70,7 +69,7 @@ class LinkTest {
   private void deliver(int count) throws IOException {
     for (int i = 0; i < count; i++) {
       StreamKey key = new StreamKey(0, StreamKey.Space.TAGGED, 9, 0);
-      peer.send(Data.of(rank.roster().nonce(), key, new byte[] {(byte) i}));
+      peer.send(new Data(rank.roster().nonce(), key, new byte[] {(byte) i}));
     }
     for (int i = 0; i < count; i++) {
       assertThat(await(rank.recv(1, 9, in(20_000)))).containsExactly(i);
@@ -87,7 +86,7 @@ class LinkTest {
     assertThat(readNumber()).isEqualTo(1);
     peer.reset();
     send(3, 10);
-    assertThat(peer.resume(at)).extracting(Resume::session).isNotEqualTo(REFUSED.session());
+    assertThat(peer.resume(at).admission()).isEqualTo(Admission.WELCOME);
     assertThat(readNumber()).isEqualTo(2);
     assertThat(readNumber()).isEqualTo(3);
     deliver(3);
@@ -106,7 +105,7 @@ class LinkTest {
     peer.send(new Confirm(before));
     deliver(1);
     peer.reset();
-    assertThat(peer.resumeFrom(before - 1, at)).usingRecursiveComparison().isEqualTo(REFUSED);
+    assertThat(peer.resumeFrom(before - 1, at).admission()).isEqualTo(Admission.NO_LINK);
     assertThat(peer.resume(at).received()).isGreaterThanOrEqualTo(65);
     assertThat(readNumber()).isEqualTo(1);
   }
@@ -121,10 +120,8 @@ class LinkTest {
     }
     await(rank.send(0, 7, new byte[1], in(20_000))); // after the others
     peer.reset();
-    assertThat(peer.resumeFrom(before, at)).usingRecursiveComparison().isEqualTo(REFUSED);
-    assertThat(peer.resumeFrom(before + count - 2, at))
-        .extracting(Resume::session)
-        .isNotEqualTo(REFUSED.session());
+    assertThat(peer.resumeFrom(before, at).admission()).isEqualTo(Admission.NO_LINK);
+    assertThat(peer.resumeFrom(before + count - 2, at).admission()).isEqualTo(Admission.WELCOME);
     assertThat(readNumber()).isEqualTo(count - 2);
   }
 
@@ -133,8 +130,8 @@ class LinkTest {
     InetSocketAddress at = joinAsRank1();
     peer.reset();
     byte[] other = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
-    assertThat(peer.resume(at, other, 0)).usingRecursiveComparison().isEqualTo(REFUSED);
-    assertThat(peer.resume(at)).extracting(Resume::session).isNotEqualTo(REFUSED.session());
+    assertThat(peer.resume(at, other, 0).admission()).isEqualTo(Admission.NO_LINK);
+    assertThat(peer.resume(at).admission()).isEqualTo(Admission.WELCOME);
     deliver(1);
   }
 
@@ -143,7 +140,7 @@ class LinkTest {
     InetSocketAddress at = joinAsRank1();
     peer.send(new Goodbye());
     assertFails(rank.recv(1, 9, in(20_000)), RemoteFailure.class, "has left");
-    assertThat(peer.resume(at)).usingRecursiveComparison().isEqualTo(REFUSED);
+    assertThat(peer.resume(at).admission()).isEqualTo(Admission.NO_LINK);
     assertThat(rank.failure()).isNotDone();
   }
 
@@ -160,6 +157,7 @@ class LinkTest {
     "WRONG_SECRET, has died",
     "OTHER_PROCESS, has died",
     "DUPLICATE, could not be resumed",
+    "NO_LINK, could not be resumed",
     "LEAVING, could not be resumed",
   })
   void shouldFailIfTheOtherSideRefusesToResume(Admission admission, String why) throws IOException {

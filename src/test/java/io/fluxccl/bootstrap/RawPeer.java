@@ -20,8 +20,10 @@ import io.fluxccl.bootstrap.BootstrapFrame.Proof;
 import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.JoinRequest.Kind;
+import io.fluxccl.bootstrap.JoinRules.Ballot;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import io.fluxccl.bootstrap.Roster.Term;
 import io.fluxccl.bootstrap.SessionKey.FrameMac;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
@@ -72,15 +74,18 @@ final class RawPeer implements AutoCloseable {
 
   /** Connects as soon as a process listens at the address, and proves itself. */
   Verdict connect(LinkKind kind, InetSocketAddress to) throws IOException {
+    return connect(kind, Resume.NONE, to);
+  }
+
+  private Verdict connect(LinkKind kind, Resume resume, InetSocketAddress to) throws IOException {
     use(TcpRanks.knock(to));
-    byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
+    Proof proof = Proof.of(kind, address(), id, 0, resume);
     if (kind == LinkKind.LINK) {
-      session = nonce;
+      session = proof.nonce();
       received = 0;
     }
     send(new Hello());
     Greeting greeting = read(Greeting.class);
-    Proof proof = new Proof(kind, address(), id, 0, nonce, BootstrapFrame.NO_BYTES);
     send(proof.withMac(key.connectorProof(proof, greeting.nonce(), BootstrapFrame.NO_BYTES)));
     Verdict verdict = read(Verdict.class);
     signs = key.frames(true, proof, greeting.nonce(), BootstrapFrame.NO_BYTES);
@@ -97,7 +102,7 @@ final class RawPeer implements AutoCloseable {
     byte[] nonce = SessionKey.nonce(BootstrapFrameCodec.NONCE_BYTES);
     send(new Greeting(nonce));
     Proof proof = read(Proof.class);
-    Verdict verdict = new Verdict(admission, address(), id, BootstrapFrame.NO_BYTES);
+    Verdict verdict = new Verdict(admission, address(), id, 0, BootstrapFrame.NO_BYTES);
     send(verdict.withMac(key.acceptorProof(proof, nonce, BootstrapFrame.NO_BYTES, verdict)));
   }
 
@@ -117,18 +122,16 @@ final class RawPeer implements AutoCloseable {
   }
 
   /** Resumes the link on another connection, from the last frame that this process has read. */
-  Resume resume(InetSocketAddress to) throws IOException {
+  Verdict resume(InetSocketAddress to) throws IOException {
     return resume(to, session, received);
   }
 
-  Resume resumeFrom(long count, InetSocketAddress to) throws IOException {
+  Verdict resumeFrom(long count, InetSocketAddress to) throws IOException {
     return resume(to, session, count);
   }
 
-  Resume resume(InetSocketAddress to, byte[] nonce, long count) throws IOException {
-    assertThat(connect(LinkKind.RESUME, to).admission()).isEqualTo(Admission.WELCOME);
-    send(new Resume(nonce, count));
-    return read(Resume.class);
+  Verdict resume(InetSocketAddress to, byte[] link, long count) throws IOException {
+    return connect(LinkKind.RESUME, new Resume(link, count), to);
   }
 
   // ---- groups ----

@@ -4,6 +4,7 @@ package io.fluxccl.bootstrap;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.fluxccl.bootstrap.Handshake.SocketOwners;
 import io.fluxccl.wire.SocketTable;
 import java.io.IOException;
 import java.net.InetAddress;

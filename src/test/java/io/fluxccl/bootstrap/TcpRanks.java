@@ -51,7 +51,14 @@ final class TcpRanks {
 
   /** Closes every socket of a rank and sends nothing, as if its process had died. */
   static CompletableFuture<Void> kill(TcpBootstrap rank) {
-    return CompletableFuture.runAsync(rank::kill, rank.loop);
+    return CompletableFuture.runAsync(
+        () -> {
+          rank.job.kill();
+          if (rank.root != null) {
+            rank.root.kill();
+          }
+        },
+        rank.loop);
   }
 
   /** Returns the ranks that have not joined, as far as a rank knows. */

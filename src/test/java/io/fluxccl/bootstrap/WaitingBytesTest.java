@@ -4,8 +4,9 @@ package io.fluxccl.bootstrap;
 import static io.fluxccl.bootstrap.Mailboxes.WaitingBytes.OVERHEAD;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.bootstrap.Mailboxes.StreamKey;
+import io.fluxccl.bootstrap.Mailboxes.StreamKey.Space;
 import io.fluxccl.bootstrap.Mailboxes.WaitingBytes;
-import io.fluxccl.bootstrap.StreamKey.Space;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Test;
 

@@ -224,7 +224,7 @@ class ProxyServiceTest {
     try (ProxyEnd end = ProxyEnd.ofOne(rank).steppedByHand()) {
       long allocated =
           AllocatedBytes.least(
-              10,
+              1000,
               () -> {
                 for (int i = 0; i < 20_000; i++) {
                   end.channel.putWithSignal(32, 0, 8);

@@ -10,10 +10,8 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
 import java.util.function.Supplier;
-import reactor.core.publisher.Flux;
 
 /** Ranks of the library on the host, one of which may be faulty. */
 class FakeBackend implements PerfBackend {
@@ -26,7 +24,7 @@ class FakeBackend implements PerfBackend {
     OVERRUNS,
     /** The rank fails after this number of calls. */
     FAILS,
-    /** The rank pauses once for 100 ms, after this number of calls. */
+    /** A call takes 100 ms, after this number of calls; others take 10 us. */
     PAUSES,
     /** No call of the rank completes. */
     HANGS,
@@ -64,14 +62,10 @@ class FakeBackend implements PerfBackend {
 
   private static RankOptions onHost(RankOptions options) {
     return new RankOptions(
-        DeviceChoice.HOST,
-        options.transport(),
+        from -> options.joining().apply(from).withDevice(DeviceChoice.HOST),
         options.timeout(),
         options.register(),
-        options.memory(),
-        options.algorithms(),
-        options.tuning(),
-        options.kernels());
+        options.memory());
   }
 
   private PerfRank faulty(PerfRank rank) {
@@ -85,35 +79,23 @@ class FakeBackend implements PerfBackend {
   }
 
   @Override
-  public Flux<Generation> generations(RankOptions options) {
-    throw new UnsupportedOperationException("these ranks form no generations");
-  }
-
-  @Override
   public IntFunction<PerfRank> inProcess(int nRanks, RankOptions options) {
     IntFunction<PerfRank> ranks = library.inProcess(nRanks, onHost(options));
     return rank -> faulty(ranks.apply(rank));
   }
 
-  @Override
-  public List<String> devices() {
-    return List.of("fake device 0");
-  }
-
-  @Override
-  public List<String> algorithms() {
-    return List.of("exact");
-  }
-
   /** Replaces methods of a rank. */
   private final class FaultyRank {
-    /** Longer than a busy machine keeps a thread waiting. */
+    private static final long CALL_NANOS = 10_000;
     private static final long SLOWLY_NANOS = 100_000_000;
 
     private final PerfRank rank;
     private int operations;
     private boolean slowly;
     private boolean closed;
+
+    /** The time that calls have taken; a busy machine does not change it. */
+    private long nanos;
 
     FaultyRank(PerfRank rank) {
       this.rank = rank;
@@ -123,8 +105,12 @@ class FakeBackend implements PerfBackend {
       return fault == what && (rank.rank() == faultyRank || what == Fault.OVERRUNS);
     }
 
-    Optional<MeasuredLibrary> peer() {
-      return comparing ? Optional.of(new Idle()) : Optional.empty();
+    long nanoTime() {
+      return nanos;
+    }
+
+    List<MeasuredLibrary> peers() {
+      return comparing ? List.of(new Idle()) : List.of();
     }
 
     List<String> algorithms(PerfCase shape, BufferAliasing placement) {
@@ -168,9 +154,7 @@ class FakeBackend implements PerfBackend {
             new TransportFailure(rank.rank(), "the fake cable was cut"));
       }
       boolean pauses = slowly || has(Fault.PAUSES) && isTime;
-      for (long end = System.nanoTime() + SLOWLY_NANOS; pauses && System.nanoTime() < end; ) {
-        LockSupport.parkNanos(end - System.nanoTime());
-      }
+      nanos += count * CALL_NANOS + (pauses ? SLOWLY_NANOS : 0);
       return calls.get();
     }
 
@@ -204,24 +188,28 @@ class FakeBackend implements PerfBackend {
         open.decrementAndGet();
       }
     }
-  }
 
-  /** A library whose calls complete at once. */
-  private static final class Idle implements MeasuredLibrary {
-    @Override
-    public String name() {
-      return "Idle 1.0";
-    }
+    /** A library whose calls complete at once. */
+    private final class Idle implements MeasuredLibrary {
+      @Override
+      public String name() {
+        return "Idle 1.0";
+      }
 
-    @Override
-    public boolean supports(PerfCase shape, BufferAliasing placement) {
-      return placement == BufferAliasing.OUT_OF_PLACE;
-    }
+      @Override
+      public boolean supports(PerfCase shape, BufferAliasing placement) {
+        return placement == BufferAliasing.OUT_OF_PLACE;
+      }
 
-    @Override
-    public PreparedCalls prepare(
-        PerfCase shape, BufferAliasing placement, int length, boolean graph) {
-      return new PreparedCalls(times -> CompletableFuture.completedFuture(null));
+      @Override
+      public PreparedCalls prepare(
+          PerfCase shape, BufferAliasing placement, int length, boolean graph) {
+        return new PreparedCalls(
+            times -> {
+              nanos += (long) times * length * CALL_NANOS;
+              return CompletableFuture.completedFuture(null);
+            });
+      }
     }
   }
 }

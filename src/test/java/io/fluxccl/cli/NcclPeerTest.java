@@ -26,6 +26,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.IntFunction;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeEach;
@@ -51,22 +52,36 @@ class NcclPeerTest {
   }
 
   private interface Body {
-    void run(LocalRank rank, NcclPeer peer, DeviceBuffer input, DeviceBuffer output)
+    void run(LocalRank rank, MeasuredLibrary peer, DeviceBuffer input, DeviceBuffer output)
         throws Exception;
   }
 
   private void withPeers(Duration limit, Body body) {
-    Map<String, String> environment = Map.of(NcclLibrary.VARIABLE, library.toString());
+    withWays(limit, (rank, ways, in, out) -> body.run(rank, ways.get(0), in, out));
+  }
+
+  private interface BodyOfWays {
+    void run(LocalRank rank, List<MeasuredLibrary> ways, DeviceBuffer in, DeviceBuffer out)
+        throws Exception;
+  }
+
+  private void withWays(Duration limit, BodyOfWays body) {
+    withWays(rank -> library, limit, body);
+  }
+
+  private static void withWays(IntFunction<Path> libraries, Duration limit, BodyOfWays body) {
     try (LocalRanks ranks = LocalRanks.onGpus(2)) {
       ranks.run(
           rank -> {
+            Map<String, String> environment =
+                Map.of(NcclLibrary.VARIABLE, libraries.apply(rank.rank()).toString());
             try (DeviceBuffer input = rank.device().allocate(4096);
                 DeviceBuffer output = rank.device().allocate(4096)) {
               CallBuffers buffers =
                   new CallBuffers(input, output, () -> input, null, rank.rank(), 2);
               rank.awaitAll();
               try (NcclPeer peer = new NcclPeer(rank.communicator(), buffers, environment, limit)) {
-                body.run(rank, peer, input, output);
+                body.run(rank, peer.ways(), input, output);
               }
             }
           });
@@ -114,6 +129,8 @@ class NcclPeerTest {
         .filteredOn(call -> !call.startsWith("ncclAllReduce 0x"))
         .containsExactly(
             "ncclCommInitRank 2 id=7..7",
+            "ncclCommWindowRegister 4096 1",
+            "ncclCommWindowRegister 4096 1",
             "ncclAllReduce IN OUT 8 6 2",
             "ncclAllGather IN OUT 8 6",
             "ncclReduceScatter IN OUT 8 6 2",
@@ -134,6 +151,8 @@ class NcclPeerTest {
             // send-receive
             "ncclSend IN 8 6 to 1",
             "ncclRecv OUT 8 6 from 1",
+            "ncclCommWindowDeregister",
+            "ncclCommWindowDeregister",
             "ncclCommDestroy");
     // The barrier.
     assertThat(calls(addresses[0], addresses[1]))
@@ -142,6 +161,116 @@ class NcclPeerTest {
         .first()
         .asString()
         .endsWith(" 1 1 0");
+  }
+
+  @Test
+  void shouldRunCollectivesInWindowsOutsideTheRanksBuffers() throws IOException {
+    long[] addresses = new long[2];
+    withWays(
+        LIMIT,
+        (rank, ways, input, output) -> {
+          MeasuredLibrary windows = ways.get(1);
+          assertThat(windows.name()).isEqualTo("NCCL 2.28.9 windows");
+          PerfCase shape = shape(Collective.ALL_GATHER);
+          assertThat(windows.supports(shape, BufferAliasing.IN_PLACE)).isTrue();
+          PerfCase other = shape(Collective.ALL_TO_ALL);
+          assertThat(windows.supports(other, BufferAliasing.OUT_OF_PLACE)).isFalse();
+          if (rank.rank() == 0) {
+            addresses[0] = input.address();
+            addresses[1] = output.address();
+          }
+          run(windows.prepare(shape, BufferAliasing.OUT_OF_PLACE, 1, false), 1);
+        });
+    assertThat(calls(addresses[0], addresses[1]))
+        .filteredOn(call -> call.startsWith("ncclAllGather"))
+        .singleElement()
+        .asString()
+        .doesNotContain("IN")
+        .doesNotContain("OUT");
+  }
+
+  @Test
+  void shouldMeasureThePlainPathOnlyIfNcclRefusesWindows() throws IOException {
+    Files.writeString(Path.of(library + ".mischief"), "ncclCommWindowRegister 5");
+    withWays(LIMIT, (rank, ways, input, output) -> assertThat(ways).hasSize(1));
+  }
+
+  /** Gives each rank a library of its own, and rank 1 a misbehaving one. */
+  private void withMischiefOfRank1(String mischief, Duration limit, BodyOfWays body)
+      throws IOException {
+    for (int rank = 0; rank < 2; rank++) {
+      Files.copy(library, libraryOf(rank));
+    }
+    Files.writeString(Path.of(libraryOf(1) + ".mischief"), mischief);
+    withWays(this::libraryOf, limit, body);
+  }
+
+  private Path libraryOf(int rank) {
+    return folder.resolve("libnccl" + rank + ".so");
+  }
+
+  private List<String> callsOfWindows(int rank) throws IOException {
+    return Files.readAllLines(Path.of(libraryOf(rank) + ".log")).stream()
+        .filter(line -> line.contains("Window") || line.contains("Mem"))
+        .map(line -> line.replaceFirst("^[0-9] ", "").replaceFirst(" .*", ""))
+        .toList();
+  }
+
+  @Test
+  void shouldRegisterNoWindowIfOneRankHasNoMemoryForIt() throws IOException {
+    withMischiefOfRank1(
+        "ncclMemAlloc 2", LIMIT, (rank, ways, in, out) -> assertThat(ways).hasSize(1));
+    assertThat(callsOfWindows(0))
+        .containsExactly("ncclMemAlloc", "ncclMemAlloc", "ncclMemFree", "ncclMemFree");
+    assertThat(callsOfWindows(1)).containsExactly("ncclMemAlloc");
+  }
+
+  /** NCCL registers a window on all ranks at once. */
+  @Test
+  void shouldRegisterAsManyWindowsOnEveryRankIfOneIsRefused() throws IOException {
+    withMischiefOfRank1(
+        "ncclCommWindowRegister 2", LIMIT, (rank, ways, in, out) -> assertThat(ways).hasSize(1));
+    for (int rank = 0; rank < 2; rank++) {
+      assertThat(callsOfWindows(rank))
+          .filteredOn("ncclCommWindowRegister"::equals)
+          .as("rank %d", rank)
+          .hasSize(1);
+      assertThat(callsOfWindows(rank)).filteredOn("ncclMemFree"::equals).hasSize(2);
+    }
+    assertThat(callsOfWindows(0)).contains("ncclCommWindowDeregister");
+  }
+
+  @Test
+  void shouldEndOnAllRanksIfOneNeverRegistersItsWindow() throws IOException {
+    Map<Integer, Throwable> failures = new ConcurrentHashMap<>();
+    Files.copy(library, libraryOf(0));
+    Files.copy(library, libraryOf(1));
+    Files.writeString(Path.of(libraryOf(1) + ".mischief"), "ncclCommWindowRegister hang");
+    try (LocalRanks ranks = LocalRanks.onGpus(2)) {
+      ranks.run(
+          rank -> {
+            Map<String, String> environment =
+                Map.of(NcclLibrary.VARIABLE, libraryOf(rank.rank()).toString());
+            Duration limit = rank.rank() == 1 ? SHORT : LIMIT;
+            try (DeviceBuffer input = rank.device().allocate(4096)) {
+              CallBuffers buffers =
+                  new CallBuffers(input, input, () -> input, null, rank.rank(), 2);
+              FluxCclException failure =
+                  assertThrows(
+                      FluxCclException.class,
+                      () -> new NcclPeer(rank.communicator(), buffers, environment, limit),
+                      "ncclCommWindowRegister on rank 1 has not returned within 3000 ms");
+              failures.put(rank.rank(), failure);
+            }
+            rank.awaitAll();
+          });
+    }
+    assertThat(failures)
+        .hasSize(2)
+        .allSatisfy((rank, e) -> assertThat(e).isInstanceOf(Timeout.class));
+    for (int rank = 0; rank < 2; rank++) {
+      assertThat(Files.readString(Path.of(libraryOf(rank) + ".log"))).contains("ncclCommAbort");
+    }
   }
 
   @Test

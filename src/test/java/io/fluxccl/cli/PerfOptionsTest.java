@@ -5,15 +5,16 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
-import io.fluxccl.cli.PerfBackend.Kernels;
 import io.fluxccl.cli.PerfBackend.RankOptions;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.group.DeviceChoice;
+import io.fluxccl.group.JoinOptions;
 import io.fluxccl.transport.Transport;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -39,16 +40,12 @@ class PerfOptionsTest {
     return parse(line).rankOptions(ALL_REDUCE);
   }
 
-  private static RankOptions ranks(DeviceChoice device, Duration limit) {
-    return new RankOptions(
-        device,
-        Optional.empty(),
-        limit,
-        true,
-        PerfMemory.OWN,
-        Map.of(),
-        Optional.empty(),
-        Kernels.ANY);
+  private static JoinOptions joining(String line) {
+    return ranks(line).joining().apply(JoinOptions.of(0, 1));
+  }
+
+  private static JoinOptions joining(DeviceChoice device, Duration limit) {
+    return JoinOptions.of(0, 1).withDevice(device).withJoinTimeout(limit).withTimeout(limit);
   }
 
   @Test
@@ -63,8 +60,10 @@ class PerfOptionsTest {
     assertThat(plan.warmUpIterations()).isEqualTo(5);
     assertThat(plan.checks()).isEqualTo(1);
     assertThat(plan.jitWarmUp()).isEqualTo(Duration.ofSeconds(10));
-    assertThat(ranks("--ranks 2"))
-        .isEqualTo(ranks(DeviceChoice.fromEnvironment(), Duration.ofSeconds(30)));
+    assertThat(joining("--ranks 2"))
+        .isEqualTo(joining(DeviceChoice.fromEnvironment(), Duration.ofSeconds(30)));
+    assertThat(ranks("--ranks 2").register()).isTrue();
+    assertThat(ranks("--ranks 2").memory()).isEqualTo(PerfMemory.OWN);
   }
 
   @ParameterizedTest
@@ -106,12 +105,18 @@ class PerfOptionsTest {
 
   @Test
   void shouldParseTheOptionsOfRanks() {
-    assertThat(ranks("--transport ethernet").transport()).contains(Transport.ETHERNET);
-    assertThat(ranks("--device host --timeout 0.5"))
-        .isEqualTo(ranks(DeviceChoice.HOST, Duration.ofMillis(500)));
-    assertThat(ranks("--max-blocks 8 --copy-engines").kernels())
-        .isEqualTo(new Kernels(8, true, false));
-    assertThat(ranks("--reproducible").kernels()).isEqualTo(new Kernels(0, false, true));
+    CollectivesOptions defaults = joining("").collectives();
+    assertThat(joining("--transport ethernet").collectives())
+        .isEqualTo(defaults.withTransport(Transport.ETHERNET));
+    assertThat(joining("--device host --timeout 0.5"))
+        .isEqualTo(joining(DeviceChoice.HOST, Duration.ofMillis(500)));
+    assertThat(ranks("--timeout 0.5").timeout()).isEqualTo(Duration.ofMillis(500));
+    assertThat(joining("--max-blocks 8 --copy-engines").collectives())
+        .isEqualTo(defaults.withMaxBlocks(8).withCopyEngines(true));
+    assertThat(joining("--reproducible").collectives()).isEqualTo(defaults.withReproducible(true));
+    assertThat(joining("--algorithm ring --tuning f").collectives())
+        .isEqualTo(defaults.withAlgorithm(Collective.ALL_REDUCE, "ring").withTuning(Path.of("f")));
+    assertThat(ranks("--no-register").register()).isFalse();
     assertThat(ranks("--memory wrapped").memory()).isEqualTo(PerfMemory.WRAPPED);
     assertThat(ranks("--memory pool").memory()).isEqualTo(PerfMemory.POOL);
   }

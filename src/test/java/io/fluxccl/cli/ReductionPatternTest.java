@@ -87,9 +87,11 @@ class ReductionPatternTest {
       @ForAll @FloatRange(min = 0, max = 1e-4f) @Scale(12) float tiny,
       @ForAll @FloatRange(min = -3e38f, max = 3e38f) float brain) {
     for (float value : new float[] {half, tiny}) {
-      assertThat((short) SmallFloat.HALF.bits(value)).isEqualTo(HalfFloat.toFloat16(value));
+      assertThat((short) ReductionPattern.SmallFloat.HALF.bits(value))
+          .isEqualTo(HalfFloat.toFloat16(value));
     }
-    assertThat((short) SmallFloat.BFLOAT16.bits(brain)).isEqualTo(HalfFloat.toBfloat16(brain));
+    assertThat((short) ReductionPattern.SmallFloat.BFLOAT16.bits(brain))
+        .isEqualTo(HalfFloat.toBfloat16(brain));
   }
 
   @Test
@@ -98,8 +100,9 @@ class ReductionPatternTest {
       -0.0, 1, 1 + 0x1p-11, 1 + 3 * 0x1p-11, 65504, 65520, Double.NEGATIVE_INFINITY, 1e300
     };
     int[] halves = {0x8000, 0x3c00, 0x3c00, 0x3c02, 0x7bff, 0x7c00, 0xfc00, 0x7c00};
-    assertThat(DoubleStream.of(values).mapToInt(SmallFloat.HALF::bits).toArray()).isEqualTo(halves);
-    assertThat(SmallFloat.HALF.bits(Double.MIN_VALUE)).isZero();
-    assertThat(SmallFloat.BFLOAT16.bits(1.0)).isEqualTo(0x3f80);
+    assertThat(DoubleStream.of(values).mapToInt(ReductionPattern.SmallFloat.HALF::bits).toArray())
+        .isEqualTo(halves);
+    assertThat(ReductionPattern.SmallFloat.HALF.bits(Double.MIN_VALUE)).isZero();
+    assertThat(ReductionPattern.SmallFloat.BFLOAT16.bits(1.0)).isEqualTo(0x3f80);
   }
 }

@@ -168,7 +168,7 @@ class BrokenFamilyTest {
 
   @Test
   void shouldLogTheErrorIfClosingALaneThrowsAfterAnAbort(LocalRank rank) {
-    Logger log = (Logger) LoggerFactory.getLogger(LaneClosing.class);
+    Logger log = (Logger) LoggerFactory.getLogger(Lane.class);
     ListAppender<ILoggingEvent> lines = new ListAppender<>();
     lines.list = new CopyOnWriteArrayList<>();
     lines.start();

@@ -12,18 +12,18 @@ import io.fluxccl.wire.WireWriter;
 import org.junit.jupiter.api.Test;
 
 class CallHistoryTest {
-  private static CallHistory of(long... counts) {
-    CallHistory history = new CallHistory(CallHistory.KEPT);
+  private static CallComparison.History of(long... counts) {
+    CallComparison.History history = new CallComparison.History(CallComparison.History.KEPT);
     for (long count : counts) {
       history.add(1, count);
     }
     return history.copy();
   }
 
-  private static CallHistory sent(CallHistory history) {
+  private static CallComparison.History sent(CallComparison.History history) {
     WireWriter out = new WireWriter();
     history.write(out);
-    return CallHistory.read(WireReader.ofPeer(out.toBytes(), "calls", 1));
+    return CallComparison.History.read(WireReader.ofPeer(out.toBytes(), "calls", 1));
   }
 
   @Test
@@ -35,11 +35,11 @@ class CallHistoryTest {
 
   @Test
   void shouldFindADifferenceOlderThanAMessage() {
-    CallHistory mine = new CallHistory(CallHistory.KEPT);
-    CallHistory theirs = new CallHistory(CallHistory.KEPT);
+    CallComparison.History mine = new CallComparison.History(CallComparison.History.KEPT);
+    CallComparison.History theirs = new CallComparison.History(CallComparison.History.KEPT);
     mine.add(1, 1);
     theirs.add(1, 2);
-    for (int i = 0; i < 3 * CallHistory.KEPT; i++) {
+    for (int i = 0; i < 3 * CallComparison.History.KEPT; i++) {
       mine.add(1, 3);
       theirs.add(1, 3);
     }
@@ -48,8 +48,8 @@ class CallHistoryTest {
 
   @Test
   void shouldCompareNothingIfTheLatestCallsDoNotOverlap() {
-    CallHistory mine = new CallHistory(CallHistory.KEPT);
-    for (int i = 0; i < 2 * CallHistory.KEPT; i++) {
+    CallComparison.History mine = new CallComparison.History(CallComparison.History.KEPT);
+    for (int i = 0; i < 2 * CallComparison.History.KEPT; i++) {
       mine.add(1, 3);
     }
     assertThat(mine.copy().firstDifference(sent(of(4, 4)))).isZero();
@@ -57,7 +57,7 @@ class CallHistoryTest {
 
   @Test
   void shouldForgetARemovedCall() {
-    CallHistory mine = new CallHistory(CallHistory.KEPT);
+    CallComparison.History mine = new CallComparison.History(CallComparison.History.KEPT);
     mine.add(1, 3);
     mine.add(1, 4);
     mine.removeLast();
@@ -68,7 +68,7 @@ class CallHistoryTest {
   @Test
   void shouldRefuseMoreCallsThanThereWere() {
     byte[] message = new WireWriter().int64(1).int32(2).raw(new byte[48]).toBytes();
-    assertThatThrownBy(() -> CallHistory.read(WireReader.ofPeer(message, "calls", 1)))
+    assertThatThrownBy(() -> CallComparison.History.read(WireReader.ofPeer(message, "calls", 1)))
         .isInstanceOf(TransportFailure.class);
   }
 

@@ -72,7 +72,7 @@ class CancelledRunTest {
     Mono<Void> run = kind.on(collectives, x);
     if (rank.rank() == 1) {
       completes(giveUp.apply(run));
-      assertThat(collectives.lane.inFlight.runs).hasSize(1);
+      assertThat(collectives.lane.watch.runs).hasSize(1);
     }
     rank.awaitAll();
     if (rank.rank() != 1) {
@@ -81,7 +81,7 @@ class CancelledRunTest {
     completes(kind.on(collectives, x));
     assertThat(PipelineKernels.get(x)).containsExactly(kind.times() == 2 ? 81 : 9);
     assertThat(rank.communicator().failure()).isNull();
-    assertThat(collectives.lane.inFlight.runs).isEmpty();
+    assertThat(collectives.lane.watch.runs).isEmpty();
     rank.awaitAll();
   }
 
@@ -161,7 +161,7 @@ class CancelledRunTest {
     if (rank.rank() == 0) {
       kind.on(collectives, ints(rank.device(), 1)).timeout(SHORT).subscribe(null, e -> {});
       await().atMost(LONG).until(() -> rank.communicator().failure() != null);
-      await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
+      await().atMost(LONG).until(() -> collectives.lane.watch.runs.isEmpty());
     }
     String what = kind == Kind.CAPTURED_TWICE ? "2 times a captured pipeline" : "";
     failsJob(rank, Timeout.class, what, "on rank 0: not done within 500 ms");
@@ -180,7 +180,7 @@ class CancelledRunTest {
               System.gc();
               return subscriber.get() == null;
             });
-    assertThat(collectives.lane.inFlight.runs).hasSize(1);
+    assertThat(collectives.lane.watch.runs).hasSize(1);
     release(gate);
     completes(collectives.barrier());
   }
@@ -217,10 +217,10 @@ class CancelledRunTest {
         .forEach(run -> run.subscribe().dispose());
     captured.close();
     collectives.close();
-    assertThat(collectives.lane.inFlight.runs).hasSize(4);
+    assertThat(collectives.lane.watch.runs).hasSize(4);
     assertThat(PipelineKernels.get(x)).containsExactly(1);
     release(gate);
-    await().atMost(LONG).until(() -> collectives.lane.inFlight.runs.isEmpty());
+    await().atMost(LONG).until(() -> collectives.lane.watch.runs.isEmpty());
     assertThat(PipelineKernels.get(x)).containsExactly(81);
     assertThat(rank.communicator().failure()).isNull();
   }

@@ -100,7 +100,7 @@ class CheckedCollectivesTest implements OnRanks.Opening {
     OTHER_EPILOGUE(
         (me, of) -> {
           float epsilon = me == 0 ? 1e-5f : 1e-6f;
-          AddRmsNorm norm = new AddRmsNorm(of.one, of.one, epsilon, 0, null, of.all);
+          AddRmsNorm norm = new AddRmsNorm(of.other, of.other, epsilon, 0, null, of.all);
           return CollectiveCall.fusedAllReduce(of.one, 1, 8, FLOAT32, norm);
         },
         "add-rms-norm(epsilon=1.0E-5 weightBias=0.0)",

@@ -378,7 +378,8 @@ class ChunkFluxTest {
             CollectiveCall.barrier(),
             CollectiveCall.allToAllv(null, counts, null, counts, INT32),
             CollectiveCall.sendReceive(null, 0, 1, null, 0, 1, INT32))) {
-      refuses(() -> ChunkedCall.of(whole, 2), whole.collective().label(), "can't be chunked");
+      refuses(
+          () -> ChunkFlux.ChunkedCall.of(whole, 2), whole.collective().label(), "can't be chunked");
     }
     refuses(() -> collectives.chunked(CollectiveCall.barrier(), 2), "can't be chunked");
     CollectiveCall call = CollectiveCall.allReduce(x, x, 16, INT32, SUM);

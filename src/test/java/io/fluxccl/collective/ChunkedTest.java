@@ -54,12 +54,12 @@ class ChunkedTest {
   @Test
   void shouldCountChunksUpToTheLastThatHasANumber() {
     long most = Integer.MAX_VALUE;
-    assertThat(ChunkedCall.of(broadcast(0), Long.MAX_VALUE).chunks()).isZero();
-    assertThat(ChunkedCall.of(broadcast(1), 1).chunks()).isEqualTo(1);
-    assertThat(ChunkedCall.of(broadcast(10), 5).chunks()).isEqualTo(2);
-    assertThat(ChunkedCall.of(broadcast(11), 5).chunks()).isEqualTo(3);
-    assertThat(ChunkedCall.of(broadcast(most), 1).chunks()).isEqualTo(Integer.MAX_VALUE);
-    refuses(() -> ChunkedCall.of(broadcast(most + 1), 1), "chunks");
+    assertThat(ChunkFlux.ChunkedCall.of(broadcast(0), Long.MAX_VALUE).chunks()).isZero();
+    assertThat(ChunkFlux.ChunkedCall.of(broadcast(1), 1).chunks()).isEqualTo(1);
+    assertThat(ChunkFlux.ChunkedCall.of(broadcast(10), 5).chunks()).isEqualTo(2);
+    assertThat(ChunkFlux.ChunkedCall.of(broadcast(11), 5).chunks()).isEqualTo(3);
+    assertThat(ChunkFlux.ChunkedCall.of(broadcast(most), 1).chunks()).isEqualTo(Integer.MAX_VALUE);
+    refuses(() -> ChunkFlux.ChunkedCall.of(broadcast(most + 1), 1), "chunks");
   }
 
   private static CollectiveCall broadcast(long count) {

@@ -78,11 +78,12 @@ class CollectivesFaultsTest {
   private static Mono<Void> call(Collectives collectives, Collective which, LocalRank rank) {
     DeviceBuffer x = buffer(rank);
     DeviceBuffer one = x.slice(0, 1 << 12);
+    DeviceBuffer weight = x.slice(1 << 14, 1 << 14);
     DeviceBuffer other = x.slice(1 << 15, 1 << 15);
     return switch (which) {
       case FUSED_ALL_REDUCE ->
           collectives.allReduce(
-              one, 1, 512, DataType.FLOAT32, new AddRmsNorm(other, other, 1, 0, other, one));
+              one, 1, 512, DataType.FLOAT32, new AddRmsNorm(other, weight, 1, 0, other, one));
       case DISPATCH -> collectives.dispatch(batch(x), one, null, other, null);
       case COMBINE -> collectives.combine(batch(x), other, one);
       default -> {

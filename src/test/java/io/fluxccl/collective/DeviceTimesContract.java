@@ -163,14 +163,14 @@ abstract class DeviceTimesContract {
     open(true);
     // One thread per rank: a GPU whose queue is full blocks the thread that enqueues.
     CompletableFuture<List<CompletableFuture<Void>>> early =
-        CompletableFuture.supplyAsync(() -> calls(0, CallTimes.MOST + 2));
-    List<CompletableFuture<Void>> calls = calls(1, CallTimes.MOST + 2);
+        CompletableFuture.supplyAsync(() -> calls(0, LaneWatch.MOST_TIMED + 2));
+    List<CompletableFuture<Void>> calls = calls(1, LaneWatch.MOST_TIMED + 2);
     calls.addAll(early.get(60, TimeUnit.SECONDS));
     await(calls);
     Awaitility.await().until(() -> recorded(0).stream().noneMatch(CallRecord::isInFlight));
     assertThat(recorded(0)).filteredOn(each -> each.deviceEndedNs() == 0).hasSizeLessThan(3);
     callBoth(1);
-    assertThat(recorded(0).get(CallTimes.MOST + 2).deviceEndedNs()).isNotZero();
+    assertThat(recorded(0).get(LaneWatch.MOST_TIMED + 2).deviceEndedNs()).isNotZero();
   }
 
   @Test

@@ -75,7 +75,9 @@ class FusedEmulatedTest {
             .withAlgorithm(Collective.FUSED_ALL_REDUCE, algorithm);
     Collectives collectives = lane(rank, options);
     DeviceBuffer x = rank.device().allocate(16 << 10);
-    AddRmsNorm norm = new AddRmsNorm(x, x, 1, 0, null, x);
+    DeviceBuffer residual = rank.device().allocate(16 << 10);
+    DeviceBuffer weight = rank.device().allocate(256);
+    AddRmsNorm norm = new AddRmsNorm(residual, weight, 1, 0, null, x);
     CollectiveCall call = CollectiveCall.fusedAllReduce(x, 64, 64, DataType.FLOAT32, norm);
     if (rank.rank() != 1) {
       assertThat(collectives.algorithmFor(call)).isEqualTo(algorithm);

@@ -5,6 +5,7 @@ import static io.fluxccl.DataType.BFLOAT16;
 import static io.fluxccl.DataType.FLOAT32;
 import static io.fluxccl.ReduceOp.SUM;
 import static io.fluxccl.testing.OnRanks.Runner.lane;
+import static io.fluxccl.testing.Outcomes.completes;
 import static io.fluxccl.testing.Outcomes.fails;
 import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
@@ -19,6 +20,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import reactor.core.publisher.Mono;
 
 /** Fused all-reduces on the host device. */
 @Tag("jdk")
@@ -141,7 +143,8 @@ class FusedHostTest {
   void shouldRefuseInvalidFusedCalls(LocalRank rank) {
     DeviceBuffer x = rank.device().allocate(1 << 10);
     DeviceBuffer small = rank.device().allocate(16);
-    AddRmsNorm norm = new AddRmsNorm(x, x, 1e-5f, 0, x, small);
+    DeviceBuffer weight = rank.device().allocate(32);
+    AddRmsNorm norm = new AddRmsNorm(x.slice(256, 256), weight, 1e-5f, 0, x, small);
     Collectives collectives = rank.collectives();
     refuses(() -> collectives.allReduce(x, 1, 9, FLOAT32, norm), "hidden=9", "a multiple of 4");
     refuses(
@@ -158,15 +161,80 @@ class FusedHostTest {
   }
 
   @Test
+  @OnRanks(1)
+  void shouldRefuseOutputsThatOverlapOtherRows(LocalRank rank) {
+    DeviceBuffer memory = rank.device().allocate(1 << 10);
+    DeviceBuffer input = memory.slice(0, 256);
+    DeviceBuffer residual = memory.slice(256, 256);
+    DeviceBuffer weight = memory.slice(512, 128);
+    DeviceBuffer free = memory.slice(640, 384);
+    DeviceBuffer scales = free.slice(368, 8);
+    AddRmsNorm norm = new AddRmsNorm(residual, weight, 1e-5f, 0, residual, input);
+    AddRmsNorm.Quantization right = new AddRmsNorm.WithRowScales(free.slice(0, 64), scales);
+    completes(run(rank, input, norm.withQuantization(right, true)));
+
+    for (DeviceBuffer out : List.of(input, residual, weight, memory.slice(248, 64))) {
+      AddRmsNorm one = norm.withQuantization(new AddRmsNorm.WithScale(out, 1), false);
+      assertOverlap(rank, input, one, "the quantised output and the ");
+      AddRmsNorm perRow =
+          norm.withQuantization(new AddRmsNorm.WithRowScales(free.slice(0, 64), out), false);
+      assertOverlap(rank, input, perRow, "the row scales and the ");
+    }
+    DeviceBuffer both = free.slice(0, 72);
+    AddRmsNorm.Quantization crossed = new AddRmsNorm.WithRowScales(both, both.slice(60, 8));
+    AddRmsNorm mixed = norm.withQuantization(crossed, true);
+    assertOverlap(rank, input, mixed, "the row scales and the quantised output overlap");
+    AddRmsNorm.Quantization kept = new AddRmsNorm.WithScale(free.slice(192, 64), 1);
+    AddRmsNorm away = new AddRmsNorm(residual, weight, 1e-5f, 0, null, free, kept);
+    assertOverlap(rank, input, away, "the quantised output and the normOut overlap");
+
+    for (DeviceBuffer out : List.of(memory.slice(16, 256), memory.slice(272, 256))) {
+      AddRmsNorm shifted = new AddRmsNorm(residual, weight, 1e-5f, 0, null, out);
+      assertOverlap(rank, input, shifted, "the normOut and the ");
+      AddRmsNorm sums = new AddRmsNorm(residual, weight, 1e-5f, 0, out, input);
+      assertOverlap(rank, input, sums, "the residualOut and the ");
+    }
+    AddRmsNorm twice = new AddRmsNorm(residual, weight, 1e-5f, 0, input, input);
+    assertOverlap(rank, input, twice, "the normOut and the residualOut overlap");
+  }
+
+  /** Not all algorithms would read such rows before the sums replace the input. */
+  @Test
+  @OnRanks(1)
+  void shouldRefuseRowsThatOverlapTheInput(LocalRank rank) {
+    DeviceBuffer memory = rank.device().allocate(1 << 10);
+    DeviceBuffer input = memory.slice(0, 256);
+    DeviceBuffer residual = memory.slice(256, 256);
+    DeviceBuffer weight = memory.slice(512, 128);
+    DeviceBuffer out = memory.slice(640, 256);
+    for (DeviceBuffer rows : List.of(input, memory.slice(128, 256))) {
+      AddRmsNorm added = new AddRmsNorm(rows, weight, 1e-5f, 0, null, out);
+      assertOverlap(rank, input, added, "the residual and the input overlap");
+      AddRmsNorm weighed = new AddRmsNorm(residual, rows, 1e-5f, 0, null, out);
+      assertOverlap(rank, input, weighed, "the weight and the input overlap");
+    }
+  }
+
+  private static Mono<Void> run(LocalRank rank, DeviceBuffer input, AddRmsNorm norm) {
+    return rank.collectives().allReduce(input, 2, 32, FLOAT32, norm);
+  }
+
+  private static void assertOverlap(
+      LocalRank rank, DeviceBuffer input, AddRmsNorm norm, String problem) {
+    fails(run(rank, input, norm), InvalidUsage.class, "rank 0", problem, "its own memory");
+  }
+
+  @Test
   void shouldKeepAnEpiloguesBuffersInACapturedPipeline(LocalRank rank) {
     DeviceBuffer x = rank.device().allocate(64);
+    DeviceBuffer residual = rank.device().allocate(64);
     DeviceBuffer weight = rank.device().allocate(64);
     DeviceBuffer out = rank.device().allocate(64);
     for (int i = 0; i < 16; i++) {
       FloatView.of(x).put(i, 1);
       FloatView.of(weight).put(i, i);
     }
-    AddRmsNorm norm = new AddRmsNorm(x, weight, 1e-6f, 0, null, out);
+    AddRmsNorm norm = new AddRmsNorm(residual, weight, 1e-6f, 0, null, out);
     CapturedPipeline captured =
         rank.collectives().pipeline().allReduce(x, 1, 16, FLOAT32, norm).capture();
     weight.close();
@@ -175,6 +243,7 @@ class FusedHostTest {
     captured.close();
     rank.awaitAll();
     x.close();
+    residual.close();
     out.close();
   }
 }

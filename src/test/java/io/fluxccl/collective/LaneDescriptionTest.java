@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.LocalBootstrap;
+import io.fluxccl.collective.LaneDescription.DeviceDescription;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.TransportFlags;
 import java.util.ArrayList;

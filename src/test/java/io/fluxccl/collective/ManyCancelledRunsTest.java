@@ -130,7 +130,7 @@ class ManyCancelledRunsTest {
               int before = ResourceLeaks.mappings().size();
               rank.awaitAll();
               ranked.rounds(rounds);
-              assertThat(collectives.lane.inFlight.runs).isEmpty();
+              assertThat(collectives.lane.watch.runs).isEmpty();
               rank.awaitAll();
               Awaitility.await()
                   .untilAsserted(

@@ -227,7 +227,7 @@ abstract class NamedCollectivesContract {
 
   @Test
   void shouldKeepMoreCallsThanItsRingsHold(LocalRank rank) {
-    int calls = 4 * NamedLink.SLOTS;
+    int calls = 4 * NamedLink.slots(1);
     int first = rank.rank() * calls / rank.nRanks();
     try (NamedCollectives named = rank.collectives().named().join()) {
       List<CompletableFuture<Void>> all =
@@ -236,6 +236,16 @@ abstract class NamedCollectivesContract {
               .toList();
       all.forEach(each -> assertThat(each).succeedsWithin(LONG));
     }
+  }
+
+  @Test
+  void shouldFreeAllOnAThreadThatMayBlock(LocalRank rank) {
+    NamedCollectives named = rank.collectives().named().join();
+    CompletableFuture<String> thread =
+        named.ended().thenApply(freed -> Thread.currentThread().getName());
+    named.close();
+    assertThat(thread).succeedsWithin(LONG).asString().startsWith("fluxccl-blocking");
+    rank.awaitAll();
   }
 
   @Test

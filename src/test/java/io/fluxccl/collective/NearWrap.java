@@ -8,8 +8,8 @@ import java.nio.ByteOrder;
 import java.util.List;
 
 /**
- * Creates collectives whose GPU families are close to the wrap of their 32-bit epochs. The second
- * launch from now wraps around.
+ * Creates collectives of GPUs whose 32-bit epochs are close to their wrap. The second launch of
+ * each region from now wraps around.
  */
 public final class NearWrap {
   private static final int LAST_BUT_ONE = -2;
@@ -27,7 +27,10 @@ public final class NearWrap {
       AlgorithmSelector selector = collectives.lane.algorithms;
       for (Object set : (List<?>) field(AlgorithmSelector.class, "sets").get(selector)) {
         if (set.getClass().getPackageName().endsWith(".cuda")) {
-          ((DeviceBuffer) field(set.getClass(), "state").get(set)).upload(0, epochs.array());
+          DeviceBuffer state = (DeviceBuffer) field(set.getClass(), "state").get(set);
+          for (long region : (long[]) field(set.getClass(), "offsets").get(set)) {
+            state.upload(region, epochs.array());
+          }
         }
       }
     } catch (ReflectiveOperationException e) {

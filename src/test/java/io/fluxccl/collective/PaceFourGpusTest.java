@@ -18,8 +18,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /**
- * A late rank delays the others once, not in every call: see "Waiting" in docs/architecture.md. The
- * bound: 1000 calls take less than 200 ms after a rank was 10 ms late.
+ * A late rank delays the others once, not in every call: see "Waiting" in
+ * docs/reference/proxy-and-channels.md. The bound: 1000 calls take less than 200 ms after a rank
+ * was 10 ms late.
  */
 @Tag("timed")
 @RequiresGpus(4)

@@ -100,7 +100,11 @@ class RegistrationFaultsTest {
       fails(collectives.register(buffer), RemoteFailure.class);
     } else {
       rank.communicator()
-          .exchange(0, "register", () -> SharedBuffer.of(buffer).encode(), Deadline.after(LONG))
+          .exchange(
+              0,
+              "register",
+              () -> Registrations.SharedBuffer.of(buffer).encode(),
+              Deadline.after(LONG))
           .join();
       rank.communicator()
           .exchangeMemory(

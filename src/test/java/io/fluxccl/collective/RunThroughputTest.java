@@ -59,21 +59,21 @@ class RunThroughputTest {
       runs.add(run.toFuture());
     }
     assertThat(family.enqueued).hasValue(1 + MANY);
-    assertThat(threads.getThreadCount()).isLessThanOrEqualTo(before);
+    assertThat(threads.getThreadCount()).isLessThan(before + MANY / 100); // of the process
     assertThat(runs).noneMatch(CompletableFuture::isDone);
     family.step(MANY);
     CompletableFuture.allOf(runs.toArray(CompletableFuture[]::new)).get(60, TimeUnit.SECONDS);
-    assertThat(threads.getThreadCount()).isLessThanOrEqualTo(before);
+    assertThat(threads.getThreadCount()).isLessThan(before + MANY / 100); // of the process
   }
 
   @Test
   void shouldAllocateLittleForARun() {
     Mono<Void> run = run();
-    family.step(5 * MANY);
     long best =
         AllocatedBytes.least(
-                5,
+                BYTES_PER_RUN * MANY,
                 () -> {
+                  family.step(MANY);
                   for (int i = 0; i < MANY; i++) {
                     run.subscribe(Operators.drainSubscriber());
                   }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective;
 
+import static io.fluxccl.testing.FinalMocks.mockFinal;
 import static io.fluxccl.testing.Outcomes.refuses;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.Bootstrap;
+import io.fluxccl.collective.LaneDescription.DeviceDescription;
+import io.fluxccl.collective.PeerConnections.TransportChoice;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.Transport;
@@ -96,7 +99,7 @@ class TransportChoiceTest {
   void shouldUseEthernetIfOneHostLacksPeerMemory() {
     Job job = new Job();
     for (int rank = 0; rank < 2; rank++) {
-      Communicator communicator = Mockito.mock(Communicator.class);
+      Communicator communicator = mockFinal(Communicator.class);
       Mockito.when(communicator.bootstrap()).thenReturn(job.bootstrap);
       Mockito.when(job.bootstrap.nRanks()).thenReturn(2);
       Mockito.when(job.bootstrap.hostHash(1)).thenReturn(1L);

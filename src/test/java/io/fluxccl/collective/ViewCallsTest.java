@@ -122,7 +122,7 @@ class ViewCallsTest {
     // Buffers that this rank.rank() does not need may be null; empty calls need none.
     collectives.scatter(no, x, 1, type, 1 - rank.rank());
     collectives.allReduce(no, no, 0, type, op);
-    refuses(() -> collectives.register(null), "register: buffer=null");
+    refuses(() -> collectives.register((DeviceBuffer) null), "register: buffer=null");
   }
 
   @Test
@@ -147,5 +147,26 @@ class ViewCallsTest {
         "10 bytes",
         "FLOAT32");
     collectives.allReduce(ten, FLOAT16, SUM).block(LONG);
+  }
+
+  @Test
+  void shouldTakeViewsWhereverBuffersAreTaken(LocalRank rank, Collectives collectives) {
+    int other = 1 - rank.rank();
+    IntView in = rank.device().allocateInts(3);
+    IntView out = rank.device().allocateInts(3);
+    in.put(new int[] {rank.rank(), 10 + rank.rank(), 20 + rank.rank()});
+    long[] sent = rank.rank() == 0 ? new long[] {1, 2} : new long[] {2, 1};
+    long[] received = rank.rank() == 0 ? new long[] {1, 2} : new long[] {2, 1};
+    collectives.allToAllv(in, sent, out, received).block(LONG);
+    assertThat(out.toArray())
+        .containsExactly(rank.rank() == 0 ? new int[] {0, 1, 11} : new int[] {10, 20, 21});
+    collectives.sendReceive(in, other, out, other).block(LONG);
+    assertThat(out.toArray()).containsExactly(other, 10 + other, 20 + other);
+    collectives.pipeline().copy(in, out).run().block(LONG);
+    assertThat(in.toArray()).isEqualTo(out.toArray());
+    collectives.register(in).join().close();
+    FloatView floats = rank.device().allocateFloats(3);
+    refuses(() -> collectives.sendReceive(in, other, floats, other), "same type");
+    refuses(() -> collectives.pipeline().copy(floats, in), "one type");
   }
 }

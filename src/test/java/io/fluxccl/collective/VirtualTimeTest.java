@@ -79,6 +79,29 @@ class VirtualTimeTest {
   }
 
   @Test
+  void shouldNameTheRankThatHasNotSubscribedToANameInVirtualTime() {
+    List<NamedCollectives> named =
+        open(CollectivesOptions.DEFAULT.withTimeout(LIMIT)).stream()
+            .map(Collectives::named)
+            .toList()
+            .stream()
+            .map(CompletableFuture::join)
+            .toList();
+    StepVerifier.withVirtualTime(() -> named.get(0).barrier("x"))
+        .expectSubscription()
+        .expectNoEvent(LIMIT.minusMillis(1))
+        .thenAwait(Duration.ofMillis(1))
+        .expectErrorMatches(
+            e ->
+                e instanceof Timeout late
+                    && late.rank() == 1
+                    && late.getMessage().contains("ranks [1] have not subscribed"))
+        .verify(LONG);
+    assertThat(both.get(0).communicator().failure()).isNull();
+    named.forEach(NamedCollectives::close);
+  }
+
+  @Test
   void shouldEndOperationsOfTheBootstrapInVirtualTime() {
     StepVerifier.withVirtualTime(
             () -> Mono.fromFuture(both.get(0).bootstrap().recv(1, 7, Deadline.after(LIMIT))))

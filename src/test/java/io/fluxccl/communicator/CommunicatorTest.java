@@ -414,7 +414,7 @@ class CommunicatorTest {
       boolean before = SpinPolicy.isCrowded();
       List<LocalBootstrap> group = LocalBootstrap.group(1);
       try (LocalBootstrap bootstrap = group.get(0)) {
-        HostProcessCount many = HostProcessCount.add(1_000);
+        Communicator.HostProcessCount many = Communicator.HostProcessCount.add(1_000);
         Communicator small = Communicator.create(bootstrap, device);
         assertThat(SpinPolicy.isCrowded()).isTrue();
         small.close();

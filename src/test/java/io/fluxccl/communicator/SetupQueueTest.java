@@ -75,9 +75,7 @@ class SetupQueueTest {
     for (CompletableFuture<Void> run : List.of(early, late)) {
       assertThat(run).failsWithin(LONG).withThrowableThat().withCause(reason);
     }
-    StringBuilder dump = new StringBuilder();
-    pending.dump(dump);
-    assertThat(dump).isEmpty();
+    assertThat(pending.lines()).isEmpty();
   }
 
   private static void await(CompletableFuture<Void> event) {

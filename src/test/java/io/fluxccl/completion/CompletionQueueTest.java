@@ -285,7 +285,7 @@ class CompletionQueueTest {
     agent.doWork(); // takes all of them over
     long allocated =
         AllocatedBytes.least(
-            10,
+            1000,
             () -> {
               for (int i = 0; i < 40_000; i++) {
                 now += 10_000_000;

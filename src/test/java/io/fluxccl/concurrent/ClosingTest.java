@@ -52,4 +52,27 @@ class ClosingTest {
     assertThat(failure.getSuppressed()).isEmpty();
     assertThat(closed).containsExactly("a", "b", "c");
   }
+
+  @Test
+  void shouldUndoIfAStepFails() {
+    assertThat(Closing.onFailure(() -> closed.add("a"), () -> "made")).isEqualTo("made");
+    Closing.onFailure(() -> closed.add("b"), () -> {});
+    assertThat(closed).isEmpty();
+
+    Error failure = new OutOfMemoryError("of a test");
+    RuntimeException late = new IllegalStateException("late");
+    assertThatThrownBy(
+            () ->
+                Closing.onFailure(
+                    () -> {
+                      closed.add("c");
+                      throw late;
+                    },
+                    () -> {
+                      throw failure;
+                    }))
+        .isSameAs(failure)
+        .hasSuppressedException(late);
+    assertThat(closed).containsExactly("c");
+  }
 }

@@ -4,6 +4,7 @@ package io.fluxccl.device;
 import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -20,6 +21,7 @@ class ArenaTest {
   private static final long LENGTH = 4096;
 
   private final List<Block> blocks = new ArrayList<>();
+  private Lifecycle lifecycle = new Lifecycle("device");
 
   private static final class Block extends UseCount {
     private boolean freed;
@@ -32,6 +34,7 @@ class ArenaTest {
 
   private Arena<Block> arena() {
     return new Arena<>(
+        lifecycle,
         LENGTH,
         () -> {
           blocks.add(new Block());
@@ -44,6 +47,7 @@ class ArenaTest {
   void shouldNeverAllocateOverlappingPieces(
       @ForAll @Size(min = 1, max = 100) List<@LongRange(min = 1, max = LENGTH) Long> sizes) {
     blocks.clear();
+    lifecycle = new Lifecycle("device");
     Arena<Block> arena = arena();
     Set<List<Object>> cells = new HashSet<>();
     List<Arena.Piece<Block>> pieces = new ArrayList<>();
@@ -65,7 +69,7 @@ class ArenaTest {
     pieces.subList(released, pieces.size()).forEach(piece -> piece.block().release());
     assertThat(blocks.subList(0, blocks.size() - 1)).allMatch(block -> block.freed);
     assertThat(blocks.get(blocks.size() - 1).freed).isFalse();
-    arena.close();
+    lifecycle.close();
     assertThat(blocks).allMatch(block -> block.freed);
   }
 
@@ -76,7 +80,7 @@ class ArenaTest {
     arena.open();
     Arena.Piece<Block> piece = arena.allocate(1);
     assertThat(blocks).hasSize(1);
-    arena.close();
+    lifecycle.close();
     assertThat(piece.block().freed).isFalse();
     piece.block().release();
     assertThat(piece.block().freed).isTrue();
@@ -85,7 +89,7 @@ class ArenaTest {
   @Test
   void shouldReleaseBlocksAllocatedAfterClose() {
     Arena<Block> arena = arena();
-    arena.close();
+    lifecycle.close();
     Arena.Piece<Block> piece = arena.allocate(1);
     piece.block().release();
     assertThat(piece.block().freed).isTrue();
@@ -96,6 +100,7 @@ class ArenaTest {
     boolean[] fail = {true};
     Arena<Block> arena =
         new Arena<>(
+            lifecycle,
             LENGTH,
             () -> {
               if (fail[0]) {

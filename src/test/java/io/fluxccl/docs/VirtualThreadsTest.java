@@ -7,6 +7,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.NamedCollectives;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.group.DeviceChoice;
@@ -153,6 +154,30 @@ class VirtualThreadsTest {
       requests.add(perRequest.submit(() -> collectives.barrier().block(LIMIT)));
     }
     return requests;
+  }
+
+  /** Ranks begin the calls in opposite orders, and each call is waited for by a thread. */
+  @Test
+  void shouldLetManyVirtualThreadsWaitForNames() throws Exception {
+    assertUnpinned(
+        2,
+        group -> {
+          ExecutorService perRequest = newVirtualThreadPerTaskExecutor();
+          try (NamedCollectives named = group.collectives().named().join()) {
+            List<Future<Long>> sums = new ArrayList<>();
+            for (int i = 0; i < STEPS; i++) {
+              String name = "request " + (group.rank() == 0 ? i : STEPS - 1 - i);
+              sums.add(
+                  perRequest.submit(() -> named.of(name).allReduce(1, ReduceOp.SUM).block(LIMIT)));
+            }
+            for (Future<Long> sum : sums) {
+              assertThat(sum.get(LIMIT.toSeconds(), TimeUnit.SECONDS)).isEqualTo(2L);
+            }
+            named.barrier("end").block(LIMIT);
+          } finally {
+            perRequest.shutdownNow();
+          }
+        });
   }
 
   @Test

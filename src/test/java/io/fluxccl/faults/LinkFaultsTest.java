@@ -64,7 +64,7 @@ class LinkFaultsTest {
 
   /** Resets connections of the data and of the bootstrap. */
   @ParameterizedTest
-  @ValueSource(strings = {"FLUXCCL_TLS=0", "FLUXCCL_TLS=1", AllReduceLoopRank.TRANSPORT + "=NET"})
+  @ValueSource(strings = {"FLUXCCL_TLS=0", "FLUXCCL_TLS=1"})
   void shouldContinueIfConnectionsAreReset(String variable) throws Exception {
     String[] words = variable.split("=");
     start(Map.of(words[0], words[1]));
@@ -80,5 +80,13 @@ class LinkFaultsTest {
         .isGreaterThanOrEqualTo(RESETS);
     // Each rank warns of these losses at most once a minute.
     assertThat(job.count("the link was lost and is replaced: ")).isPositive();
+  }
+
+  /** NET does not resume. */
+  @Test
+  void shouldNameThePeerIfConnectionsOfNetAreReset() throws Exception {
+    start(Map.of(AllReduceLoopRank.TRANSPORT, "NET"));
+    job.hosts().reset(0);
+    job.rank(0).await(rank -> rank.last("failed TRANSPORT_FAILURE rank=") != null, "a failure");
   }
 }

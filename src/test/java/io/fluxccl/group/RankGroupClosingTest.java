@@ -9,6 +9,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.NamedCollectives;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.testing.FakeFamily;
@@ -29,6 +30,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
 
 @Timeout(180)
 class RankGroupClosingTest {
@@ -187,6 +189,40 @@ class RankGroupClosingTest {
     assertThat(failure).isInstanceOf(Aborted.class).hasMessageContaining("disk full");
     assertThat(failure.rank()).isEqualTo(1);
     RankGroup.closeAll(groups);
+  }
+
+  /** The body closes the calls for which the other rank waits before its group aborts. */
+  @ParameterizedTest
+  @ValueSource(ints = {0, 1})
+  void shouldFailNamedCallsOfPeersWithTheExceptionOfTheBody(int failing) {
+    List<RankGroup> groups = pair();
+    List<CompletableFuture<Void>> runs =
+        groups.stream().map(group -> runNamed(group, failing)).toList();
+    assertThat(runs.get(failing)).failsWithin(LONG);
+    FluxCclException failure = failureOf(runs.get(1 - failing));
+    assertThat(failure).isInstanceOf(Aborted.class).hasMessageContaining("disk full");
+    assertThat(failure.rank()).isEqualTo(failing);
+    RankGroup.closeAll(groups);
+  }
+
+  private static CompletableFuture<Void> runNamed(RankGroup group, int failing) {
+    return Mono.<Void>fromCallable(
+            () -> {
+              group.run(same -> callByName(same, failing));
+              return null;
+            })
+        .subscribeOn(Schedulers.boundedElastic())
+        .toFuture();
+  }
+
+  private static void callByName(RankGroup group, int failing) throws IOException {
+    try (NamedCollectives named = group.collectives().named().join()) {
+      named.barrier("first").block(LONG);
+      if (group.rank() == failing) {
+        throw new IOException("disk full");
+      }
+      named.barrier("second").block(LONG);
+    }
   }
 
   @Test

@@ -185,6 +185,18 @@ class PackedProductsTest extends ProductTests {
   }
 
   @ParameterizedTest
+  @CsvSource({
+    "ELEMENTS, 20, 64, 'multiple of 8,'",
+    "GATED, 24, 64, 'multiple of 16,'",
+    "FLOATS, 1, 96, 'and of 64,'"
+  })
+  void shouldRefuseSizesThatItsKernelsDoNotSupport(
+      Result result, int outputs, int inputs, String remedy) {
+    assertRefused(() -> PackedKernels.requireTiles(result, outputs, inputs), remedy);
+    PackedKernels.requireTiles(result, 48, 64);
+  }
+
+  @ParameterizedTest
   @CsvSource({"3072, 4096, 5", "4096, 2048, 4", "4096, 7168, 4", "64128, 4096, 1", "192, 512, 2"})
   void shouldFillTheGpuWithParts(int outputs, int inputs, int parts) {
     assertThat(PackedKernels.partsOf(outputs, inputs)).isEqualTo(parts);

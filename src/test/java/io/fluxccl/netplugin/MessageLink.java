@@ -167,13 +167,14 @@ public final class MessageLink implements AutoCloseable {
   }
 
   /**
-   * Moves messages of 100 and 100 000 bytes.
+   * Moves messages of 100 and 100 000 bytes, until a round allocates fewer bytes than {@code
+   * bound}.
    *
-   * @return how many bytes this thread has allocated in the best of ten rounds
+   * @return how many bytes this thread has allocated in the best round
    */
-  public long leastAllocated() {
+  public long leastAllocated(long bound) {
     return AllocatedBytes.least(
-        10,
+        bound,
         () -> {
           for (int i = 0; i < 200; i++) {
             NetRequest receiving = irecv(0, 100_000);

@@ -3,6 +3,7 @@ package io.fluxccl.semaphore;
 
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.testing.FailureAssertions.assertThrows;
+import static io.fluxccl.testing.FinalMocks.mockFinal;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
@@ -202,7 +203,7 @@ class SemaphoreTest {
     when(connection.transport()).thenReturn(Transport.IB0);
     Device gpu = mock(Device.class);
     when(gpu.ordersRemoteWrites()).thenReturn(false);
-    Communicator communicator = mock(Communicator.class);
+    Communicator communicator = mockFinal(Communicator.class);
     when(communicator.device()).thenReturn(gpu);
     assertRefused(
         () -> new Host2HostSemaphore(communicator, connection),

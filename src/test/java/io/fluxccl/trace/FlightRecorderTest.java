@@ -79,7 +79,7 @@ class FlightRecorderTest {
   void shouldNotifyListenersOnceOfEachCompletion() {
     FlightRecorder recorder = recorder(4);
     List<String> told = new ArrayList<>();
-    CallListener listener =
+    FlightRecorder.CallListener listener =
         (kind, bytes, elapsed, outcome) -> told.add(kind + " " + bytes + " " + outcome);
     recorder.listen(listener);
     long call = enqueue(recorder, 5);
@@ -121,7 +121,7 @@ class FlightRecorderTest {
     recorder.listen((kind, bytes, elapsed, outcome) -> {});
     long least =
         AllocatedBytes.least(
-            20,
+            1000,
             () -> {
               for (int i = 0; i < 10_000; i++) {
                 recorder.ended(enqueue(recorder, i), Outcome.DONE, 0, 0);

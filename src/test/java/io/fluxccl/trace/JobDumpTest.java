@@ -374,4 +374,65 @@ class JobDumpTest {
     assertThat(file.write("")).isEmpty();
     assertThat(file.write(written.toString())).as("no folder").isEmpty();
   }
+
+  private static Snapshot withNames(int rank, String... names) {
+    List<Snapshot> calls =
+        Stream.of(names)
+            .map(
+                name ->
+                    Snapshot.EMPTY
+                        .with("name", name)
+                        .with("call", "all-reduce")
+                        .with("since_ns", (rank + 1) * SECOND))
+            .toList();
+    Snapshot lane =
+        Snapshot.EMPTY
+            .with("tag", TAG)
+            .with("enqueued", 7)
+            .with("done", 7)
+            .with("in_flight", 0)
+            .with("named", calls);
+    return answer(rank, job(7, 7).with("lanes", List.of(lane)));
+  }
+
+  @Test
+  void shouldNameTheRanksThatDoNotHaveACallThatMatchesByName() {
+    JobDump dump =
+        new JobDump(List.of(withNames(0, "x", "all"), withNames(1, "all"), withNames(2, "x")));
+    assertVerdict(
+        dump,
+        1,
+        "rank 1 has not begun all-reduce 'x' of lane 0, in which ranks 0 and 2 wait for 3.0 s");
+    assertThat(dump.toString())
+        .contains(
+            "named calls that have not begun: 2; the oldest, all-reduce 'x', waits for 1.0 s");
+    assertThat(dump.json()).contains("\"x\"");
+  }
+
+  @Test
+  void shouldNotBlameARankOfWhichItHasOnlyTheOldestCallsByName() {
+    Snapshot cut = withNames(2, "other");
+    Snapshot group = cut.trees("groups").get(0);
+    Snapshot lane = group.trees("lanes").get(0).with("named_all", 65);
+    cut = answer(2, group.with("lanes", List.of(lane)));
+    JobDump dump = new JobDump(List.of(withNames(0, "x", "other"), withNames(1, "other"), cut));
+    Snapshot wait = dump.waits().get(0);
+    assertThat(wait.integers("not_begun")).containsExactly(1);
+    assertThat(dump.blamed()).containsExactly(1);
+    assertThat(dump.toString()).contains("named calls that have not begun: 65; the oldest");
+  }
+
+  @Test
+  void shouldReportNoWaitInACallThatAllRanksHaveByName() {
+    JobDump dump = new JobDump(List.of(withNames(0, "x"), withNames(1, "x")));
+    assertThat(dump.blamed()).isEmpty();
+  }
+
+  @Test
+  void shouldPrintNullForNumbersThatJsonDoesNotHave() {
+    Snapshot numbers =
+        Snapshot.EMPTY.with("rate", Double.NaN).with("ratio", 1.5).with("limit", 1.0 / 0);
+    assertThat(numbers.toString().replaceAll("\\s", ""))
+        .isEqualTo("{\"rate\":null,\"ratio\":1.5,\"limit\":null}");
+  }
 }

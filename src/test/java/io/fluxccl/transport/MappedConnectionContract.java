@@ -170,7 +170,7 @@ public abstract class MappedConnectionContract<R extends ConnectedRanks>
 
   @Test
   void shouldAllocateNothingInWriteUpdateAndSyncAndFlush() throws Exception {
-    long allocated = leastAllocated(10, 2_000, Thread.currentThread().getId());
+    long allocated = leastAllocated(1000, 2_000, Thread.currentThread().getId());
     assertThat(allocated).as("bytes of 2000 rounds").isLessThan(1_000);
   }
 

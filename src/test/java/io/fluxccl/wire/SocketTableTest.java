@@ -2,6 +2,7 @@
 package io.fluxccl.wire;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.io.IOException;
@@ -12,8 +13,12 @@ import java.net.Socket;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.RejectedExecutionException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -53,12 +58,24 @@ class SocketTableTest {
   }
 
   @Test
+  void shouldAnswerQuestionsAfterATaskWasRefused() {
+    Executor full =
+        task -> {
+          throw new RejectedExecutionException("no thread");
+        };
+    assertThatThrownBy(() -> SocketTable.find(Set.of(KEY), full)).hasMessage("no thread");
+    assertThat(SocketTable.find(Set.of(KEY), ForkJoinPool.commonPool()))
+        .succeedsWithin(Duration.ofSeconds(30));
+  }
+
+  @Test
   void shouldFindSocketsOfThisProcess() throws IOException {
     InetAddress loopback = InetAddress.getLoopbackAddress();
     try (ServerSocket listener = new ServerSocket(0, 1, loopback);
         Socket socket = new Socket(loopback, listener.getLocalPort())) {
       String key = SocketTable.key(socket.getLocalSocketAddress(), socket.getRemoteSocketAddress());
-      SocketTable.Row row = SocketTable.find(Set.of(key), Runnable::run).join().get(key);
+      SocketTable.Row row =
+          SocketTable.find(Set.of(key), ForkJoinPool.commonPool()).join().get(key);
       assertThat(row.unanswered()).isZero();
     }
   }

@@ -77,6 +77,9 @@ FLUXCCL_DEVICE uint32_t addBfloat16Pairs(uint32_t a, uint32_t b) {
   return low | high << 16;
 }
 
+constexpr bool kNarrowsToFloat8Pairs = false;
+FLUXCCL_DEVICE uint16_t floatsToE4m3(float, float) { return 0; }
+
 FLUXCCL_DEVICE uint4 loadOnce(const uint4* address) { return *address; }
 
 FLUXCCL_DEVICE void prefetch(const void*) {}

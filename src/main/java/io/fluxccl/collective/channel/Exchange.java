@@ -132,45 +132,7 @@ final class Exchange {
   }
 
   private void whole(CollectiveCall call) {
-    int root = call.root();
-    boolean isRoot = rank == root;
-    long bytes = call.countBytes();
-    PeerByteRanges all = PeerByteRanges.whole(bytes);
-    PeerByteRanges parts = PeerByteRanges.apart(bytes, call.strideBytes(), nRanks);
     switch (call.collective()) {
-      case ALL_REDUCE, BARRIER -> {
-        give = all;
-        take = all;
-      }
-      case ALL_GATHER -> {
-        give = all;
-        take = parts;
-      }
-      case REDUCE_SCATTER -> {
-        give = parts;
-        take = all;
-        own = input + call.sendOffset(rank);
-      }
-      case ALL_TO_ALL -> {
-        give = parts;
-        take = parts;
-      }
-      case BROADCAST -> {
-        give = isRoot ? all : PeerByteRanges.NOTHING;
-        take = isRoot ? PeerByteRanges.NOTHING : all.only(root);
-      }
-      case REDUCE -> {
-        give = isRoot ? PeerByteRanges.NOTHING : all.only(root);
-        take = isRoot ? all : PeerByteRanges.NOTHING;
-      }
-      case GATHER -> {
-        give = isRoot ? PeerByteRanges.NOTHING : all.only(root);
-        take = isRoot ? parts : PeerByteRanges.NOTHING;
-      }
-      case SCATTER -> {
-        give = isRoot ? parts : PeerByteRanges.NOTHING;
-        take = isRoot ? PeerByteRanges.NOTHING : all.only(root);
-      }
       case FUSED_ALL_REDUCE -> throw new IllegalStateException(call + " is no exchange");
       case SEND_RECEIVE -> {
         give =
@@ -183,7 +145,30 @@ final class Exchange {
         give = PeerByteRanges.listed(nRanks, peer -> call.sendBytes(rank, peer));
         take = PeerByteRanges.listed(nRanks, peer -> call.receiveBytes(rank, peer));
       }
+      default -> {
+        Collective kind = call.collective();
+        boolean fromRoot = kind == Collective.BROADCAST || kind == Collective.SCATTER;
+        boolean toRoot = kind == Collective.REDUCE || kind == Collective.GATHER;
+        PeerByteRanges all = PeerByteRanges.whole(call.countBytes());
+        PeerByteRanges parts = PeerByteRanges.apart(call.countBytes(), call.strideBytes(), nRanks);
+        give = between(call.root(), fromRoot, toRoot, call.sendOffset(1) > 0 ? parts : all);
+        take = between(call.root(), toRoot, fromRoot, call.receiveOffset(1) > 0 ? parts : all);
+        own = input + call.sendOffset(rank);
+      }
     }
+  }
+
+  /**
+   * Returns the bytes between this rank and its peers.
+   *
+   * @param isHere whether only the root has this end of the bytes
+   * @param isThere whether only the root has the other end
+   */
+  private PeerByteRanges between(int root, boolean isHere, boolean isThere, PeerByteRanges ranges) {
+    if (rank == root ? isThere : isHere) {
+      return PeerByteRanges.NOTHING;
+    }
+    return isThere ? ranges.only(root) : ranges;
   }
 
   private static int peer(int peer) {

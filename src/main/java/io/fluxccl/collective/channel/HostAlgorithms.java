@@ -4,25 +4,25 @@ package io.fluxccl.collective.channel;
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.collective.channel.PipeAlgorithm.ChannelAlgorithm;
 import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.device.host.HostReduction;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.BiConsumer;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Predicate;
 import java.util.stream.Stream;
 
-/** The methods on the host device: kernels of one block, each of whose threads is a lane. */
+/** The methods on the host device: kernels of one block, each of whose threads is a worker. */
 final class HostAlgorithms {
   private final Communicator communicator;
-  private final HostPipeWorker[] lanes;
+  private final HostPipeWorker[] workers;
 
   private HostAlgorithms(Pipes pipes) {
     this.communicator = pipes.peers.communicator();
-    this.lanes = HostPipeWorker.of(pipes);
+    this.workers = HostPipeWorker.of(pipes);
   }
 
   /** Returns the methods; {@code groups} may be null. */
@@ -33,23 +33,29 @@ final class HostAlgorithms {
     all.add(
         host.algorithm(
             PipeAlgorithm.ALL_PAIRS,
-            Exchange.class,
+            call -> true,
             Exchange::new,
-            lane -> new HostExchange(lane)::run));
+            worker -> new HostSchedule.AllPairs(worker)::run));
     all.add(
         host.algorithm(
             PipeAlgorithm.RING,
-            PartitionPlan.class,
+            call -> true,
             PartitionPlan::ring,
-            lane -> new HostRing(lane)::run));
+            worker -> new HostSchedule.Ring(worker)::run));
+    all.add(
+        host.algorithm(
+            PipeAlgorithm.TREE,
+            call -> true,
+            PartitionPlan::tree,
+            worker -> new HostTree(worker)::run));
     if (Hierarchy.isPossible(topology)) {
       Hierarchy hierarchy = Hierarchy.of(topology);
       all.add(
           host.algorithm(
               PipeAlgorithm.HIERARCHICAL,
-              PartitionPlan.class,
+              call -> true,
               call -> PartitionPlan.direct(call, hierarchy),
-              lane -> hierarchical(lane, hierarchy)));
+              worker -> hierarchical(worker, hierarchy)));
     }
     if (groups != null) {
       Hierarchy hierarchy = Hierarchy.of(topology);
@@ -57,58 +63,58 @@ final class HostAlgorithms {
           host.algorithm(
               PipeAlgorithm.COLLNET,
               call -> groups.reduces(call.call().type(), call.call().op()),
-              PartitionPlan.class,
               call -> PartitionPlan.direct(call, hierarchy),
-              lane -> new CollNetAllReduce(lane, hierarchy, groups.lane(lane.lane))::run));
+              worker ->
+                  new HierarchicalSchedule.CollNet(worker, hierarchy, groups.lane(worker.lane))
+                      ::run));
     }
     return all;
   }
 
-  private static BiConsumer<PartitionPlan, HostReduction> hierarchical(
-      HostPipeWorker lane, Hierarchy hierarchy) {
-    HostHierarchical allReduce = new HierarchicalAllReduce(lane, hierarchy);
-    HostHierarchical chain = new HierarchicalChain(lane, hierarchy);
-    HostHierarchical rounds = new HierarchicalRounds(lane, hierarchy);
-    return (call, reduction) -> {
-      HostHierarchical kernel =
-          switch (call.kind()) {
-            case ALL_REDUCE -> allReduce;
-            case BROADCAST, REDUCE -> chain;
-            default -> rounds;
-          };
-      kernel.run(call, reduction);
-    };
+  private static Consumer<PartitionPlan> hierarchical(HostPipeWorker worker, Hierarchy hierarchy) {
+    HierarchicalSchedule allReduce = new HierarchicalSchedule.AllReduce(worker, hierarchy);
+    HierarchicalSchedule chain = new HierarchicalSchedule.Chain(worker, hierarchy);
+    HierarchicalSchedule rounds = new HierarchicalSchedule.Rounds(worker, hierarchy);
+    return call ->
+        (switch (call.kind()) {
+              case ALL_REDUCE -> allReduce;
+              case BROADCAST, REDUCE -> chain;
+              default -> rounds;
+            })
+            .run(call);
   }
 
-  private <P> CollectiveAlgorithm algorithm(
-      PipeAlgorithm method,
-      Class<P> plan,
-      Function<BoundCall, P> planOf,
-      Function<HostPipeWorker, BiConsumer<P, HostReduction>> kernelOf) {
-    return algorithm(method, call -> true, plan, planOf, kernelOf);
-  }
-
+  /**
+   * Returns an algorithm.
+   *
+   * @param canLaunch whether the network can do a call that the method supports
+   * @param planOf returns the plan of a call
+   * @param scheduleOf returns what a worker does with a plan
+   */
   private <P> CollectiveAlgorithm algorithm(
       PipeAlgorithm method,
       Predicate<BoundCall> canLaunch,
-      Class<P> plan,
       Function<BoundCall, P> planOf,
-      Function<HostPipeWorker, BiConsumer<P, HostReduction>> kernelOf) {
-    List<BiConsumer<P, HostReduction>> byLane = Stream.of(lanes).map(kernelOf).toList();
+      Function<HostPipeWorker, Consumer<P>> scheduleOf) {
+    List<Consumer<P>> schedules = Stream.of(workers).map(scheduleOf).toList();
     HostKernel kernel =
         HostKernel.of(
             method.label(),
             (thread, args) -> {
               // After a failure the staging memory may be unmapped.
               if (communicator.failure() == null) {
-                lanes[thread.threadIdx()].begin(args.get(1, BoundCall.class));
-                byLane.get(thread.threadIdx()).accept(args.get(0, plan), thread.reduction());
+                int index = thread.threadIdx();
+                workers[index].begin(args.get(1, BoundCall.class), thread.reduction());
+                @SuppressWarnings("unchecked") // of planOf
+                P plan = (P) args.get(0, Object.class);
+                schedules.get(index).accept(plan);
               }
             });
     return new ChannelAlgorithm(
         method,
+        workers[0].layout,
         canLaunch,
         (stream, call) ->
-            stream.launch(kernel, 1, lanes.length, KernelArgs.of(planOf.apply(call), call)));
+            stream.launch(kernel, 1, workers.length, KernelArgs.of(planOf.apply(call), call)));
   }
 }

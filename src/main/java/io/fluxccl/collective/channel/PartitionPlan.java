@@ -10,8 +10,8 @@ import io.fluxccl.collective.Partition;
 import java.util.function.IntToLongFunction;
 
 /**
- * A call whose buffer is divided into parts, as {@link HostRing} and {@link HostHierarchical} run
- * it: a part for each rank of a ring, or for each rank of a host.
+ * A call whose buffer is divided into parts, as {@link HostSchedule.Ring}, {@link HostTree} and
+ * {@link HierarchicalSchedule} run it: a part for each rank of a ring, or for each rank of a host.
  *
  * @param kind the collective
  * @param input this rank's address, 0 if it has none
@@ -39,6 +39,11 @@ record PartitionPlan(
   /** Returns the plan of a ring, with a part for each rank. */
   static PartitionPlan ring(BoundCall bound) {
     return of(bound, bound.nRanks(), null, null);
+  }
+
+  /** Returns the plan of a tree, which does not divide the buffer. */
+  static PartitionPlan tree(BoundCall bound) {
+    return of(bound, 1, null, null);
   }
 
   /** Returns the plan of a hierarchy, with a part for each rank of a host, through slots alone. */

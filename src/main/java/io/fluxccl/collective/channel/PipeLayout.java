@@ -10,14 +10,19 @@ import io.fluxccl.semaphore.SemaphoreDescriptor;
 /**
  * The layout of a rank's staging memory, the same on every rank. It has an inbox for each lane and
  * each other rank, then as many outboxes, and then the two semaphores of each pipe. A box holds a
- * ring of slots.
+ * ring of slots. On the host device, boxes of neighbours in a ring or a tree have larger slots, so
+ * that many ranks don't cut these algorithms' data into small pieces. Pages that no algorithm uses
+ * cost no memory.
  *
  * @param nRanks number of ranks
  * @param lanes number of lanes, which work in parallel, each with pipes of its own
  * @param slotBytes bytes of a slot's payload, a power of two
  * @param boxBytes bytes of a box
+ * @param nearSlotBytes as {@code slotBytes}, of neighbours
+ * @param nearBoxBytes as {@code boxBytes}, of neighbours; 0 if they have the same boxes as others
  */
-record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
+record PipeLayout(
+    int nRanks, int lanes, int slotBytes, long boxBytes, int nearSlotBytes, long nearBoxBytes) {
   /** Slots of a box, a power of two. */
   static final int SLOTS = SlotRing.SLOTS;
 
@@ -45,6 +50,12 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
    */
   private static final long HOST_BUDGET = 512 << 20;
 
+  /** The share of a budget that the boxes of neighbours may use. */
+  private static final int NEAR_SHARE = 4;
+
+  /** The most neighbours of a rank: two in the ring, three in the tree. */
+  private static final int MOST_NEAR = 5;
+
   private static final int MAX_SLOT = 128 << 10;
   private static final int MIN_SLOT = 4 << 10;
   private static final int MIN_HOST_SLOT = 1 << 10;
@@ -66,14 +77,24 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
     int lanes = Math.max(1, Math.min(mostLanes, ChannelTrigger.MAX_IDS / 2 / (nRanks - 1)));
     boolean onHost = kind == DeviceKind.HOST;
     long budget = onHost ? Math.min(BUDGET, HOST_BUDGET / most) : BUDGET;
-    long share = budget / SLOTS / lanes / (nRanks - 1);
+    int slot = slot(budget / SLOTS / lanes / (nRanks - 1), onHost ? MIN_HOST_SLOT : MIN_SLOT);
+    if (!onHost) {
+      // The kernels on GPUs have flags elsewhere, and slots without headers.
+      return new PipeLayout(nRanks, lanes, slot, (long) SLOTS * slot, slot, 0);
+    }
+    int near = slot(budget / NEAR_SHARE / SLOTS / lanes / MOST_NEAR, MIN_HOST_SLOT);
+    long box = new SlotRing(slot).bytes();
+    return near > slot
+        ? new PipeLayout(nRanks, lanes, slot, box, near, new SlotRing(near).bytes())
+        : new PipeLayout(nRanks, lanes, slot, box, slot, 0);
+  }
+
+  private static int slot(long share, int least) {
     int slot = MAX_SLOT;
-    while (slot > (onHost ? MIN_HOST_SLOT : MIN_SLOT) && slot > share) {
+    while (slot > least && slot > share) {
       slot /= 2;
     }
-    // The kernels on GPUs have flags elsewhere, and slots without headers.
-    long box = onHost ? new SlotRing(slot).bytes() : (long) SLOTS * slot;
-    return new PipeLayout(nRanks, lanes, slot, box);
+    return slot;
   }
 
   /** Returns how many pipes a rank has. */
@@ -86,23 +107,50 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
     return lane * (nRanks - 1) + (peer < rank ? peer : peer - 1);
   }
 
+  /** Returns the bytes of a slot's payload of a rank's pipe to a peer. */
+  int slotBytes(int rank, int peer) {
+    return near(rank, peer) < 0 ? slotBytes : nearSlotBytes;
+  }
+
   long inboxOffset(int lane, int rank, int peer) {
-    return index(lane, rank, peer) * boxBytes;
+    int near = near(rank, peer);
+    return near < 0
+        ? index(lane, rank, peer) * boxBytes
+        : pipes() * boxBytes + (lane * MOST_NEAR + near) * nearBoxBytes;
   }
 
   long outboxOffset(int lane, int rank, int peer) {
-    return (pipes() + index(lane, rank, peer)) * boxBytes;
+    return boxesBytes() + inboxOffset(lane, rank, peer);
+  }
+
+  /** Returns the bytes of all inboxes. */
+  private long boxesBytes() {
+    return pipes() * boxBytes + lanes * MOST_NEAR * nearBoxBytes;
+  }
+
+  /** Returns the index of a peer among a rank's neighbours with larger boxes, or -1. */
+  private int near(int rank, int peer) {
+    if (nearBoxBytes == 0) {
+      return -1;
+    }
+    int around = Math.floorMod(peer - rank, nRanks);
+    return around == 1 ? 0 : around == nRanks - 1 ? 1 : nearInTree(rank, peer);
+  }
+
+  private int nearInTree(int rank, int peer) {
+    int index = HostTree.neighbours(rank, nRanks).indexOf(peer);
+    return index < 0 ? -1 : 2 + index;
   }
 
   /** Returns where the values of a semaphore begin, one of two of a rank's pipe to a peer. */
   long semaphoreOffset(int which, int lane, int rank, int peer) {
     long number = which * (long) pipes() + index(lane, rank, peer);
-    return 2 * pipes() * boxBytes + number * SemaphoreDescriptor.STATE_LENGTH;
+    return 2 * boxesBytes() + number * SemaphoreDescriptor.STATE_LENGTH;
   }
 
   /** Returns the bytes of a rank's memory. */
   long bytes() {
-    return 2 * pipes() * (boxBytes + SemaphoreDescriptor.STATE_LENGTH);
+    return 2 * (boxesBytes() + (long) pipes() * SemaphoreDescriptor.STATE_LENGTH);
   }
 
   /** Returns how many lanes share a pair's bytes. */
@@ -127,14 +175,22 @@ record PipeLayout(int nRanks, int lanes, int slotBytes, long boxBytes) {
 
   /** Returns the bytes of each piece of a share; the last one may be shorter. */
   long piece(long shareBytes) {
-    return Math.min(
-        slotBytes, Math.max(LEAST_PIECE, CacheLines.roundUp((shareBytes + PIECES - 1) / PIECES)));
+    return Math.min(slotBytes, wholePiece(shareBytes));
+  }
+
+  /** Returns the bytes of each piece of a share that goes along a tree. */
+  long treePiece(long shareBytes) {
+    return Math.min(nearSlotBytes, wholePiece(shareBytes));
+  }
+
+  private static long wholePiece(long shareBytes) {
+    return Math.max(LEAST_PIECE, CacheLines.roundUp((shareBytes + PIECES - 1) / PIECES));
   }
 
   /** Returns the bytes of a piece that goes around a ring. */
   long ringPiece(long shareBytes) {
     return Math.max(
         CacheLines.LENGTH,
-        Math.min(slotBytes, CacheLines.roundUp((shareBytes + RING_PIECES - 1) / RING_PIECES)));
+        Math.min(nearSlotBytes, CacheLines.roundUp((shareBytes + RING_PIECES - 1) / RING_PIECES)));
   }
 }

@@ -57,23 +57,17 @@ final class Pipes implements AutoCloseable {
     this.proxied = new int[2][layout.pipes()];
     ChannelFailureListener abort = (id, peer, reason) -> communicator.abort(reason);
     this.memory = communicator.device().allocate(layout.bytes());
-    try {
-      this.proxyService =
-          new ProxyService(
-              communicator,
-              FifoDescriptor.DEFAULT_SIZE,
-              ProxyOptions.builderFor(communicator.device())
-                  .name("fluxccl-proxy-" + peers.rank())
-                  .build(),
-              abort);
-    } catch (RuntimeException e) {
-      memory.close();
-      throw e;
-    }
-  }
-
-  private SlotRing ring() {
-    return new SlotRing(layout.slotBytes());
+    this.proxyService =
+        Closing.onFailure(
+            memory,
+            () ->
+                new ProxyService(
+                    communicator,
+                    FifoDescriptor.DEFAULT_SIZE,
+                    ProxyOptions.builderFor(communicator.device())
+                        .name("fluxccl-proxy-" + peers.rank())
+                        .build(),
+                    abort));
   }
 
   /** Allocates and exchanges the memory: zeros, with which rings and semaphores begin. */
@@ -136,7 +130,7 @@ final class Pipes implements AutoCloseable {
     return peers.isMapped(peer)
         ? new MappedPipe(
             peer,
-            ring(),
+            new SlotRing(layout.slotBytes(peers.rank(), peer)),
             outbox(lane, peer),
             inbox(lane, peer),
             peers.communicator().abortFlag().deviceAddress(),

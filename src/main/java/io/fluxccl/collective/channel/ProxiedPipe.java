@@ -46,7 +46,7 @@ final class ProxiedPipe implements Pipe {
     this.peer = peer;
     this.abortAddress = pipes.peers.communicator().abortFlag().deviceAddress();
     this.onOtherCall = pipes.peers::receivedOtherCall;
-    this.slotBytes = SlotRing.PAYLOAD_OFFSET + layout.slotBytes();
+    this.slotBytes = SlotRing.PAYLOAD_OFFSET + layout.slotBytes(rank, peer);
     this.data = pipes.channel(Pipes.FILLED, lane, peer).deviceHandle();
     this.credits = pipes.channel(Pipes.EMPTIED, lane, peer).deviceHandle();
     this.outbox = pipes.outbox(lane, peer);

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import static io.fluxccl.collective.cuda.GpuGrid.WARP_SIZE;
+
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.cuda.GpuAlgorithm.Trait;
+import io.fluxccl.collective.cuda.Reductions.Kernels;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.Kernel;
 import io.fluxccl.device.KernelArgs;
+import io.fluxccl.device.cuda.CudaKernel;
 import io.fluxccl.device.cuda.CudaStream;
+import java.util.Set;
 
 /**
  * For the largest calls: copy engines copy every slice of the parts to the owners' scratch, one
@@ -20,8 +25,12 @@ import io.fluxccl.device.cuda.CudaStream;
  *
  * <p>After the first barrier scratch is free and outputs may be written; after the next ones a
  * slice has arrived; after the last all results have.
+ *
+ * @param set of the algorithm
+ * @param slices the kernels that reduce a slice
+ * @param barrier the kernel of a barrier of all ranks
  */
-final class CopyReduce extends ReduceAlgorithm {
+record CopyReduce(MappedGpuSet set, Kernels slices, CudaKernel barrier) {
   private static final String BRANCH = "reduce";
 
   // The ends of the slices, in 64ths of a part. Without results to copy, a short last slice is
@@ -30,70 +39,65 @@ final class CopyReduce extends ReduceAlgorithm {
   private static final int[] ALL_REDUCE_SLICES = {0, 32, UNITS};
   private static final int[] REDUCE_SCATTER_SLICES = {0, 54, UNITS};
 
-  private final Kernel barrier;
-
-  CopyReduce(ReduceSet set) {
-    super(
-        set,
+  GpuAlgorithm algorithm() {
+    return new GpuAlgorithm(
         "copy-engines-reduce",
-        set.kernels("slice", PacketArea.Kind.LL128, 0),
-        PacketArea.NONE);
-    this.barrier = set.kernel("meet");
+        Set.of(Trait.ORDERED, Trait.COPY_ENGINES),
+        this::supports,
+        CopyReduce::micros,
+        this::enqueue);
   }
 
-  @Override
-  public boolean supports(BoundCall call) {
+  private boolean supports(BoundCall call) {
     Scratch scratch = set.scratch(call);
     return scratch != null
-        && canStoreResults(call)
+        && Reductions.canStoreResults(call)
         && Reduction.partBytes(call) <= scratch.slotBytes;
   }
 
-  @Override
-  public boolean usesCopyEngines() {
-    return true;
-  }
-
-  @Override
-  public double estimate(BoundCall call) {
+  private static double micros(BoundCall call) {
     int peers = call.nRanks() - 1;
-    if (isScatterOfPair(call)) {
-      return 72 + 0.0031 * sent(call);
+    double sent = Reductions.sent(call);
+    if (Reductions.isScatterOfPair(call)) {
+      return 72 + 0.0031 * sent;
     }
-    return isScatter(call)
-        ? 155 + 0.00265 * sent(call)
-        : 20 + 100 * Math.min(peers, 3) + 0.0026 * sent(call);
+    return Reductions.isScatter(call)
+        ? 155 + 0.00265 * sent
+        : 20 + 100 * Math.min(peers, 3) + 0.0026 * sent;
   }
 
-  @Override
-  public void enqueue(DeviceStream stream, BoundCall call) {
+  private void enqueue(DeviceStream stream, BoundCall call) {
     CudaStream main = (CudaStream) stream;
     CudaStream branch = main.branch(BRANCH);
     Scratch scratch = set.scratch(call);
     boolean gathers = call.call().collective() == Collective.ALL_REDUCE;
-    int[] slices = gathers ? ALL_REDUCE_SLICES : REDUCE_SCATTER_SLICES;
+    int[] ends = gathers ? ALL_REDUCE_SLICES : REDUCE_SCATTER_SLICES;
     barrier(main, call);
-    for (int i = 0; i + 1 < slices.length; i++) {
-      long begin = at(call, slices[i]);
-      long end = at(call, slices[i + 1]);
+    for (int i = 0; i + 1 < ends.length; i++) {
+      long begin = at(call, ends[i]);
+      long end = at(call, ends[i + 1]);
       scatter(main, call, scratch, begin, end);
       barrier(main, call);
       branch.waitFor(main);
       // Before the next slice is enqueued on the branch: the stream waits for the slice before.
       main.waitFor(branch);
       branch.launch(
-          kernel(call),
+          slices.of(call),
           set.grid.maxBlocks(),
           GpuGrid.MAX_THREADS,
           KernelArgs.of(
-              set.peers.bind(call), reduction.bind(call), scratch.forSlots, begin, end - begin));
+              slices.peers().bind(call),
+              slices.reduction().bind(call),
+              scratch.forSlots,
+              begin,
+              end - begin));
       if (gathers && i > 0) {
-        gather(main, call, at(call, slices[i - 1]), begin);
+        gather(main, call, at(call, ends[i - 1]), begin);
       }
     }
     main.waitFor(branch);
     if (gathers) {
-      gather(main, call, at(call, slices[slices.length - 2]), at(call, UNITS));
+      gather(main, call, at(call, ends[ends.length - 2]), at(call, UNITS));
     }
     barrier(main, call);
   }
@@ -105,7 +109,7 @@ final class CopyReduce extends ReduceAlgorithm {
   }
 
   private void barrier(CudaStream stream, BoundCall call) {
-    stream.launch(barrier, 1, WARP_SIZE, KernelArgs.of(set.peers.bind(call)));
+    stream.launch(barrier, 1, WARP_SIZE, KernelArgs.of(slices.peers().bind(call)));
   }
 
   private static void scatter(

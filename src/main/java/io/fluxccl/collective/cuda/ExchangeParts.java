@@ -20,6 +20,12 @@ final class ExchangeParts extends KernelStruct {
    */
   private static final int MIN_UNITS_OF_FIRST = 4;
 
+  /** The least bytes for which a sender asks its receiver for the address: one more round trip. */
+  private static final long LARGE_MESSAGE = 4 << 20;
+
+  /** Registrations whose addresses kernels can look up; for later ones data goes through rings. */
+  static final int KNOWN_REGISTRATIONS = 1024;
+
   private static final int NOT_LARGE = -1;
 
   private static final int PART_LENGTH = 64;
@@ -59,8 +65,10 @@ final class ExchangeParts extends KernelStruct {
   }
 
   /**
-   * Fills in the parts that a call exchanges with each peer through the rings.
+   * Fills in the parts that a call exchanges with each peer.
    *
+   * @param through the rings; null if ranks store into the peers' registered outputs, so that the
+   *     writer has the address and the peer receives nothing
    * @param ownState this rank's state, for calls without bytes
    */
   ExchangeParts of(BoundCall bound, ExchangeRing through, long ownState) {
@@ -71,19 +79,17 @@ final class ExchangeParts extends KernelStruct {
     for (int ahead = 1; ahead < nRanks; ahead++) {
       int peer = (rank + ahead) % nRanks;
       if (call.collective() == Collective.BARRIER) {
-        add(
-            peer,
-            ownState + through.nothingOffset(rank),
-            Integer.BYTES,
-            ownState + through.nothingOffset(peer),
-            Integer.BYTES);
+        long nothing = ownState + through.nothingOffset(rank);
+        add(peer, nothing, Integer.BYTES, ownState + through.nothingOffset(peer), Integer.BYTES);
+        continue;
+      }
+      long from = call.inputAddress() + call.sendOffset(peer);
+      long size = call.sendBytes(rank, peer);
+      if (through == null) {
+        add(peer, from, size, bound.outputOn(peer) + call.receiveOffset(rank), 0);
       } else {
-        add(
-            peer,
-            call.inputAddress() + call.sendOffset(peer),
-            call.sendBytes(rank, peer),
-            call.outputAddress() + call.receiveOffset(peer),
-            call.receiveBytes(rank, peer));
+        long to = call.outputAddress() + call.receiveOffset(peer);
+        add(peer, from, size, to, call.receiveBytes(rank, peer));
       }
     }
     return own(bound);
@@ -93,19 +99,11 @@ final class ExchangeParts extends KernelStruct {
    * Fills in the parts of a send-receive: one for each direction, also if both are with one rank. A
    * large message may go into the receiver's output if that is registered.
    *
-   * @param largeBytes the least bytes of a large message
    * @param firstUnits the most units of a large message that take the ring before the sender awaits
    *     the receiver's offer; the same on both ranks
    * @param registrations address of the table of registrations
-   * @param known the number of registrations in the table
    */
-  ExchangeParts ofSendReceive(
-      BoundCall bound,
-      ExchangeRing through,
-      long largeBytes,
-      int firstUnits,
-      long registrations,
-      int known) {
+  void ofSendReceive(BoundCall bound, ExchangeRing through, int firstUnits, long registrations) {
     clear(through);
     at(REGISTRATIONS_OFFSET).putLong(registrations);
     CollectiveCall call = bound.call();
@@ -113,30 +111,28 @@ final class ExchangeParts extends KernelStruct {
     int to = call.destination();
     int from = call.source();
     if (to != rank && to != CollectiveCall.NO_PEER && call.sendBytes(rank, to) > 0) {
-      long bytes = call.sendBytes(rank, to);
-      add(to, call.input().address(), bytes, 0, 0);
-      if (bytes >= largeBytes) {
-        markLarge(bytes, firstUnits, 0);
-      }
+      long size = call.sendBytes(rank, to);
+      add(to, call.input().address(), size, 0, 0);
+      markIfLarge(size, firstUnits, 0);
     }
     if (from != rank && from != CollectiveCall.NO_PEER && call.receiveBytes(rank, from) > 0) {
-      long bytes = call.receiveBytes(rank, from);
-      add(from, 0, 0, call.output().address(), bytes);
-      if (bytes >= largeBytes) {
-        markLarge(bytes, firstUnits, offer(bound.outputRegistration(), call.output(), known));
-      }
+      long size = call.receiveBytes(rank, from);
+      add(from, 0, 0, call.output().address(), size);
+      markIfLarge(size, firstUnits, offer(bound.outputRegistration(), call.output()));
     }
-    return own(bound);
+    own(bound);
   }
 
-  private void markLarge(long size, int firstUnits, long offer) {
-    at((count - 1) * PART_LENGTH + FIRST_UNITS_OFFSET)
-        .putInt(Math.min(firstUnits, ring.units(size) / MIN_UNITS_OF_FIRST))
-        .putLong(offer);
+  private void markIfLarge(long size, int firstUnits, long offer) {
+    if (size >= LARGE_MESSAGE) {
+      at((count - 1) * PART_LENGTH + FIRST_UNITS_OFFSET)
+          .putInt(Math.min(firstUnits, ring.units(size) / MIN_UNITS_OF_FIRST))
+          .putLong(offer);
+    }
   }
 
-  private static long offer(Registration registration, DeviceBuffer output, int known) {
-    if (registration == null || registration.id() >= known) {
+  private static long offer(Registration registration, DeviceBuffer output) {
+    if (registration == null || registration.id() >= KNOWN_REGISTRATIONS) {
       return 0;
     }
     long offset = output.address() - registration.buffer().address();

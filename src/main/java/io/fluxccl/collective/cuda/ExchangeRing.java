@@ -47,6 +47,11 @@ record ExchangeRing(long offset, int nRanks, int slots, int rowPayload, int maxR
     return COUNTERS_LENGTH + (long) nRanks * slots * (Long.BYTES + slotSize);
   }
 
+  /** Returns where the rings end in the state. */
+  long end() {
+    return offset + length();
+  }
+
   /** Returns the offset of the bytes that a rank exchanges in a barrier. */
   long nothingOffset(int rank) {
     return offset + NOTHING_OFFSET + (long) rank * Integer.BYTES;

@@ -1,59 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import io.fluxccl.collective.AddRmsNorm;
 import io.fluxccl.collective.BoundCall;
-import io.fluxccl.collective.CollectiveAlgorithm;
 import io.fluxccl.collective.Epilogue;
 import io.fluxccl.collective.EpilogueKernels.Variant;
 import io.fluxccl.collective.FusedAllReduce;
-import io.fluxccl.collective.ReductionOrder;
+import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaKernel;
+import java.util.List;
 
 /**
- * All-reduce with an epilogue in the same kernel: {@code fused_rows.cuh}. A block has a row at a
- * time, in sentinel packets, which go to all ranks or to the rank that reduces the row for all.
+ * All-reduce with an epilogue in the same kernel: {@code norm_rows.cuh}, and {@code fused_rows.cuh}
+ * for custom epilogues. Rows go in sentinel packets to all ranks, or to the rank that reduces the
+ * row for all.
+ *
+ * @param grid of the lane
+ * @param inOneShot whether each rank reduces all rows
+ * @param area of the packets
+ * @param peers the argument of kernels for custom epilogues
+ * @param reduction likewise
+ * @param norm the argument of kernels for the library's own epilogue
  */
-final class FusedReduce implements CollectiveAlgorithm {
-  private static final double KIB = 1024;
+record FusedReduce(
+    GpuGrid grid,
+    boolean inOneShot,
+    PacketArea area,
+    MappedPeers peers,
+    Reduction reduction,
+    NormTask norm) {
+  /**
+   * The rows of a fused all-reduce with the library's own epilogue: the twin of {@code
+   * norm_rows.cuh}, which defines the layout. Filled in for each call; used by the one thread that
+   * enqueues.
+   */
+  static final class NormTask extends KernelStruct {
+    private static final int INPUT_OFFSET = MappedPeers.MAX_RANKS * Long.BYTES;
+    private static final int ROWS_OFFSET = INPUT_OFFSET + 3 * Long.BYTES + 3 * Integer.BYTES;
+    private static final int LENGTH = ROWS_OFFSET + 3 * Integer.BYTES;
 
-  private final ReduceSet set;
-  private final boolean inOneShot;
-  private final PacketArea area;
-  private final Reduction reduction;
+    /**
+     * Creates the struct of a region on a lane.
+     *
+     * @param states addresses of the region, by rank
+     * @param area of the packets; a packet of 8 bytes for each of them follows it
+     */
+    NormTask(MappedGpuSet set, long[] states, PacketArea area) {
+      super(LENGTH);
+      int n = set.nRanks;
+      for (int k = 0; k < n; k++) {
+        putLong(states[(set.rank + k) % n] + area.offset());
+      }
+      at(INPUT_OFFSET + Long.BYTES)
+          .putLong(states[set.rank])
+          .putLong(set.abort().deviceAddress())
+          .putInt(area.slotBytes())
+          .putInt(set.rank)
+          .putInt(n);
+    }
+
+    /**
+     * Fills in a call.
+     *
+     * @return this, valid until the next call
+     */
+    NormTask bind(FusedAllReduce call) {
+      at(INPUT_OFFSET).putLong(call.input().address());
+      at(ROWS_OFFSET)
+          .putInt((int) call.rows())
+          .putInt((int) (call.rowBytes() / FusedAllReduce.WORD));
+      putInt(Float.floatToRawIntBits(1f / call.hidden()));
+      return this;
+    }
+  }
 
   /**
-   * Creates an algorithm.
+   * Returns the algorithm in which each rank reduces all rows, and the one in which it reduces its
+   * part of them.
    *
-   * @param inOneShot whether each rank reduces all rows
-   * @param area for packets of two shots; the launches of one family take turns in it
+   * @param area for packets of two shots; the launches of a lane take turns in it
    */
-  FusedReduce(ReduceSet set, boolean inOneShot, PacketArea area) {
-    this.set = set;
-    this.inOneShot = inOneShot;
-    this.area = area;
-    this.reduction = new Reduction(area);
+  static List<GpuAlgorithm> algorithms(
+      MappedGpuSet set, MappedPeers peers, long[] states, PacketArea area) {
+    NormTask norm = new NormTask(set, states, area);
+    Reduction reduction = new Reduction(area);
+    return List.of(
+        new FusedReduce(set.grid, true, area, peers, reduction, norm).algorithm("fused-one-shot"),
+        new FusedReduce(set.grid, false, area, peers, reduction, norm)
+            .algorithm("fused-two-shots"));
   }
 
-  @Override
-  public String name() {
-    return inOneShot ? "fused-one-shot" : "fused-two-shots";
+  private GpuAlgorithm algorithm(String name) {
+    return new GpuAlgorithm(name, Reductions.ANY_LINK, this::supports, this::micros, this::enqueue);
   }
 
-  @Override
-  public ReductionOrder order(BoundCall call) {
-    return ReductionOrder.OF_RANKS;
-  }
-
-  @Override
-  public boolean supports(BoundCall bound) {
-    if (!(bound.call() instanceof FusedAllReduce call) || !variant(bound).holds(call.rowBytes())) {
+  private boolean supports(BoundCall bound) {
+    if (!(bound.call() instanceof FusedAllReduce call)) {
       return false;
     }
+    Variant variant = variant(call, bound.nRanks());
+    long groups = Variant.groups(call.rowBytes());
+    // Without two groups of a row in one warp, no warp waits for its own later work.
+    boolean fits =
+        variant.isOfWarps()
+            ? groups <= (long) grid.smallBlocks() * GpuGrid.WARPS_OF_SMALL
+            : variant.holds(call.rowBytes());
     // In two shots every rank must reduce a row: only then it receives packets from all others.
     boolean hasRows = inOneShot || call.rows() >= bound.nRanks();
-    return hasRows && area.slotBytes() / area.kind().rowBytes(call.rowBytes()) >= slotRows(bound);
+    return fits
+        && hasRows
+        && area.slotBytes() / area.kind().rowBytes(call.rowBytes()) >= slotRows(bound);
   }
 
   /** Returns how many rows go through a rank's slot. */
@@ -62,57 +120,40 @@ final class FusedReduce implements CollectiveAlgorithm {
     return inOneShot ? rows : (rows + bound.nRanks() - 1) / bound.nRanks();
   }
 
-  private Variant variant(BoundCall bound) {
-    if (!inOneShot) {
-      return Variant.TWO2;
+  private Variant variant(FusedAllReduce call, int nRanks) {
+    if (call.epilogue() instanceof AddRmsNorm) {
+      return Variant.ofWarps(inOneShot, nRanks);
     }
-    long rowBytes = ((FusedAllReduce) bound.call()).rowBytes();
-    if (bound.nRanks() > 2) {
-      return Variant.ONE2;
-    }
-    if (Variant.PAIR1.holds(rowBytes)) {
-      return Variant.PAIR1;
-    }
-    // Together with a launch that overlaps it, no more than half of the GPU.
-    if (Variant.WIDE1.holds(rowBytes) && slotRows(bound) <= set.grid.overlapping() / 2) {
-      return Variant.WIDE1;
-    }
-    return Variant.PAIR2.holds(rowBytes) ? Variant.PAIR2 : Variant.PAIR4;
+    return inOneShot ? Variant.ROW_ONE : Variant.ROW_TWO;
   }
 
-  @Override
-  public double estimate(BoundCall call) {
+  /** Estimates, fitted to measurements on two and four H200. */
+  private double micros(BoundCall call) {
     int n = call.nRanks();
-    double bytes = call.totalBytes() / KIB;
-    // The time of further rows that a block reduces one after the other.
-    double more = 0.8 * (rounds(call) * (inOneShot ? 1 : n) - 1);
+    double bytes = call.totalBytes() / Reductions.KIB;
     if (inOneShot) {
-      return n == 2 ? 2.9 + 0.0034 * bytes : 2.9 + 0.06 * n + 0.004 * bytes * (n - 1) + more;
+      return 3 + 0.14 * n + 0.0031 * bytes * (n - 1);
     }
-    if (n == 2) {
-      return 7 + 0.0028 * bytes;
-    }
-    return 3.6 + 0.21 * n + 0.00303 * 2 * bytes * (n - 1) / n + more;
+    // Beyond 1 MiB, warps handle several groups one after the other.
+    double more = 0.0017 * Math.max(0, bytes - Reductions.KIB);
+    return 3.05 + 0.475 * n + 0.0048 * bytes * (n - 1) / n + more;
   }
 
-  private double rounds(BoundCall call) {
-    return Math.ceil((double) slotRows(call) / set.grid.maxBlocks());
-  }
-
-  @Override
-  public void enqueue(DeviceStream stream, BoundCall bound) {
+  private void enqueue(DeviceStream stream, BoundCall bound) {
     FusedAllReduce call = (FusedAllReduce) bound.call();
-    Variant variant = variant(bound);
-    int blocks = set.grid.blocksFor(slotRows(bound), 1);
+    Variant variant = variant(call, bound.nRanks());
     Epilogue.OnGpus epilogue = (Epilogue.OnGpus) call.epilogue();
     CudaKernel kernel = epilogue.kernels().kernel(variant, call.type());
-    stream.launch(
-        set.grid.forBlocks(kernel, blocks),
-        blocks,
-        variant.threads(call.rowBytes()),
-        KernelArgs.of(
-            set.peers.bind(bound),
-            reduction.ofRows(call.countBytes(), call.rowBytes()),
-            epilogue.argument()));
+    int threads = variant.threads(call.rowBytes());
+    if (variant.isOfWarps()) {
+      int blocks = grid.smallBlocksFor(slotRows(bound) * Variant.groups(call.rowBytes()));
+      KernelArgs args = KernelArgs.of(norm.bind(call), epilogue.argument());
+      stream.launch(grid.forSmallBlocks(kernel, blocks), blocks, threads, args);
+      return;
+    }
+    int blocks = grid.blocksFor(slotRows(bound), 1);
+    reduction.ofRows(call.countBytes(), call.rowBytes());
+    KernelArgs args = KernelArgs.of(peers.bind(bound), reduction, epilogue.argument());
+    stream.launch(grid.forBlocks(kernel, blocks), blocks, threads, args);
   }
 }

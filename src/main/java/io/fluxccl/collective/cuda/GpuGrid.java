@@ -2,6 +2,8 @@
 package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.RankTopology;
+import io.fluxccl.device.DeviceStream;
+import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaKernel;
 
 /**
@@ -19,6 +21,18 @@ record GpuGrid(int maxBlocks, boolean shared) {
    * on compute 9.0.
    */
   static final int MAX_THREADS = 512;
+
+  static final int WARP_SIZE = 32;
+  static final int MAX_WARPS = MAX_THREADS / WARP_SIZE;
+
+  /** Warps of a block while there are blocks for all warps. */
+  static final int FEW_WARPS = 4;
+
+  /** Warps of a small block. Twice {@link #SMALL_PER_BLOCK} of them fit on a multiprocessor. */
+  static final int WARPS_OF_SMALL = 4;
+
+  /** Small blocks that take the room of a block of {@link #MAX_THREADS}. */
+  static final int SMALL_PER_BLOCK = 3;
 
   /** Returns the grid for the ranks of a lane. */
   static GpuGrid of(RankTopology topology) {
@@ -50,9 +64,35 @@ record GpuGrid(int maxBlocks, boolean shared) {
     return !shared && blocks <= overlapping() ? kernel.overlapping() : kernel;
   }
 
+  /** Enqueues a kernel; see {@link #forBlocks}. */
+  void launch(DeviceStream stream, CudaKernel kernel, int blocks, int warps, KernelArgs args) {
+    stream.launch(forBlocks(kernel, blocks), blocks, warps * WARP_SIZE, args);
+  }
+
+  /** Returns the most small blocks of a launch. */
+  int smallBlocks() {
+    return SMALL_PER_BLOCK * maxBlocks;
+  }
+
+  /** Returns the number of small blocks for some units of work of a warp. */
+  int smallBlocksFor(long units) {
+    long wanted = (units + WARPS_OF_SMALL - 1) / WARPS_OF_SMALL;
+    return (int) Math.max(1, Math.min(smallBlocks(), wanted));
+  }
+
+  /** Returns the kernel for a launch with this number of small blocks; see {@link #forBlocks}. */
+  CudaKernel forSmallBlocks(CudaKernel kernel, int blocks) {
+    return forBlocks(kernel, (blocks + SMALL_PER_BLOCK - 1) / SMALL_PER_BLOCK);
+  }
+
   /** Returns the number of blocks for some units of work, at most the limit of the grid. */
   int blocksFor(long units, int unitsPerBlock) {
     long wanted = (units + unitsPerBlock - 1) / unitsPerBlock;
     return (int) Math.max(1, Math.min(maxBlocks, wanted));
+  }
+
+  /** Returns the warps of each of some blocks that share the rows of packets. */
+  static int warpsFor(long rows, int blocks) {
+    return (int) Math.max(1, Math.min(MAX_WARPS, (rows + blocks - 1) / blocks));
   }
 }

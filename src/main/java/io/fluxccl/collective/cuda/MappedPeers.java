@@ -5,13 +5,13 @@ import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.collective.RankTopology;
 import io.fluxccl.device.AbortFlag;
-import io.fluxccl.device.DeviceKind;
 import io.fluxccl.transport.RegisteredMemory;
+import java.util.Arrays;
 
 /**
- * The buffers and states of all ranks, as an argument of a family's kernels: the twin of {@code
- * mapped_peers.cuh}, which defines the layout. Filled in for each call; used by the one thread that
- * enqueues.
+ * The buffers and states of all ranks, as an argument of the kernels of a region: the twin of
+ * {@code mapped_peers.cuh}, which defines the layout. Filled in for each call; used by the one
+ * thread that enqueues.
  */
 final class MappedPeers extends KernelStruct {
   /** {@code MappedPeers::kMaxRanks}. */
@@ -20,11 +20,12 @@ final class MappedPeers extends KernelStruct {
   /** {@code MappedPeers::kMaxBlocks}. */
   static final int MAX_BLOCKS = 160;
 
+  private static final int MAX_SMALL_BLOCKS = GpuGrid.SMALL_PER_BLOCK * MAX_BLOCKS;
   private static final int POINTS = 4;
-  private static final int EPOCHS_LENGTH = MAX_BLOCKS * Integer.BYTES;
+  private static final int EPOCHS_LENGTH = MAX_SMALL_BLOCKS * Integer.BYTES;
   private static final int FLAGS_LENGTH = 2 * POINTS * MAX_BLOCKS * MAX_RANKS * Long.BYTES;
 
-  /** Offset of a family's own areas in its state; {@code MappedPeers::kAreasOffset}. */
+  /** Offset of areas of packets in a region; {@code MappedPeers::kAreasOffset}. */
   static final int AREAS_OFFSET = EPOCHS_LENGTH + FLAGS_LENGTH;
 
   private static final int OUTPUTS_OFFSET = MAX_RANKS * Long.BYTES;
@@ -35,28 +36,25 @@ final class MappedPeers extends KernelStruct {
   private final int rank;
   private final int nRanks;
 
-  /** Returns whether a lane's ranks are on GPUs and few enough, and map each other's memory. */
-  static boolean areSupported(RankTopology topology) {
-    return topology.kind() == DeviceKind.CUDA
-        && topology.nRanks() > 1
-        && topology.nRanks() <= MAX_RANKS
-        && topology.allMapped();
+  /** Returns the addresses of a range of exchanged memories, by rank. */
+  static long[] addresses(RegisteredMemory[] memories, long offset) {
+    return Arrays.stream(memories).mapToLong(memory -> memory.address() + offset).toArray();
   }
 
   /**
-   * Creates the struct of a family on a lane.
+   * Creates the struct of a region on a lane.
    *
    * @param topology of the lane, at most {@link #MAX_RANKS} ranks
-   * @param states of the family, by rank; zeroed when they were allocated
+   * @param states addresses of the region, by rank; zeroed when they were allocated
    * @param abort the abort flag that waits watch
    */
-  MappedPeers(RankTopology topology, RegisteredMemory[] states, AbortFlag abort) {
+  MappedPeers(RankTopology topology, long[] states, AbortFlag abort) {
     super(LENGTH);
     this.rank = topology.rank();
     this.nRanks = topology.nRanks();
     at(STATES_OFFSET);
-    for (RegisteredMemory state : states) {
-      putLong(state.address());
+    for (long state : states) {
+      putLong(state);
     }
     at(ABORT_OFFSET).putLong(abort.deviceAddress()).putInt(rank).putInt(nRanks);
   }

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.cuda;
 
+import io.fluxccl.DataType;
+import io.fluxccl.device.DeviceBuffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import org.agrona.concurrent.UnsafeBuffer;
+
 /**
- * Slots of packets in a family's state: two sets, in each for each phase a slot for each rank.
+ * Slots of packets in a region of the state: two sets, in each for each phase a slot for each rank.
  *
  * @param kind kind of all packets in the area
  * @param offset from the state's start
@@ -14,6 +20,8 @@ record PacketArea(PacketArea.Kind kind, long offset, int slots, int slotBytes) {
   static final PacketArea NONE = new PacketArea(Kind.LL8, 0, 0, 0);
 
   private static final int SETS = 2;
+  private static final byte EMPTY = -1;
+  private static final int FILL_BYTES = 1 << 20;
 
   /** The kinds of packets of {@code packet_rows.cuh}. A warp sends a row of packets at once. */
   enum Kind {
@@ -37,6 +45,15 @@ record PacketArea(PacketArea.Kind kind, long offset, int slots, int slotBytes) {
     /** Returns the name in names of kernels and algorithms. */
     String label() {
       return label;
+    }
+
+    /** Returns whether packets can carry elements of a type. */
+    boolean carries(DataType type) {
+      return switch (this) {
+        case LL8 -> type.size() <= Integer.BYTES;
+        case LL128 -> true;
+        case SENTINEL -> type.isFloatingPoint();
+      };
     }
 
     /** Returns the number of rows that hold these bytes. */
@@ -74,5 +91,22 @@ record PacketArea(PacketArea.Kind kind, long offset, int slots, int slotBytes) {
   /** Returns where the area ends. */
   long end() {
     return offset + length();
+  }
+
+  /**
+   * Fills the area of sentinel packets in a buffer with sentinels, which mean that no packet is
+   * there; blocks until it is done.
+   *
+   * @param start of the area's state in the buffer
+   */
+  void fill(DeviceBuffer buffer, long start) {
+    ByteBuffer ones =
+        ByteBuffer.allocateDirect((int) Math.min(length(), FILL_BYTES))
+            .order(ByteOrder.LITTLE_ENDIAN);
+    new UnsafeBuffer(ones).setMemory(0, ones.capacity(), EMPTY);
+    for (long at = 0; at < length(); at += ones.capacity()) {
+      ones.clear().limit((int) Math.min(ones.capacity(), length() - at));
+      buffer.upload(start + offset + at, ones);
+    }
   }
 }

@@ -32,7 +32,7 @@ final class Scratch implements AutoCloseable {
   final long slotBytes;
 
   private final DeviceBuffer memory;
-  private RegisteredMemory[] memories;
+  private long[] memories = {};
   Handle forPackets;
   Handle forSlots;
 
@@ -56,15 +56,15 @@ final class Scratch implements AutoCloseable {
     /**
      * Creates the argument.
      *
-     * @param memories of all ranks, by rank
+     * @param memories addresses of the memories, by rank
      * @param offset from their start
      * @param slotBytes bytes of a slot
      * @param staged whether results go through scratch, too
      */
-    Handle(RegisteredMemory[] memories, long offset, long slotBytes, boolean staged) {
+    Handle(long[] memories, long offset, long slotBytes, boolean staged) {
       super(LENGTH);
-      for (RegisteredMemory memory : memories) {
-        putLong(memory.address() + offset);
+      for (long memory : memories) {
+        putLong(memory + offset);
       }
       at(SLOT_BYTES_OFFSET).putLong(slotBytes).putInt(staged ? 1 : 0);
     }
@@ -100,7 +100,7 @@ final class Scratch implements AutoCloseable {
   private static Scratch allocate(PeerConnections peers, long bytes, GpuGrid grid) {
     Scratch scratch = new Scratch(peers, bytes, grid);
     try {
-      ReduceSet.fill(scratch.memory, scratch.packets.offset(), scratch.packets.length());
+      scratch.packets.fill(scratch.memory, 0);
     } catch (RuntimeException | Error e) {
       scratch.close();
       throw e;
@@ -109,15 +109,15 @@ final class Scratch implements AutoCloseable {
   }
 
   private Scratch bind(RegisteredMemory[] all) {
-    memories = all;
-    forPackets = new Handle(all, 0, 0, false);
-    forSlots = new Handle(all, packets.end(), slotBytes, false);
+    memories = MappedPeers.addresses(all, 0);
+    forPackets = new Handle(memories, 0, 0, false);
+    forSlots = new Handle(memories, packets.end(), slotBytes, false);
     return this;
   }
 
   /** Returns this rank's address of a rank's slots. */
   long slotsOn(int rank) {
-    return memories[rank].address() + packets.end();
+    return memories[rank] + packets.end();
   }
 
   @Override

@@ -3,7 +3,6 @@ package io.fluxccl.collective.cuda;
 
 import io.fluxccl.collective.KernelStruct;
 import io.fluxccl.device.AbortFlag;
-import io.fluxccl.transport.RegisteredMemory;
 
 /**
  * Short messages with one or two peers: the twin of {@code exchange_short.cuh}. Filled in for each
@@ -18,17 +17,17 @@ final class ShortExchange extends KernelStruct {
   private static final int PART_LENGTH = 56;
   private static final int LENGTH = PARTS_OFFSET + MAX_PARTS * PART_LENGTH;
 
-  private final RegisteredMemory[] states;
+  private final long[] states;
   private final int rank;
   private int nParts;
 
   /**
    * Creates the struct of a lane.
    *
-   * @param states of the family, by rank
+   * @param states addresses of the region, by rank
    * @param abort the abort flag that waits watch
    */
-  ShortExchange(RegisteredMemory[] states, int rank, AbortFlag abort) {
+  ShortExchange(long[] states, int rank, AbortFlag abort) {
     super(LENGTH);
     this.states = states;
     this.rank = rank;
@@ -81,14 +80,14 @@ final class ShortExchange extends KernelStruct {
     int to = parts.peer(sending);
     int from = parts.peer(receiving);
     putLong(parts.from(sending)).putLong(parts.to(receiving));
-    putLong(states[to].address() + ring.slotsOffset(rank));
-    putLong(states[rank].address() + ring.slotsOffset(from));
+    putLong(states[to] + ring.slotsOffset(rank));
+    putLong(states[rank] + ring.slotsOffset(from));
     putLong(counters(from, ring));
     putInt((int) parts.sendBytes(sending)).putInt((int) parts.receiveBytes(receiving));
     putInt(to).putInt(from);
   }
 
   private long counters(int at, ExchangeRing ring) {
-    return states[at].address() + ring.offset();
+    return states[at] + ring.offset();
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.host;
 
+import io.fluxccl.collective.host.SegmentCache.SegmentReference;
 import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.collective.pipe.SlotRing;
 import io.fluxccl.device.host.HostMemory;

@@ -5,6 +5,8 @@ import io.fluxccl.DataType;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.Combine;
 import io.fluxccl.collective.ExpertShape;
+import io.fluxccl.collective.host.HostDispatch.HostPlan;
+import io.fluxccl.collective.host.HostRouted.HostScratch;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.host.FloatRow;
 import io.fluxccl.device.host.HostMemory;

@@ -3,6 +3,7 @@ package io.fluxccl.collective.host;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.DeviceAllToAllV;
+import io.fluxccl.collective.host.HostRouted.HostScratch;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;

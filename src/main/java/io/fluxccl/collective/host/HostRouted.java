@@ -10,6 +10,8 @@ import io.fluxccl.collective.DeviceAllToAllV;
 import io.fluxccl.collective.Dispatch;
 import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.communicator.Communicator;
+import io.fluxccl.device.Device;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
@@ -91,5 +93,32 @@ final class HostRouted implements CollectiveAlgorithm, AutoCloseable {
     counted.close();
     dispatch.close();
     combine.close();
+  }
+
+  /** Memory that grows to what a call needs, and is kept for the calls after it. */
+  static final class HostScratch implements AutoCloseable {
+    private final Device device;
+    private DeviceBuffer memory;
+
+    HostScratch(Device device) {
+      this.device = device;
+    }
+
+    /** Returns the address of at least {@code bytes} bytes with undefined content. */
+    long reserve(long bytes) {
+      if (memory == null || memory.size() < bytes) {
+        close();
+        memory = device.allocate(bytes);
+      }
+      return memory.address();
+    }
+
+    @Override
+    public void close() {
+      if (memory != null) {
+        memory.close();
+        memory = null;
+      }
+    }
   }
 }

@@ -5,6 +5,8 @@ import static io.fluxccl.collective.pipe.SlotRing.PAYLOAD_OFFSET;
 
 import io.fluxccl.collective.BoundCall;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.host.HostAlgorithm.HostCall;
+import io.fluxccl.collective.host.HostAlgorithm.TransferMode;
 import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.device.host.HostMemory;
@@ -84,8 +86,7 @@ final class Transfer {
     pieceToSend = piece(toSend);
     pieceToReceive = piece(toReceive);
     boolean large =
-        newCall.way() == HostCall.TransferMode.DIRECT
-            && Math.max(toSend, toReceive) >= DESCRIPTOR_LIMIT;
+        newCall.way() == TransferMode.DIRECT && Math.max(toSend, toReceive) >= DESCRIPTOR_LIMIT;
     descriptorToSend = large;
     descriptorToTake = large;
     doneToSend = false;

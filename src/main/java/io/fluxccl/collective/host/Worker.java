@@ -3,6 +3,7 @@ package io.fluxccl.collective.host;
 
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
+import io.fluxccl.collective.host.HostAlgorithm.HostCall;
 import io.fluxccl.collective.pipe.CacheLines;
 import io.fluxccl.collective.pipe.MappedPipe;
 import io.fluxccl.collective.pipe.PipeGroup;

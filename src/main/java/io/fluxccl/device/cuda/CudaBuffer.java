@@ -31,16 +31,11 @@ import java.util.Optional;
 public final class CudaBuffer extends PartBuffer<CudaDevice, CudaMemory> {
   /** Takes over one use of the allocation. */
   CudaBuffer(CudaDevice device, CudaMemory allocation, long allocationOffset, long size) {
-    super(device, allocation, allocationOffset, size);
+    super(device, allocation, allocation.address(), allocationOffset, size);
   }
 
   private CudaBuffer(CudaBuffer of, long offset, long size) {
     super(of, offset, size);
-  }
-
-  @Override
-  public long address() {
-    return memory().address() + memoryOffset();
   }
 
   /** Returns the allocation that it is a part of. */
@@ -55,12 +50,7 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaMemory> {
 
   @Override
   public Optional<DmaBuf> exportDmaBuf() {
-    retain();
-    try {
-      return memory().exportDmaBuf(memoryOffset());
-    } finally {
-      release();
-    }
+    return use(() -> memory().exportDmaBuf(memoryOffset()));
   }
 
   @Override
@@ -70,33 +60,16 @@ public final class CudaBuffer extends PartBuffer<CudaDevice, CudaMemory> {
 
   @Override
   public Optional<String> unshareableReason() {
-    retain();
-    try {
-      return memory().unshareableReason();
-    } finally {
-      release();
-    }
+    return use(memory()::unshareableReason);
   }
 
   @Override
-  public void upload(long offset, ByteBuffer source) {
-    retain();
-    try {
-      checkBytes("upload", "source", offset, source);
-      device().context().copyStream.upload(address() + offset, source);
-    } finally {
-      release();
-    }
+  protected void copyIn(long targetAddress, ByteBuffer source) {
+    device().context().copyStream.upload(targetAddress, source);
   }
 
   @Override
-  public void download(long offset, ByteBuffer target) {
-    retain();
-    try {
-      checkBytes("download", "target", offset, target);
-      device().context().copyStream.download(address() + offset, target);
-    } finally {
-      release();
-    }
+  protected void copyOut(long sourceAddress, ByteBuffer target) {
+    device().context().copyStream.download(sourceAddress, target);
   }
 }

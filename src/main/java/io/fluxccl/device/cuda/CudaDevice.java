@@ -5,6 +5,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.completion.CompletionAgent;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.Arena;
@@ -46,13 +47,8 @@ public final class CudaDevice implements Device {
   private final CudaDeviceOptions options;
   final GpuProperties properties;
   private final CompletionAgent agent;
-  private final Arena<CudaMemory> arena =
-      new Arena<>(BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH), block -> false);
-  private final Arena<PinnedBlock> pinnedArena =
-      new Arena<>(
-          PINNED_BLOCK_LENGTH,
-          () -> PinnedBlock.allocate(context(), PINNED_BLOCK_LENGTH),
-          block -> false);
+  private final Arena<CudaMemory> arena;
+  private final Arena<PinnedBlock> pinnedArena;
 
   /** All open streams, and closed streams whose work is not done yet. */
   private final List<LiveCudaStream> streams = new CopyOnWriteArrayList<>();
@@ -66,14 +62,20 @@ public final class CudaDevice implements Device {
     this.context = context;
     this.options = options;
     this.properties = GpuProperties.of(context);
-    this.agent = new CompletionAgent("gpu" + context.ordinal, PrimaryContext::relaxCapture);
     this.lifecycle = new Lifecycle("GPU " + context.ordinal);
     // The lifecycle closes these after the streams and graphs that are opened later.
-    for (AutoCloseable part :
-        List.<AutoCloseable>of(
-            context::release, this::releasePeers, pinnedArena::close, arena::close, agent)) {
-      lifecycle.own(part);
-    }
+    lifecycle.own(context::release);
+    lifecycle.own(this::releasePeers);
+    this.pinnedArena =
+        new Arena<>(
+            lifecycle,
+            PINNED_BLOCK_LENGTH,
+            () -> PinnedBlock.allocate(context, PINNED_BLOCK_LENGTH),
+            block -> false);
+    this.arena =
+        new Arena<>(lifecycle, BLOCK_LENGTH, () -> allocateZeroed(BLOCK_LENGTH), block -> false);
+    this.agent =
+        lifecycle.own(new CompletionAgent("gpu" + context.ordinal, PrimaryContext::relaxCapture));
   }
 
   /** {@link #open(int, CudaDeviceOptions)} with the default options. */
@@ -94,20 +96,9 @@ public final class CudaDevice implements Device {
     JvmAccess.requireUnsafe();
     CudaDriver.requireGpu(index); // before PrimaryContext, whose class needs JCuda
     PrimaryContext context = PrimaryContext.retain(index);
-    CudaDevice device;
-    try {
-      device = new CudaDevice(context, options);
-    } catch (RuntimeException | Error e) {
-      context.release();
-      throw e;
-    }
-    try {
-      device.prepare();
-      return device;
-    } catch (RuntimeException | Error e) {
-      device.close();
-      throw e;
-    }
+    CudaDevice device = Closing.onFailure(context::release, () -> new CudaDevice(context, options));
+    Closing.onFailure(device::close, device::prepare);
+    return device;
   }
 
   /**
@@ -119,7 +110,6 @@ public final class CudaDevice implements Device {
     context.copyStream.open();
     arena.open();
     pinnedArena.open();
-    CudaModule.builtIn().prepareIfPossible(this);
   }
 
   @Override
@@ -229,12 +219,9 @@ public final class CudaDevice implements Device {
 
   private CudaMemory allocateZeroed(long size) {
     CudaMemory allocation = CudaMemory.allocate(this, options.memory(), size);
-    try {
-      context.copyStream.zero(allocation.address(), allocation.size());
-    } catch (RuntimeException | Error e) {
-      allocation.release();
-      throw e;
-    }
+    Closing.onFailure(
+        allocation::release,
+        () -> context.copyStream.zero(allocation.address(), allocation.size()));
     return allocation;
   }
 
@@ -372,20 +359,19 @@ public final class CudaDevice implements Device {
         return;
       }
       PrimaryContext peer = PrimaryContext.retain(otherIndex);
-      try {
-        if (!canAccessPeer(otherIndex)) {
-          throw unreachable(otherIndex, peer.pciBusId);
-        }
-        context.makeCurrent();
-        int result = JCudaDriver.cuCtxEnablePeerAccess(peer.handle, 0);
-        if (result != CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
-          context.check(result, "cuCtxEnablePeerAccess(GPU " + otherIndex + ")");
-        }
-      } catch (RuntimeException | Error e) {
-        peer.release();
-        throw e;
-      }
+      Closing.onFailure(peer::release, () -> enableAccess(peer));
       peers.put(otherIndex, peer);
+    }
+  }
+
+  private void enableAccess(PrimaryContext peer) {
+    if (!canAccessPeer(peer.ordinal)) {
+      throw unreachable(peer.ordinal, peer.pciBusId);
+    }
+    context.makeCurrent();
+    int result = JCudaDriver.cuCtxEnablePeerAccess(peer.handle, 0);
+    if (result != CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
+      context.check(result, "cuCtxEnablePeerAccess(" + peer + ")");
     }
   }
 

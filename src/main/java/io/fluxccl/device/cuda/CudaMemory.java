@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.Text;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.DmaBuf;
 import java.lang.invoke.VarHandle;
@@ -117,15 +118,13 @@ public class CudaMemory extends UseCount {
         IntStream.range(0, CudaDriver.count())
             .filter(other -> CudaDriver.canReach(other, device.index()))
             .toArray();
-    try {
-      long address = CudaMapping.mapPieces(context, handles, rounded, devices);
-      CudaMemory memory = new CudaMemory(device, address, rounded);
-      memory.handles.addAll(handles);
-      return memory;
-    } catch (RuntimeException | Error e) {
-      VmmCalls.release(handles.get(0));
-      throw e;
-    }
+    long address =
+        Closing.onFailure(
+            () -> VmmCalls.release(handles.get(0)),
+            () -> CudaMapping.mapPieces(context, handles, rounded, devices));
+    CudaMemory memory = new CudaMemory(device, address, rounded);
+    memory.handles.addAll(handles);
+    return memory;
   }
 
   /**

@@ -5,6 +5,7 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.KernelArgs;
 import java.io.IOException;
 import java.io.InputStream;
@@ -42,7 +43,7 @@ public final class CudaModule implements AutoCloseable {
   private final Map<Integer, Image> made = new HashMap<>();
 
   private final ConcurrentHashMap<PrimaryContext, Loaded> loaded = new ConcurrentHashMap<>();
-  private volatile boolean closed;
+  private final Lifecycle lifecycle;
 
   /** Makes the images that are loaded on GPUs. */
   interface Images {
@@ -62,6 +63,8 @@ public final class CudaModule implements AutoCloseable {
     this.name = name;
     this.images = images;
     this.closeable = closeable;
+    this.lifecycle = new Lifecycle("module " + name);
+    lifecycle.own(this::unload);
   }
 
   /** Returns FluxCCL's own kernels: the same object each time, never closed. */
@@ -222,9 +225,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   Loaded loadedOn(CudaDevice device) {
-    if (closed) {
-      throw new InvalidUsage("module " + name + " is closed");
-    }
+    lifecycle.checkOpen();
     Loaded known = loaded.get(device.context());
     if (known != null) {
       return known;
@@ -256,7 +257,7 @@ public final class CudaModule implements AutoCloseable {
   }
 
   boolean isClosed() {
-    return closed;
+    return lifecycle.isClosed();
   }
 
   /**
@@ -266,11 +267,13 @@ public final class CudaModule implements AutoCloseable {
    */
   @Override
   public void close() {
-    if (!closeable || closed) {
-      return;
+    if (closeable) {
+      lifecycle.close();
     }
+  }
+
+  private void unload() {
     synchronized (made) {
-      closed = true;
       loaded.keySet().forEach(this::unload);
       loaded.clear();
       made.clear();
@@ -585,6 +588,10 @@ public final class CudaModule implements AutoCloseable {
         throw new DeviceFailure(
             0, "NO_KERNELS", "FluxCCL's built-in kernels: " + why + ", and no sources of them");
       }
+      LOG.warn(
+          "FluxCCL's built-in kernels: {}; all are compiled here, which takes minutes unless an"
+              + " earlier result is on disk",
+          why);
       try {
         return compiler.compile(
             KernelCompiler.Source.of(SOURCE, source, List.of()), options, capability);

@@ -8,28 +8,8 @@ import io.fluxccl.device.AbstractPinnedBuffer;
  * GPU cross PCIe each time. Shares no pair of cache lines with other memory.
  */
 public final class CudaPinnedBuffer extends AbstractPinnedBuffer {
-  private final PinnedBlock block;
-  private final long deviceAddress;
-
   /** Takes over one use of the block. */
   CudaPinnedBuffer(CudaDevice device, PinnedBlock block, long offset, int size) {
-    super(device, block.view(offset, size));
-    this.block = block;
-    this.deviceAddress = block.deviceAddress + offset;
-  }
-
-  @Override
-  public long deviceAddress() {
-    return deviceAddress;
-  }
-
-  @Override
-  protected void release() {
-    block.release();
-  }
-
-  @Override
-  public String toString() {
-    return "CudaPinnedBuffer(size=" + size() + ", in " + block + ")";
+    super(device, block.view(offset, size), block.deviceAddress + offset, block::release);
   }
 }

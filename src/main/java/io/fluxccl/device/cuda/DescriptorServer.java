@@ -4,6 +4,7 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.NativeLibrary;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.NonblockingThread;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -19,7 +20,8 @@ import org.slf4j.event.Level;
 /**
  * Sends file descriptors of this process's memory to processes of the same user that know the
  * token. One server per process, on one daemon thread that blocks on no client. It runs from the
- * first {@link #offer} until the last {@link Offer#close}.
+ * first {@link #offer} until the last {@link Offer#close}. It is no {@link
+ * io.fluxccl.concurrent.AgentThread}, because it sleeps until a descriptor is readable.
  *
  * <p>An abstract socket has no file, so no file remains after a process is killed. It is visible
  * only within one network namespace.
@@ -96,13 +98,8 @@ final class DescriptorServer {
 
   /** {@link #offer(int)} under a token of the caller's, as {@link #tokenOf} derives them. */
   synchronized Offer offer(int descriptor, byte[] token) {
-    try {
-      if (loop == null) {
-        loop = start();
-      }
-    } catch (RuntimeException | Error e) {
-      DescriptorCalls.close(descriptor);
-      throw e;
+    if (loop == null) {
+      loop = Closing.onFailure(() -> DescriptorCalls.close(descriptor), this::start);
     }
     Offer offer = new Offer(this, descriptor, token, loop.socketName);
     offers.put(key(offer.token), offer);
@@ -188,13 +185,9 @@ final class DescriptorServer {
   private Loop start() {
     NativeLibrary.require("sharing VMM memory");
     Loop started = new Loop();
-    try {
-      new NonblockingThread(started, "fluxccl-descriptors").start();
-      return started;
-    } catch (RuntimeException | Error e) {
-      started.closeAll();
-      throw e;
-    }
+    Closing.onFailure(
+        started::closeAll, () -> new NonblockingThread(started, "fluxccl-descriptors").start());
+    return started;
   }
 
   /** Answers a client; called from the server's thread. Sends without waiting. */
@@ -253,13 +246,11 @@ final class DescriptorServer {
     Loop() {
       int event = checked("eventfd", DescriptorCalls.newEvent());
       descriptors[0] = event;
-      try {
-        byte[] name = socketName.getBytes(StandardCharsets.UTF_8);
-        socket = checked("listening on @" + socketName, DescriptorCalls.listen(name));
-      } catch (DeviceFailure e) {
-        DescriptorCalls.close(event);
-        throw e;
-      }
+      byte[] name = socketName.getBytes(StandardCharsets.UTF_8);
+      socket =
+          Closing.onFailure(
+              () -> DescriptorCalls.close(event),
+              () -> checked("listening on @" + socketName, DescriptorCalls.listen(name)));
     }
 
     private int checked(String call, int result) {

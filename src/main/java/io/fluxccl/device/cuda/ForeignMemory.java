@@ -297,33 +297,27 @@ final class ForeignMemory extends CudaMemory {
      * @throws InvalidUsage saying what it is
      */
     void requireUsable(PrimaryContext of, long address) {
-      if (memoryType == 0) {
-        throw refused(
-            of,
-            address,
-            "the driver knows no memory there; give an address of GPU memory that is allocated");
-      }
-      if (memoryType != CUmemorytype.CU_MEMORYTYPE_DEVICE
-          && memoryType != CUmemorytype.CU_MEMORYTYPE_UNIFIED) {
-        throw refused(of, address, "that is memory of the host, not of a GPU");
-      }
-      if (!managed && device != of.ordinal) {
-        throw refused(
-            of,
-            address,
-            "that is memory of GPU " + device + "; wrap it with the CudaDevice of that GPU");
-      }
-      if (context != 0 && context != CudaPointer.valueOf(of.handle)) {
-        throw refused(
-            of,
-            address,
-            "it was allocated in another context than the GPU's primary one; use"
-                + " cuDevicePrimaryCtxRetain, or the runtime API, in place of cuCtxCreate");
+      String problem = problem(of);
+      if (!problem.isEmpty()) {
+        throw InvalidUsage.of("wrap of 0x%x on GPU %d: %s", address, of.ordinal, problem);
       }
     }
 
-    private static InvalidUsage refused(PrimaryContext of, long address, String why) {
-      return InvalidUsage.of("wrap of 0x%x on GPU %d: %s", address, of.ordinal, why);
+    private String problem(PrimaryContext of) {
+      if (memoryType == 0) {
+        return "the driver knows no memory there; give an address of GPU memory that is allocated";
+      }
+      if (memoryType != CUmemorytype.CU_MEMORYTYPE_DEVICE
+          && memoryType != CUmemorytype.CU_MEMORYTYPE_UNIFIED) {
+        return "that is memory of the host, not of a GPU";
+      }
+      if (!managed && device != of.ordinal) {
+        return "that is memory of GPU " + device + "; wrap it with the CudaDevice of that GPU";
+      }
+      return context == 0 || context == CudaPointer.valueOf(of.handle)
+          ? ""
+          : "it was allocated in another context than the GPU's primary one; use"
+              + " cuDevicePrimaryCtxRetain, or the runtime API, in place of cuCtxCreate";
     }
   }
 }

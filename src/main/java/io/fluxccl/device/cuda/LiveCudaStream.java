@@ -4,11 +4,12 @@ package io.fluxccl.device.cuda;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.completion.CompletionAgent;
 import io.fluxccl.completion.CompletionQueue;
-import io.fluxccl.completion.ProgressSource;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceGraph;
 import io.fluxccl.device.StreamClock;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.BiFunction;
 import java.util.function.Function;
 import jcuda.driver.CUevent;
 import jcuda.driver.CUevent_flags;
@@ -61,16 +62,32 @@ class LiveCudaStream extends CudaStream {
     this.line = line;
     this.linePointer = new CudaPointer(line.deviceAddress());
     this.milestones = new EventRing();
-    this.queue = agent.createQueue(name, line.buffer(), milestones, this::failure);
+    this.queue = agent.createQueue(name, line.buffer(), milestones::reached, this::failure);
   }
 
   static LiveCudaStream create(
       CudaDevice device, String name, boolean preferred, CompletionAgent agent) {
+    return create(
+        device,
+        preferred,
+        (line, handle) -> new LiveCudaStream(device, name, handle, preferred, line, agent));
+  }
+
+  /** Returns an object with a new stream of the driver, which is destroyed if that fails. */
+  static LiveCudaStream create(
+      CudaDevice device,
+      boolean preferred,
+      BiFunction<CudaPinnedBuffer, CUstream, LiveCudaStream> made) {
     return open(
         device,
         line -> {
           CUstream handle = device.context().createStream(preferred);
-          return new LiveCudaStream(device, name, handle, preferred, line, agent);
+          try {
+            return made.apply(line, handle);
+          } catch (RuntimeException | Error e) {
+            JCudaDriver.cuStreamDestroy(handle);
+            throw e;
+          }
         });
   }
 
@@ -330,7 +347,7 @@ class LiveCudaStream extends CudaStream {
    * <p>One thread at a time records, another one polls. Neither takes a lock of this library, and
    * neither allocates after all events have been created.
    */
-  final class EventRing implements ProgressSource {
+  final class EventRing {
     private static final int CAPACITY = 256;
 
     private final CUevent[] events = new CUevent[CAPACITY];
@@ -385,8 +402,8 @@ class LiveCudaStream extends CudaStream {
           && CudaError.query(events[last]) == CUresult.CUDA_SUCCESS;
     }
 
-    @Override
-    public long reached() {
+    /** Returns the highest number found reached. Called by the polling thread. */
+    long reached() {
       long next = passed;
       long end = recorded;
       if (next == end || context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
@@ -431,7 +448,7 @@ class LiveCudaStream extends CudaStream {
     // All guarded by this.
     private final CUevent[] events;
     private final float[] millis = new float[1];
-    private boolean closed;
+    private final Lifecycle ofClock = new Lifecycle("clock of stream " + name);
 
     /** The host time of each event's enqueue. */
     private final long[] enqueuedNs;
@@ -459,7 +476,7 @@ class LiveCudaStream extends CudaStream {
     }
 
     private synchronized CUevent eventFor(int point) {
-      if (closed) {
+      if (ofClock.isClosed()) {
         return null;
       }
       if (events[point] == null) {
@@ -472,7 +489,7 @@ class LiveCudaStream extends CudaStream {
 
     @Override
     public synchronized boolean read(int from, int to, long seenNs, long[] times) {
-      if (closed || context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
+      if (ofClock.isClosed() || context.tryMakeCurrent() != CUresult.CUDA_SUCCESS) {
         return false;
       }
       boolean first = base == null;
@@ -502,10 +519,9 @@ class LiveCudaStream extends CudaStream {
 
     @Override
     public synchronized void close() {
-      if (closed) {
+      if (!ofClock.beginClose()) {
         return;
       }
-      closed = true;
       // Fails after a kernel has failed; the events are then lost with the context.
       if (context.tryMakeCurrent() == CUresult.CUDA_SUCCESS) {
         for (CUevent each : events) {

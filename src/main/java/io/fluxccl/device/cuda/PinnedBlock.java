@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.concurrent.UseCount;
 import jcuda.Pointer;
 import jcuda.driver.CUresult;
@@ -32,12 +33,7 @@ final class PinnedBlock extends UseCount {
   /** Allocates a block with one user, which keeps the context. */
   static PinnedBlock allocate(PrimaryContext context, int size) {
     context.retain();
-    try {
-      return allocateUncounted(context, size);
-    } catch (RuntimeException | Error e) {
-      context.release();
-      throw e;
-    }
+    return Closing.onFailure(context::release, () -> allocateUncounted(context, size));
   }
 
   /** Allocates a block of the context itself: freed by {@link #free}, never by its last user. */

@@ -50,8 +50,13 @@ final class WrappedStream extends LiveCudaStream {
       WrappedStream root) {
     super(device, name, stream, false, line, agent);
     this.root = root == null ? this : root;
-    context.makeCurrent();
-    this.probe = context.createEvent(CUevent_flags.CU_EVENT_DISABLE_TIMING);
+    try {
+      context.makeCurrent();
+      this.probe = context.createEvent(CUevent_flags.CU_EVENT_DISABLE_TIMING);
+    } catch (RuntimeException | Error e) {
+      queue.remove();
+      throw e;
+    }
   }
 
   /** Returns the stream that {@link CudaDevice#wrapStream} describes. */
@@ -64,10 +69,10 @@ final class WrappedStream extends LiveCudaStream {
   /** Returns a new stream, which is captured with the root if that forks to it. */
   static LiveCudaStream branch(WrappedStream of, String name, CompletionAgent agent) {
     CudaDevice device = of.device;
-    return open(
+    return create(
         device,
-        line ->
-            new WrappedStream(device, name, of.context.createStream(false), line, agent, of.root));
+        false,
+        (line, handle) -> new WrappedStream(device, name, handle, line, agent, of.root));
   }
 
   /** Returns the driver's stream of a handle, or refuses a handle that cannot be wrapped. */
@@ -86,13 +91,14 @@ final class WrappedStream extends LiveCudaStream {
     int result = CudaError.result(() -> JCudaDriver.cuStreamGetCtx(stream, of));
     if (result != CUresult.CUDA_SUCCESS) {
       throw InvalidUsage.of(
-          "wrapStream of 0x%x on GPU %d: the driver answers %s; give a stream that is not destroyed",
+          "wrapStream of 0x%x on GPU %d: the driver answers %s; give a stream that is not"
+              + " destroyed",
           handle, context.ordinal, CUresult.stringFor(result));
     }
     if (!of.equals(context.handle)) {
       throw InvalidUsage.of(
-          "wrapStream of 0x%x on GPU %d: it belongs to another GPU or a context other than this GPU's"
-              + " primary one; use cuDevicePrimaryCtxRetain, or the runtime API, in place of"
+          "wrapStream of 0x%x on GPU %d: it belongs to another GPU or a context other than this"
+              + " GPU's primary one; use cuDevicePrimaryCtxRetain, or the runtime API, in place of"
               + " cuCtxCreate",
           handle, context.ordinal);
     }

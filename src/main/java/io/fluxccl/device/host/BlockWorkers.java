@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.host;
 
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.NonblockingThread;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.KernelArgs;
@@ -22,14 +23,22 @@ final class BlockWorkers {
   private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(10);
 
   private final String name;
+  private final Lifecycle lifecycle;
 
   // All guarded by this.
   private final ArrayDeque<Worker> idle = new ArrayDeque<>();
-  private boolean closed;
   private int started;
 
-  BlockWorkers(String name) {
+  /**
+   * Creates an empty set of threads.
+   *
+   * @param lifecycle the device's; its close ends the idle threads, and the others when they are
+   *     returned
+   */
+  BlockWorkers(String name, Lifecycle lifecycle) {
     this.name = name;
+    this.lifecycle = lifecycle;
+    lifecycle.own(this::endIdle);
   }
 
   /** Leases the threads of a stream's blocks to the calling thread, which is the first of them. */
@@ -65,7 +74,7 @@ final class BlockWorkers {
 
   private synchronized void giveBack(Worker worker) {
     SpinPolicy.exit();
-    if (closed) {
+    if (lifecycle.isClosed()) {
       worker.end();
     } else {
       idle.addLast(worker);
@@ -77,9 +86,7 @@ final class BlockWorkers {
     return idle.remove(worker);
   }
 
-  /** Ends the idle threads now, and the others when they are returned. */
-  synchronized void close() {
-    closed = true;
+  private synchronized void endIdle() {
     idle.forEach(Worker::end);
     idle.clear();
   }

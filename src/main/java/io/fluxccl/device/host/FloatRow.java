@@ -35,7 +35,7 @@ public final class FloatRow {
     }
   }
 
-  /** Reads elements of FLOAT32 or of 16 bits. */
+  /** Reads elements of FLOAT32, FLOAT8_E4M3 or of 16 bits. */
   public void read(DataType type, long address, int count) {
     grow(count);
     for (int i = 0; i < count; i++) {
@@ -50,6 +50,7 @@ public final class FloatRow {
       case FLOAT32 -> HostMemory.getFloat(at);
       case FLOAT16 -> HalfFloat.fromFloat16(HostMemory.getShortOpaque(at));
       case BFLOAT16 -> HalfFloat.fromBfloat16(HostMemory.getShortOpaque(at));
+      case FLOAT8_E4M3 -> Float8.E4M3.toFloat(HostMemory.getByteOpaque(at));
       default -> throw refused(type);
     };
   }
@@ -82,6 +83,7 @@ public final class FloatRow {
   }
 
   private static InvalidUsage refused(DataType type) {
-    return new InvalidUsage("a row of " + type + "; give FLOAT32, FLOAT16 or BFLOAT16");
+    return new InvalidUsage(
+        "a row of " + type + "; give FLOAT32, FLOAT16, BFLOAT16, or FLOAT8_E4M3 to read or write");
   }
 }

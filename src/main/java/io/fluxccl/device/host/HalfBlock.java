@@ -10,7 +10,7 @@ import org.agrona.UnsafeApi;
  * odd indices. Every JDK vectorizes loops that use only ints or only floats, without offsets. For
  * the same reason, ints are reinterpreted as floats by copying between arrays.
  */
-abstract class HalfBlock extends FloatBlock {
+abstract class HalfBlock extends ReductionBlock.FloatBlock {
   private static final int PAIRS = LENGTH / 2;
   private static final long INT_BASE = UnsafeApi.arrayBaseOffset(int[].class);
   private static final long FLOAT_BASE = UnsafeApi.arrayBaseOffset(float[].class);

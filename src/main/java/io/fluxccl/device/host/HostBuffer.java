@@ -17,16 +17,11 @@ import org.agrona.concurrent.UnsafeBuffer;
 public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
   /** Takes over one use of the range. */
   HostBuffer(HostDevice device, HostRange range, long offset, long size) {
-    super(device, range, offset, size);
+    super(device, range, range.address(), offset, size);
   }
 
   private HostBuffer(HostBuffer of, long offset, long size) {
     super(of, offset, size);
-  }
-
-  @Override
-  public long address() {
-    return memory().address() + memoryOffset();
   }
 
   /** Returns the segment that contains it; null for wrapped memory. */
@@ -54,33 +49,18 @@ public final class HostBuffer extends PartBuffer<HostDevice, HostRange> {
 
   @Override
   public Optional<ByteBuffer> asByteBuffer() {
-    retain();
-    try {
-      return memory().asByteBuffer(memoryOffset(), size());
-    } finally {
-      release();
-    }
+    return use(() -> memory().asByteBuffer(memoryOffset(), size()));
   }
 
   @Override
-  public void upload(long offset, ByteBuffer source) {
-    retain();
-    try {
-      int length = checkBytes("upload", "source", offset, source);
-      new UnsafeBuffer(address() + offset, length).putBytes(0, source, length);
-    } finally {
-      release();
-    }
+  protected void copyIn(long targetAddress, ByteBuffer source) {
+    int length = source.remaining();
+    new UnsafeBuffer(targetAddress, length).putBytes(0, source, length);
   }
 
   @Override
-  public void download(long offset, ByteBuffer target) {
-    retain();
-    try {
-      int length = checkBytes("download", "target", offset, target);
-      new UnsafeBuffer(address() + offset, length).getBytes(0, target, length);
-    } finally {
-      release();
-    }
+  protected void copyOut(long sourceAddress, ByteBuffer target) {
+    int length = target.remaining();
+    new UnsafeBuffer(sourceAddress, length).getBytes(0, target, length);
   }
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.device.host;
 
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
 import io.fluxccl.Text;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.concurrent.UseCount;
+import io.fluxccl.device.AbstractPinnedBuffer;
 import io.fluxccl.device.Arena;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceGraph;
@@ -16,6 +18,8 @@ import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
+import org.agrona.UnsafeApi;
+import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * The host as a device: its memory can be shared with other processes of the host, its streams are
@@ -29,9 +33,7 @@ public final class HostDevice implements Device {
   private static final int BLOCK_LENGTH = 1 << 20;
 
   private final HostDeviceOptions options;
-  private final Arena<SharedSegment> arena =
-      new Arena<>(
-          BLOCK_LENGTH, () -> SharedSegment.create(BLOCK_LENGTH), block -> !block.isNamed());
+  private final Arena<SharedSegment> arena;
   final BlockWorkers blockWorkers;
 
   /** All open streams, and closed streams whose thread has not ended yet. */
@@ -41,11 +43,15 @@ public final class HostDevice implements Device {
 
   private HostDevice(HostDeviceOptions options) {
     this.options = options;
-    this.blockWorkers = new BlockWorkers(options.name());
     this.lifecycle = new Lifecycle("host device " + options.index());
     // The lifecycle closes these after the streams and graphs that are opened later.
-    lifecycle.own(arena::close);
-    lifecycle.own(blockWorkers::close);
+    this.arena =
+        new Arena<>(
+            lifecycle,
+            BLOCK_LENGTH,
+            () -> SharedSegment.create(BLOCK_LENGTH),
+            block -> !block.isNamed());
+    this.blockWorkers = new BlockWorkers(options.name(), lifecycle);
   }
 
   /** Returns a device with the default options. */
@@ -194,5 +200,38 @@ public final class HostDevice implements Device {
   @Override
   public String toString() {
     return "HostDevice(index=" + index() + ")";
+  }
+
+  /** Memory of this process only. Shares no pair of cache lines with other memory. */
+  private static final class HostPinnedBuffer extends AbstractPinnedBuffer {
+    private static final int ALIGNMENT = 128;
+
+    private HostPinnedBuffer(HostDevice device, long allocation, int size) {
+      super(
+          device,
+          new UnsafeBuffer(aligned(allocation), size),
+          aligned(allocation),
+          () -> UnsafeApi.freeMemory(allocation));
+    }
+
+    private static long aligned(long length) {
+      return length + ALIGNMENT - 1 & -ALIGNMENT;
+    }
+
+    static HostPinnedBuffer allocate(HostDevice device, int size) {
+      if (size < 1) {
+        throw new InvalidUsage("size=" + size + "; give 1 or more");
+      }
+      long length = aligned(size) + ALIGNMENT;
+      long allocation;
+      try {
+        allocation = UnsafeApi.allocateMemory(length);
+      } catch (OutOfMemoryError e) {
+        throw new DeviceFailure(
+            0, "OUT_OF_MEMORY", "allocating " + size + " bytes of pinned memory failed", e);
+      }
+      UnsafeApi.setMemory(allocation, length, (byte) 0);
+      return new HostPinnedBuffer(device, allocation, size);
+    }
   }
 }

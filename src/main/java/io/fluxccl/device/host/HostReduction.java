@@ -23,6 +23,7 @@ import io.fluxccl.ReduceOp;
 @Experimental
 public final class HostReduction {
   private final ReductionBlock<?>[] blocks = new ReductionBlock<?>[DataType.values().length];
+  private final long[] twoSources = new long[2];
   private final long[] oneTarget = new long[1];
 
   /** Creates an instance without scratch memory. */
@@ -40,15 +41,10 @@ public final class HostReduction {
    * @param count elements
    */
   public void reduce(DataType type, ReduceOp op, long target, long a, long b, long count) {
-    ReductionBlock<?> block = block(type);
-    int size = type.size();
-    for (long done = 0; done < count; done += ReductionBlock.LENGTH) {
-      int n = (int) Math.min(ReductionBlock.LENGTH, count - done);
-      long offset = done * size;
-      block.load(a + offset, n);
-      block.combine(op, b + offset, n);
-      block.store(target + offset, n);
-    }
+    twoSources[0] = a;
+    twoSources[1] = b;
+    oneTarget[0] = target;
+    reduce(type, op, twoSources, 2, oneTarget, 1, count, 1);
   }
 
   /**

@@ -148,22 +148,6 @@ public abstract class HostStream extends AbstractStream<HostDevice, HostStream> 
     }
   }
 
-  private record Completion(CompletableFuture<Void> future) implements Notice {
-    @Override
-    public void run(Live stream) {
-      stream.complete(future);
-    }
-  }
-
-  private record WaitFor(Milestone milestone) implements Task {
-    @Override
-    public void run(Live stream) {
-      if (milestone.await(stream, false)) {
-        stream.noteFailureOf(milestone);
-      }
-    }
-  }
-
   private record Afterwards(Runnable action) implements Always {
     @Override
     public void run(Live stream) {
@@ -461,7 +445,7 @@ public abstract class HostStream extends AbstractStream<HostDevice, HostStream> 
         // Enqueue the milestone before the wait, so that a wait refers only to earlier work.
         Milestone milestone = new Milestone(this);
         before.offer(milestone);
-        enqueue(new WaitFor(milestone));
+        enqueue(stream -> stream.waitFor(milestone));
       }
       return this;
     }
@@ -498,7 +482,7 @@ public abstract class HostStream extends AbstractStream<HostDevice, HostStream> 
         return future;
       }
       unfinished.add(future);
-      offer(new Completion(future));
+      offer((Notice) stream -> stream.complete(future));
       if (isClosed()) {
         failUnfinished(); // close() may have missed this one
       }
@@ -588,6 +572,12 @@ public abstract class HostStream extends AbstractStream<HostDevice, HostStream> 
     private DeviceFailure failureOf(Task task, Throwable e) {
       return new DeviceFailure(
           0, "KERNEL_FAILED", task + " on stream " + name + " failed: " + e, e);
+    }
+
+    private void waitFor(Milestone milestone) {
+      if (milestone.await(this, false)) {
+        noteFailureOf(milestone);
+      }
     }
 
     /** Keeps the failure of work that this stream waited for, if there is one. */

@@ -4,8 +4,8 @@
  * calls the static methods of {@link io.fluxccl.netplugin.export.NetPluginExport}, with numbers in
  * place of objects.
  *
- * <p>Imports the root package and {@code netplugin}; finds networks by {@link
- * java.util.ServiceLoader}.
+ * <p>Imports the root package, {@code netplugin} and {@code netplugin.vendor}; finds networks by
+ * {@link java.util.ServiceLoader}.
  */
 @Experimental
 package io.fluxccl.netplugin.export;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.reactive;
 
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.NetWaiter;
 import io.fluxccl.netplugin.PointerType;
 import java.util.ArrayList;
 import java.util.List;
@@ -18,7 +18,7 @@ abstract class CheckedComm implements NetComm {
   private final NetProperties properties;
   private final CheckedRequest[] requests;
   private final List<CheckedMemory> memories = new ArrayList<>();
-  private volatile boolean closed;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   /** The number of requests that are not in flight; they are the first of {@link #requests}. */
   private int free;
@@ -55,15 +55,9 @@ abstract class CheckedComm implements NetComm {
     return comm.peer();
   }
 
-  @Override
-  public final boolean watchedBy(NetWaiter waiter) {
-    requireOpen("watchedBy");
-    return comm.watchedBy(waiter);
-  }
-
   final void requireOpen(String call) {
     plugin.requireOpen();
-    if (closed) {
+    if (lifecycle.isClosed()) {
       throw new NetMisuse(call + " on " + this + ", which is closed");
     }
   }
@@ -168,10 +162,9 @@ abstract class CheckedComm implements NetComm {
 
   @Override
   public final void close() {
-    if (closed) {
+    if (!lifecycle.beginClose()) {
       return;
     }
-    closed = true;
     memories.forEach(CheckedMemory::end);
     memories.clear();
     comm.close();

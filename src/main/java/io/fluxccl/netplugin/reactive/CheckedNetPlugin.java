@@ -2,6 +2,7 @@
 package io.fluxccl.netplugin.reactive;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMisuse;
@@ -20,7 +21,7 @@ import io.fluxccl.netplugin.NetSendComm;
  */
 public final class CheckedNetPlugin implements NetPlugin {
   private final NetPlugin plugin;
-  private volatile boolean closed;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   private CheckedNetPlugin(NetPlugin plugin) {
     this.plugin = plugin;
@@ -49,16 +50,6 @@ public final class CheckedNetPlugin implements NetPlugin {
   @Override
   public int maxRequests() {
     return plugin.maxRequests();
-  }
-
-  @Override
-  public boolean carriesBodies() {
-    return plugin.carriesBodies();
-  }
-
-  @Override
-  public void tend() {
-    plugin.tend();
   }
 
   @Override
@@ -93,15 +84,14 @@ public final class CheckedNetPlugin implements NetPlugin {
   }
 
   void requireOpen() {
-    if (closed) {
+    if (lifecycle.isClosed()) {
       throw new NetMisuse("the network plugin " + name() + " is closed");
     }
   }
 
   @Override
   public void close() {
-    if (!closed) {
-      closed = true;
+    if (lifecycle.beginClose()) {
       plugin.close();
     }
   }
@@ -125,11 +115,6 @@ public final class CheckedNetPlugin implements NetPlugin {
     @Override
     public byte[] handle() {
       return comm.handle();
-    }
-
-    @Override
-    public boolean mayAccept() {
-      return comm.mayAccept();
     }
 
     @Override

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.reactive;
 
-import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetRecvComm;
@@ -25,15 +24,6 @@ final class CheckedRecvComm extends CheckedComm implements NetRecvComm {
     checkRange("irecv", memory, address, size);
     NetRequest started = comm.irecv(address, size, tag, ((CheckedMemory) memory).registered());
     request.expect(size);
-    return posted(request, started);
-  }
-
-  @Override
-  public NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
-    CheckedRequest request = next("irecv");
-    checkRange("irecv", memory, head, room);
-    NetRequest started = comm.irecv(head, room, ((CheckedMemory) memory).registered(), place);
-    request.expect(room);
     return posted(request, started);
   }
 

@@ -20,13 +20,4 @@ final class CheckedSendComm extends CheckedComm implements NetSendComm {
     checkRange("isend", memory, address, size);
     return posted(request, comm.isend(address, size, tag, ((CheckedMemory) memory).registered()));
   }
-
-  @Override
-  public NetRequest isend(
-      long head, long headSize, NetMemory memory, long body, long bodySize, boolean more) {
-    CheckedRequest request = next("isend");
-    checkRange("isend", memory, head, headSize);
-    NetMemory registered = ((CheckedMemory) memory).registered();
-    return posted(request, comm.isend(head, headSize, registered, body, bodySize, more));
-  }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import io.fluxccl.transport.tcp.EndOfStream;
+import io.fluxccl.transport.tcp.TcpSocket;
 import io.fluxccl.wire.RawView;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -13,7 +15,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * A socket that carries parts of messages and that an {@link IoThread} drives. The comm's thread
  * posts the parts, if the ring has room for them.
  */
-final class DataStream {
+class DataStream {
   /** The bytes that the stream moves at once before the thread serves its other streams. */
   private static final long TURN_BYTES = 4 << 20;
 
@@ -115,14 +117,14 @@ final class DataStream {
         requests[slot] = null;
         taken.setRelease(taken.getPlain() + 1);
         request.partDone();
-        if (request.isDone()) {
-          comm.requestDone();
-        }
         moved = 0;
         progress++;
       }
     } catch (IOException e) {
       failed(e);
+    } catch (RuntimeException e) {
+      // An engine of TLS may throw one; the thread serves other connections, too.
+      failed(new IOException(e.toString(), e));
     }
     return progress;
   }
@@ -161,6 +163,8 @@ final class DataStream {
    * ended, from the thread that adds the stream.
    */
   void failed(IOException e) {
+    // A part that the comm's thread posts at this moment has moved no bytes.
+    moved = 0;
     taken.setRelease(posted.getAcquire());
     comm.streamFailed(e);
   }

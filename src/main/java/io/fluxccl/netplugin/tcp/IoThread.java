@@ -19,8 +19,8 @@ import java.util.function.Consumer;
  * Moves the parts of several streams. It polls the streams while bytes move, then waits in a
  * selector.
  */
-final class IoThread implements AutoCloseable {
-  private static final int LOOKS_BEFORE_SLEEP = 20;
+class IoThread implements AutoCloseable {
+  static final int LOOKS_BEFORE_SLEEP = 20;
   private static final Consumer<SelectionKey> NOTHING = key -> {};
 
   private final Selector selector;
@@ -30,7 +30,7 @@ final class IoThread implements AutoCloseable {
   private final NonblockingThread thread;
 
   /**
-   * Set before the last check of the streams for posted parts. A thread that posts after this check
+   * Set before the streams are polled for the last time. A thread that posts a part after this poll
    * sees the flag in {@link #wake}, and wakes the selector.
    */
   private volatile boolean asleep;
@@ -135,10 +135,13 @@ final class IoThread implements AutoCloseable {
 
   private void sleep() throws IOException {
     asleep = true;
+    long moved = 0;
     for (int i = 0; i < streams.size(); i++) {
+      // TLS may hold all bytes of a part that was posted just before: its socket stays empty.
+      moved += streams.get(i).work();
       streams.get(i).interest();
     }
-    if (!changed && !closed) {
+    if (moved == 0 && !changed && !closed) {
       selector.select(NOTHING);
     }
     asleep = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
+import io.fluxccl.transport.tcp.TcpSocket;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;

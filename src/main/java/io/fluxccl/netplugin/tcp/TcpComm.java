@@ -11,9 +11,9 @@ import io.fluxccl.netplugin.NetComm;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetWaiter;
 import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.TrafficCounter;
+import io.fluxccl.transport.tcp.TcpSocket;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
 import java.util.concurrent.atomic.AtomicReference;
@@ -23,7 +23,7 @@ import java.util.concurrent.atomic.AtomicReference;
  * tests the requests drives stream 0, I/O threads drive the others. Used by one thread at a time,
  * except for methods that state otherwise.
  */
-abstract class TcpComm implements NetComm, NetWaiter.Watched {
+abstract class TcpComm implements NetComm {
   /** The most receives of a group. */
   static final int MAX_GROUP = 8;
 
@@ -65,9 +65,6 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   /** The first failure; any thread may set it. */
   private final AtomicReference<FluxCclException> failure = new AtomicReference<>();
 
-  /** The waiter that watches this comm, or null if the comm is polled. */
-  private volatile NetWaiter waiter;
-
   private final TrafficCounter traffic = new TrafficCounter();
   private int inFlight;
   private boolean stopped;
@@ -90,26 +87,6 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     for (int i = 0; i < parts.length; i++) {
       parts[i] = new DataStream(this, sockets[i + 1], sends, MAX_PARTS);
       parts[i].movedBy(plugin.ioThread());
-    }
-  }
-
-  @Override
-  public final boolean watchedBy(NetWaiter by) {
-    waiter = by;
-    by.add(socket.channel(), this);
-    return true;
-  }
-
-  /** Returns whether a waiter reports when stream 0 is ready. */
-  final boolean isWatched() {
-    return waiter != null;
-  }
-
-  /** Wakes the waiter, because a request is done or has failed. Called from an I/O thread. */
-  final void requestDone() {
-    NetWaiter sleeping = waiter;
-    if (sleeping != null) {
-      sleeping.wake();
     }
   }
 
@@ -178,23 +155,12 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
     }
   }
 
-  /**
-   * Returns whether the message's body, or else the whole message, is spread over the data streams.
-   */
-  final boolean isSpread(TcpRequest request) {
-    return isSpread(spreadSize(request));
-  }
-
-  /** Returns whether a message or body of that size is spread over the data streams. */
+  /** Returns whether a message of that size is spread over the data streams. */
   final boolean isSpread(long size) {
     return parts.length > 0 && size >= WireDescriptor.SPREAD_FROM;
   }
 
-  private static long spreadSize(TcpRequest request) {
-    return request.bodySize() > 0 ? request.bodySize() : request.size();
-  }
-
-  /** Returns whether a message or body of that size can be moved now, as far as streams count. */
+  /** Returns whether a message of that size can be moved now, as far as streams count. */
   final boolean hasRoomFor(long size) {
     if (isSpread(size)) {
       for (DataStream part : parts) {
@@ -209,12 +175,11 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   /** Posts to each data stream its part of a message. */
   final void spread(TcpRequest request) {
     request.addParts(parts.length);
-    long size = spreadSize(request);
-    long address = request.bodySize() > 0 ? request.bodyAddress() : request.address();
+    long size = request.size();
     for (int i = 0; i < parts.length; i++) {
       long from = WireDescriptor.partAt(size, parts.length, i);
       long to = WireDescriptor.partAt(size, parts.length, i + 1);
-      parts[i].post(request, address + from, to - from);
+      parts[i].post(request, request.address() + from, to - from);
     }
   }
 
@@ -223,7 +188,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   }
 
   final void completed(TcpRequest request) {
-    traffic.count(request.size() + request.bodySize());
+    traffic.count(request.size());
   }
 
   /** Fails the comm if what began at that time has exceeded the timeout. */
@@ -252,9 +217,7 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   /** Throws if a request that is not done can't complete any more, or has exceeded the timeout. */
   final void checkWait(TcpRequest request) {
     long now = System.nanoTime();
-    if (request.place() == null) {
-      checkTime(request.postedNanos(), now);
-    }
+    checkTime(request.postedNanos(), now);
     look(now);
     FluxCclException known = failure();
     // An I/O thread may have moved the last part since the check in test(); a request that is done
@@ -274,9 +237,8 @@ abstract class TcpComm implements NetComm, NetWaiter.Watched {
   }
 
   /** Fails the comm because a data stream failed. Called from the stream's I/O thread. */
-  final void streamFailed(IOException e) {
+  void streamFailed(IOException e) {
     fail(lost(e));
-    requestDone();
   }
 
   final FluxCclException lost(IOException e) {

@@ -5,10 +5,12 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Text;
 import io.fluxccl.Timeout;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetRecvComm;
-import io.fluxccl.tls.Tls;
+import io.fluxccl.transport.tcp.TcpServer;
+import io.fluxccl.transport.tcp.TcpSocket;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
@@ -20,9 +22,9 @@ import java.util.List;
  * A listener. {@link TcpServer} accepts the sockets and passes on those whose sender knows the
  * token of the handle. Usually there is one sender. Several senders become connections of their
  * own, in the order of their first sockets. A connection whose sender left before the accept is
- * dropped. Used by one thread at a time, except for {@link #joins}.
+ * dropped. Used by one thread at a time, except for {@link #take}.
  */
-final class TcpListenComm implements NetListenComm {
+final class TcpListenComm implements NetListenComm, TcpServer.Listener {
   /** The most connections that wait to be accepted. */
   private static final int MAX_WAITING = 1024;
 
@@ -35,12 +37,9 @@ final class TcpListenComm implements NetListenComm {
   /** The connections that are not accepted yet. Guarded by the server's lock. */
   private final List<PartialAccept> waiting = new ArrayList<>();
 
-  /** Whether any connection waits; also read without the lock. */
-  private volatile boolean isAnyWaiting;
-
   private long askedNanos;
   private boolean asked;
-  private boolean closed;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   /** The sockets of a connection, of which some may be missing. */
   private static final class PartialAccept {
@@ -76,9 +75,7 @@ final class TcpListenComm implements NetListenComm {
     this.plugin = plugin;
     this.device = device;
     this.server = server;
-    handle =
-        WireDescriptor.handle(
-            server.address(), token, plugin.options().tls().map(Tls::fingerprint).orElse(null));
+    handle = server.handle(token).encode();
     server.add(this);
   }
 
@@ -87,18 +84,14 @@ final class TcpListenComm implements NetListenComm {
     return handle.clone();
   }
 
-  byte[] token() {
+  @Override
+  public byte[] token() {
     return token;
   }
 
   @Override
-  public boolean mayAccept() {
-    return isAnyWaiting;
-  }
-
-  @Override
   public NetRecvComm accept() {
-    if (closed) {
+    if (lifecycle.isClosed()) {
       throw new NetMisuse("accept: the listener is closed");
     }
     long now = System.nanoTime();
@@ -126,23 +119,18 @@ final class TcpListenComm implements NetListenComm {
       String gone = each.leftBecause();
       boolean isLate = now - each.firstNanos > plugin.options().handshakeTimeout().toNanos();
       if (gone != null || each.missing > 0 && isLate) {
-        remove(all);
+        all.remove();
         TcpSocket.close(each.sockets);
         if (each.missing > 0) {
           throw gone != null ? leftEarly(gone) : incomplete(each);
         }
-        TcpNetPlugin.STRANGERS.warn("accept on " + text() + ": " + gone);
+        TcpServer.STRANGERS.warn("accept on " + text() + ": " + gone);
       } else if (each.missing == 0) {
-        remove(all);
+        all.remove();
         return each;
       }
     }
     return null;
-  }
-
-  private void remove(Iterator<PartialAccept> at) {
-    at.remove();
-    isAnyWaiting = !waiting.isEmpty();
   }
 
   private static RemoteFailure leftEarly(String gone) {
@@ -184,11 +172,17 @@ final class TcpListenComm implements NetListenComm {
     return plugin.deviceName(device) + ", " + at.getAddress().getHostAddress() + ":" + at.getPort();
   }
 
-  /**
-   * Adds a socket whose hello has this listener's token. Returns false if the socket does not fit
-   * the others of its connection. Called with the server's lock held.
-   */
-  boolean joins(TcpSocket socket, WireDescriptor.Hello hello, long now) {
+  @Override
+  public String take(TcpSocket socket, ByteBuffer bytes, long now) {
+    WireDescriptor.Hello hello = WireDescriptor.readHello(bytes);
+    if (hello == null) {
+      return "sent what is no hello";
+    }
+    return joins(socket, hello, now) ? null : "belongs to another connection";
+  }
+
+  /** Adds a socket. Returns false if the socket does not fit the others of its connection. */
+  private boolean joins(TcpSocket socket, WireDescriptor.Hello hello, long now) {
     PartialAccept found = null;
     for (PartialAccept each : waiting) {
       found = each.first.connection() == hello.connection() ? each : found;
@@ -200,7 +194,6 @@ final class TcpListenComm implements NetListenComm {
       }
       found = new PartialAccept(hello, now);
       waiting.add(found);
-      isAnyWaiting = true;
     }
     if (hello.streams() != found.first.streams() || found.sockets[hello.stream()] != null) {
       return false;
@@ -215,7 +208,7 @@ final class TcpListenComm implements NetListenComm {
     for (Iterator<PartialAccept> all = waiting.iterator(); all.hasNext(); ) {
       PartialAccept each = all.next();
       if (each.leftBecause() != null) {
-        remove(all);
+        all.remove();
         TcpSocket.close(each.sockets);
       }
     }
@@ -245,15 +238,13 @@ final class TcpListenComm implements NetListenComm {
 
   @Override
   public void close() {
-    if (closed) {
+    if (!lifecycle.beginClose()) {
       return;
     }
-    closed = true;
     synchronized (server) {
       server.remove(this);
       waiting.forEach(each -> TcpSocket.close(each.sockets));
       waiting.clear();
-      isAnyWaiting = false;
     }
     plugin.forget(this, device);
   }

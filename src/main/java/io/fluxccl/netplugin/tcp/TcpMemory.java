@@ -7,10 +7,11 @@ import io.fluxccl.netplugin.NetMisuse;
 
 /** A registered range of host memory. Sockets need no registration, so it only checks ranges. */
 final class TcpMemory implements NetMemory {
-  private final TcpComm comm;
+  /** Null once it is closed. */
+  private TcpComm comm;
+
   private final long address;
   private final long size;
-  private boolean closed;
 
   TcpMemory(TcpComm comm, long address, long size) {
     this.comm = comm;
@@ -26,10 +27,11 @@ final class TcpMemory implements NetMemory {
     if (size == 0) {
       return;
     }
-    if (!(memory instanceof TcpMemory range) || range.closed || range.comm != comm) {
+    if (!(memory instanceof TcpMemory range) || range.comm != comm) {
       throw new NetMisuse("the memory is not registered for the connection with " + comm.peer());
     }
-    if (address < range.address || address + size > range.address + range.size) {
+    long offset = address - range.address;
+    if (offset < 0 || size > range.size - offset) {
       throw new NetMisuse(
           Text.of(
               "%d bytes at %#x are not within the registered %d bytes at %#x",
@@ -44,6 +46,6 @@ final class TcpMemory implements NetMemory {
 
   @Override
   public void close() {
-    closed = true;
+    comm = null;
   }
 }

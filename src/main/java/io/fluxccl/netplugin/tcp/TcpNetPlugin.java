@@ -3,7 +3,8 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.JvmAccess;
-import io.fluxccl.concurrent.RecurringWarning;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.netplugin.ConnectionState;
 import io.fluxccl.netplugin.ConnectionTable;
 import io.fluxccl.netplugin.NetHandle;
@@ -12,6 +13,8 @@ import io.fluxccl.netplugin.NetMisuse;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetSendComm;
+import io.fluxccl.transport.tcp.TcpHandle;
+import io.fluxccl.transport.tcp.TcpServer;
 import java.net.InetAddress;
 import java.util.List;
 import java.util.Set;
@@ -32,9 +35,6 @@ public final class TcpNetPlugin implements NetPlugin {
 
   private static final Logger LOG = LoggerFactory.getLogger(TcpNetPlugin.class);
 
-  /** Warns of unexpected connections at the listeners of this process. */
-  static final RecurringWarning STRANGERS = new RecurringWarning(LOG);
-
   private final TcpOptions options;
   private final List<TcpDevice> devices;
   private final ConnectionTable table;
@@ -48,7 +48,7 @@ public final class TcpNetPlugin implements NetPlugin {
   private final TcpServer[] servers;
 
   private int turn;
-  private volatile boolean closed;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   /**
    * Opens the network.
@@ -80,7 +80,7 @@ public final class TcpNetPlugin implements NetPlugin {
    */
   public static TcpNetPlugin at(InetAddress address, TcpOptions options) {
     TcpNetPlugin plugin = new TcpNetPlugin(options, List.of(TcpDevice.at(address, options)));
-    plugin.server(0);
+    Closing.onFailure(plugin, () -> plugin.server(0));
     return plugin;
   }
 
@@ -92,20 +92,6 @@ public final class TcpNetPlugin implements NetPlugin {
   @Override
   public int devices() {
     return devices.size();
-  }
-
-  @Override
-  public boolean carriesBodies() {
-    return true;
-  }
-
-  @Override
-  public synchronized void tend() {
-    for (TcpServer server : servers) {
-      if (server != null && !closed) {
-        server.tend(System.nanoTime());
-      }
-    }
   }
 
   @Override
@@ -131,7 +117,7 @@ public final class TcpNetPlugin implements NetPlugin {
     TcpConnect progress = (TcpConnect) handle.progress();
     if (progress == null) {
       device(device);
-      progress = new TcpConnect(this, device, WireDescriptor.readHandle(handle.bytes()));
+      progress = new TcpConnect(this, device, decode(handle));
       handle.keep(progress);
       unfinished.add(progress);
     }
@@ -146,6 +132,14 @@ public final class TcpNetPlugin implements NetPlugin {
         handle.keep(null);
         progress.close();
       }
+    }
+  }
+
+  private static TcpHandle decode(NetHandle handle) {
+    try {
+      return TcpHandle.decode(handle.bytes());
+    } catch (InvalidUsage e) {
+      throw new NetMisuse(e.getMessage());
     }
   }
 
@@ -164,7 +158,7 @@ public final class TcpNetPlugin implements NetPlugin {
 
   <T extends TcpComm> T remember(T comm) {
     comms.add(comm);
-    if (closed) {
+    if (lifecycle.isClosed()) {
       comm.abort();
     }
     return comm;
@@ -187,7 +181,16 @@ public final class TcpNetPlugin implements NetPlugin {
   private synchronized TcpServer server(int device) {
     TcpDevice where = device(device);
     if (servers[device] == null) {
-      servers[device] = new TcpServer(this, where);
+      servers[device] =
+          new TcpServer(
+              where.name(),
+              where.address(),
+              new TcpServer.Options(
+                  options.ports(),
+                  options.tls(),
+                  options.handshakeTimeout(),
+                  WireDescriptor.HELLO_MAGIC,
+                  WireDescriptor.HELLO_LENGTH));
     }
     return servers[device];
   }
@@ -219,14 +222,14 @@ public final class TcpNetPlugin implements NetPlugin {
    * have missed it.
    */
   private void closeIfLate(AutoCloseable each) {
-    if (closed) {
+    if (lifecycle.isClosed()) {
       closeQuietly(each);
       throw new NetMisuse("the network is closed");
     }
   }
 
   private void checkOpen(String operation) {
-    if (closed) {
+    if (lifecycle.isClosed()) {
       throw new NetMisuse(operation + ": the network is closed");
     }
   }
@@ -234,10 +237,9 @@ public final class TcpNetPlugin implements NetPlugin {
   @Override
   public void close() {
     synchronized (this) {
-      if (closed) {
+      if (!lifecycle.beginClose()) {
         return;
       }
-      closed = true;
     }
     table.close();
     for (AutoCloseable each : unfinished) {

@@ -5,6 +5,7 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.settings.Settings;
 import io.fluxccl.tls.Tls;
+import io.fluxccl.transport.tcp.PortRange;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.function.Consumer;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.netplugin.tcp;
 
-import io.fluxccl.netplugin.BodyAddressResolver;
 import io.fluxccl.netplugin.NetRequest;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
@@ -40,12 +39,6 @@ final class TcpRequest implements NetRequest {
   /** The bytes that a receive has room for: at most as many as are registered. */
   private long room;
 
-  private long bodyAddress;
-  private long bodySize;
-
-  /** Chooses the address for the body of a receive; null for a receive without bodies. */
-  private BodyAddressResolver place;
-
   private int tag;
   private long postedNanos;
 
@@ -56,8 +49,6 @@ final class TcpRequest implements NetRequest {
   void post(long address, long size, int tag, long nowNanos) {
     this.address = address;
     this.size = size;
-    this.bodySize = 0;
-    this.place = null;
     this.tag = tag;
     this.postedNanos = nowNanos;
     PARTS.setOpaque(this, 1);
@@ -69,9 +60,7 @@ final class TcpRequest implements NetRequest {
     return address;
   }
 
-  /**
-   * Returns the bytes to send, or the room of a receive until {@link #arrives}; without the body.
-   */
+  /** Returns the bytes to send, or the room of a receive until {@link #arrives}. */
   long size() {
     return size;
   }
@@ -82,29 +71,6 @@ final class TcpRequest implements NetRequest {
 
   long room() {
     return room;
-  }
-
-  /** Sets the body of a send, or that of a receive once its place is known. */
-  void body(long bodyAt, long bytes) {
-    bodyAddress = bodyAt;
-    bodySize = bytes;
-  }
-
-  long bodyAddress() {
-    return bodyAddress;
-  }
-
-  /** Returns the bytes of the body; 0 for a message without one. */
-  long bodySize() {
-    return bodySize;
-  }
-
-  void placedBy(BodyAddressResolver chooser) {
-    place = chooser;
-  }
-
-  BodyAddressResolver place() {
-    return place;
   }
 
   int tag() {
@@ -119,9 +85,8 @@ final class TcpRequest implements NetRequest {
     return inFlight;
   }
 
-  void arrives(long bytes, long bodyBytes) {
+  void arrives(long bytes) {
     size = bytes;
-    bodySize = bodyBytes;
     matched = true;
   }
 

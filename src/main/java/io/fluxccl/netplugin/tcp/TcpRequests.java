@@ -65,8 +65,7 @@ final class TcpRequests {
   long oldestNanos(long nowNanos) {
     long oldest = 0;
     for (TcpRequest request : all) {
-      // A receive that places bodies waits as long as the peer sends nothing.
-      if (request.isInFlight() && request.place() == null) {
+      if (request.isInFlight()) {
         oldest = Math.max(oldest, nowNanos - request.postedNanos());
       }
     }

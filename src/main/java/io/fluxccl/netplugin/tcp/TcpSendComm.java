@@ -3,59 +3,28 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
-import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.NetSendComm;
-import io.fluxccl.wire.RawView;
-import io.fluxccl.wire.SocketTable;
+import io.fluxccl.transport.tcp.EndOfStream;
+import io.fluxccl.transport.tcp.TcpSocket;
+import io.fluxccl.transport.tcp.TcpWrites;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.channels.SelectionKey;
-import java.util.Set;
-import java.util.concurrent.CompletableFuture;
 import org.agrona.BufferUtil;
-import org.agrona.UnsafeApi;
 
 /**
  * The sending end of a connection. A send is done when the kernel has all its bytes. One system
- * call sends several messages, each header before its bytes. Headers and short messages are sent
- * through a small staging buffer: a copy takes less time than one more range of a system call.
+ * call sends several messages, each header before its bytes.
  */
 final class TcpSendComm extends TcpComm implements NetSendComm {
-  private static final int RANGES = 24;
-  private static final int RANGES_PER_MESSAGE = 3;
-
-  /**
-   * The most bytes of a range; a system call with as many takes no further message. With more,
-   * later bytes evict earlier ones from the receiver's cache.
-   */
-  private static final long BYTES_AT_ONCE = 512 << 10;
-
-  /** The most bytes of a range that is copied to the staging buffer. */
-  private static final long SHORT = 512;
-
-  private static final int STAGING_LENGTH = 16 * 1024;
-
   private static final long LOOK_NANOS = 1_000_000;
-
-  /** The repetitions after which the peer's system counts as silent: one may be lost on the way. */
-  private static final int UNANSWERED = 2;
 
   private final ByteBuffer headers = WireDescriptor.buffer(RING * WireDescriptor.HEADER_LENGTH);
   private final long headersAddress = BufferUtil.address(headers);
-  private final ByteBuffer staging = WireDescriptor.buffer(STAGING_LENGTH);
-  private final long stagingAddress = BufferUtil.address(staging);
-  private final RawView[] views = new RawView[RANGES];
-  private final ByteBuffer[] ranges = new ByteBuffer[RANGES];
+  private final TcpWrites writes = new TcpWrites();
   private final ByteBuffer told =
       WireDescriptor.buffer(WireDescriptor.ERROR_HEADER_LENGTH + WireDescriptor.MAX_ERROR_TEXT);
-
-  /** The bytes in the staging buffer. */
-  private int staged;
-
-  /** True if the last range ends at the end of those bytes. */
-  private boolean lastIsStaged;
 
   /** The bytes of the head message, header included, that are in the socket. */
   private long sent;
@@ -71,10 +40,6 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
 
   TcpSendComm(TcpNetPlugin plugin, int device, String peer, TcpSocket[] sockets) {
     super(plugin, device, peer, sockets, true);
-    for (int i = 0; i < RANGES; i++) {
-      views[i] = new RawView();
-      ranges[i] = views[i].buffer();
-    }
   }
 
   @Override
@@ -88,7 +53,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     if (!permits.permits(tag) && !isPermittedNow(tag)) {
       return null;
     }
-    TcpRequest request = send(address, size, tag, memory, 0, 0, false);
+    TcpRequest request = send(address, size, tag, memory);
     if (request != null) {
       permits.sent(tag);
     }
@@ -108,18 +73,10 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     return permitted;
   }
 
-  @Override
-  public NetRequest isend(
-      long head, long headSize, NetMemory memory, long body, long bodySize, boolean more) {
-    return send(head, headSize, 0, memory, body, bodySize, more);
-  }
-
-  private TcpRequest send(
-      long address, long size, int tag, NetMemory memory, long body, long bodySize, boolean more) {
-    checkUsable(size);
+  private TcpRequest send(long address, long size, int tag, NetMemory memory) {
     TcpMemory.check(memory, this, address, size);
     checkFree();
-    if (!hasRoomFor(bodySize > 0 ? bodySize : size)) {
+    if (!hasRoomFor(size)) {
       progress();
       return null;
     }
@@ -129,48 +86,12 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     TcpRequest request = post(address, size, tag, now);
     enqueue(request);
     begun();
-    if (bodySize > 0) {
-      request.body(body, bodySize);
-      WireDescriptor.putBodyHeader(headers, header, (int) size, bodySize);
-    } else {
-      WireDescriptor.putHeader(headers, header, tag, size);
-    }
-    if (isSpread(request)) {
+    WireDescriptor.putHeader(headers, header, tag, size);
+    if (isSpread(size)) {
       spread(request);
     }
-    if (!more) {
-      progress();
-    }
+    progress();
     return request;
-  }
-
-  @Override
-  public void ready() {
-    // Writes are attempted whether the socket is ready or not.
-  }
-
-  @Override
-  public int interest() {
-    if (failure() != null) {
-      return 0;
-    }
-    // The socket becomes readable when the receiver sends a notice, fails or disconnects.
-    boolean writes = head != tail;
-    return (writes ? SelectionKey.OP_WRITE : 0)
-        | (writes || refusedLast ? SelectionKey.OP_READ : 0);
-  }
-
-  @Override
-  public CompletableFuture<Boolean> isAnswered() {
-    String key;
-    try {
-      key =
-          SocketTable.key(socket.channel().getLocalAddress(), socket.channel().getRemoteAddress());
-    } catch (IOException e) {
-      return CompletableFuture.completedFuture(false); // it is closed
-    }
-    return SocketTable.find(Set.of(key), BlockingTasks.EXECUTOR)
-        .thenApply(rows -> rows.containsKey(key) && rows.get(key).unanswered() < UNANSWERED);
   }
 
   @Override
@@ -182,14 +103,10 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     try {
       boolean full = false;
       while (head != tail && !full) {
-        int count = gather();
-        long planned = 0;
-        for (int i = 0; i < count; i++) {
-          planned += ranges[i].remaining();
-        }
-        long n = count == 1 ? socket.write(ranges[0]) : socket.write(ranges, count);
+        gather();
+        long n = writes.write(socket);
         account(n);
-        full = n < planned;
+        full = n < writes.planned();
       }
     } catch (IOException e) {
       // An error that the peer sent before it closed is the better reason.
@@ -210,58 +127,18 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
     }
   }
 
-  /** Points the ranges at the next bytes to send; returns the number of ranges, 1 or more. */
-  private int gather() {
-    int count = 0;
-    long planned = 0;
-    staged = 0;
-    lastIsStaged = false;
-    int last = RANGES - RANGES_PER_MESSAGE;
-    for (int i = head; i != tail && count <= last && planned < BYTES_AT_ONCE; i++) {
+  /** Gathers the next bytes to send. */
+  private void gather() {
+    writes.clear();
+    for (int i = head; i != tail && writes.hasRoom(); i++) {
       int slot = i & (RING - 1);
       TcpRequest request = queue[slot];
       long done = i == head ? sent : 0;
       long header = headersAddress + slot * WireDescriptor.HEADER_LENGTH;
-      count = range(count, header, WireDescriptor.HEADER_LENGTH, done);
-      done -= WireDescriptor.HEADER_LENGTH;
-      long size = sizeBehindHeader(request);
-      count = range(count, request.address(), size, done);
-      // The body must not follow a range that was truncated to the limit.
-      if (size - Math.max(0, done) <= BYTES_AT_ONCE) {
-        count = range(count, request.bodyAddress(), bodyBehindHeader(request), done - size);
-      }
-      planned += bytesBehindHeader(request) - Math.max(0, done);
+      writes.add(header, WireDescriptor.HEADER_LENGTH, done);
+      writes.add(
+          request.address(), bytesBehindHeader(request), done - WireDescriptor.HEADER_LENGTH);
     }
-    return count;
-  }
-
-  /**
-   * Points one more range at the bytes that are not sent yet, if any, or adds them to the last one;
-   * returns the number of ranges.
-   */
-  private int range(int count, long address, long length, long done) {
-    long skipped = Math.max(0, done);
-    if (skipped >= length) {
-      return count;
-    }
-    long left = length - skipped;
-    boolean isShort = left <= Math.min(SHORT, STAGING_LENGTH - staged);
-    if (!isShort) {
-      lastIsStaged = false;
-      views[count].point(address + skipped, Math.min(left, BYTES_AT_ONCE));
-      return count + 1;
-    }
-    UnsafeApi.copyMemory(address + skipped, stagingAddress + staged, left);
-    int end = count;
-    if (lastIsStaged) {
-      ByteBuffer last = ranges[count - 1];
-      last.limit(last.limit() + (int) left);
-    } else {
-      views[end++].point(stagingAddress + staged, left);
-    }
-    staged += (int) left;
-    lastIsStaged = true;
-    return end;
   }
 
   private void account(long written) {
@@ -281,15 +158,7 @@ final class TcpSendComm extends TcpComm implements NetSendComm {
   }
 
   private long bytesBehindHeader(TcpRequest request) {
-    return sizeBehindHeader(request) + bodyBehindHeader(request);
-  }
-
-  private long sizeBehindHeader(TcpRequest request) {
-    return request.bodySize() == 0 && isSpread(request) ? 0 : request.size();
-  }
-
-  private long bodyBehindHeader(TcpRequest request) {
-    return isSpread(request) ? 0 : request.bodySize();
+    return isSpread(request.size()) ? 0 : request.size();
   }
 
   /** Checks whether the receiver has sent an error or disconnected, at most once a millisecond. */

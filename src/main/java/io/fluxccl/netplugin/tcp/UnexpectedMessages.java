@@ -55,7 +55,7 @@ final class UnexpectedMessages {
     }
     TcpRequest arrival = new TcpRequest(comm);
     arrival.post(BufferUtil.address(bytes), size, tag, 0);
-    arrival.arrives(size, 0);
+    arrival.arrives(size);
     messages.add(new UnexpectedMessage(tag, bytes, arrival));
     kept += size;
     return arrival;
@@ -89,7 +89,7 @@ final class UnexpectedMessages {
   void giveTo(TcpRequest receive) {
     UnexpectedMessage early = find(receive.tag());
     early.receive = receive;
-    receive.arrives(early.arrival.size(), 0);
+    receive.arrives(early.arrival.size());
   }
 
   /** Completes the receives whose messages have arrived in full. */

@@ -3,12 +3,8 @@ package io.fluxccl.netplugin.tcp;
 
 import io.fluxccl.ErrorCode;
 import io.fluxccl.FluxCclException;
-import io.fluxccl.netplugin.NetMisuse;
-import io.fluxccl.tls.Tls;
+import io.fluxccl.transport.tcp.TcpHandle;
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
-import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -20,25 +16,18 @@ import java.util.Arrays;
  * The wire format of TCP connections; all numbers are little-endian.
  *
  * <pre>
- * handle    magic 8, port 4, length of the address 4, address 16, token 16,
- *           fingerprint of the certificate 32, all zero without TLS
+ * handle    see {@link TcpHandle}
  * hello     magic 8, token 16, connection 8, stream 4, streams 4, name 64    each socket, sender first
  * welcome   magic 8, name 64                                                 stream 0, when all are connected
  * message   magic 4, tag 4, size 8, and if not spread: the bytes             stream 0, to the receiver
- * message with a body
- *           magic 4, length of the head 4, length of the body 8, the head,
- *           and if not spread: the body                                      stream 0, to the receiver
  * posted    magic 4, tag 4, receives with the tag so far 4                   stream 0, to the sender
  * error     magic 4, code 4, length 4, text                                  stream 0, to the sender
  * </pre>
  *
  * Stream 0 carries the messages in order. With n streams a message of {@link #SPREAD_FROM} bytes or
- * more, or such a body, is spread: streams 1 to n carry one part each, and nothing but parts, in
- * the same order.
+ * more is spread: streams 1 to n carry one part each, and nothing but parts, in the same order.
  */
 final class WireDescriptor {
-  static final int TOKEN_LENGTH = 16;
-  static final int HANDLE_LENGTH = 48 + Tls.FINGERPRINT_LENGTH;
   static final int HELLO_LENGTH = 104;
   static final int WELCOME_LENGTH = 72;
   static final int HEADER_LENGTH = 16;
@@ -54,16 +43,11 @@ final class WireDescriptor {
 
   private static final int PART_ALIGNMENT = 4096;
   private static final int NAME_LENGTH = 64;
-  private static final int IPV6_LENGTH = 16;
-  private static final long HANDLE_MAGIC = 0x3244_4e41_4854_4e46L;
-  private static final long HELLO_MAGIC = 0x324f_4c4c_4548_4e46L;
+  static final long HELLO_MAGIC = 0x324f_4c4c_4548_4e46L;
   private static final long WELCOME_MAGIC = 0x3143_4c45_5748_4e46L;
   private static final int MESSAGE_MAGIC = 0x534d_4e46;
-  private static final int BODY_MAGIC = 0x424d_4e46;
   private static final int POSTED_MAGIC = 0x5453_4f50;
   private static final int ERROR_MAGIC = 0x5245_4e46;
-
-  private static final byte[] NO_FINGERPRINT = new byte[Tls.FINGERPRINT_LENGTH];
 
   private WireDescriptor() {}
 
@@ -72,48 +56,8 @@ final class WireDescriptor {
    */
   record Hello(byte[] token, long connection, int stream, int streams, String name) {}
 
-  /**
-   * The address of a listener, and the token that proves that a socket knows its handle.
-   *
-   * @param fingerprint of the listener's certificate, or null without TLS
-   */
-  record Handle(InetSocketAddress address, byte[] token, byte[] fingerprint) {}
-
   static ByteBuffer buffer(int length) {
     return ByteBuffer.allocateDirect(length).order(ByteOrder.LITTLE_ENDIAN);
-  }
-
-  static byte[] handle(InetSocketAddress listener, byte[] token, byte[] fingerprint) {
-    byte[] raw = listener.getAddress().getAddress();
-    ByteBuffer out = ByteBuffer.allocate(HANDLE_LENGTH).order(ByteOrder.LITTLE_ENDIAN);
-    out.putLong(HANDLE_MAGIC).putInt(listener.getPort()).putInt(raw.length);
-    out.put(Arrays.copyOf(raw, IPV6_LENGTH)).put(token);
-    out.put(fingerprint == null ? NO_FINGERPRINT : fingerprint);
-    return out.array();
-  }
-
-  static Handle readHandle(ByteBuffer handle) {
-    ByteBuffer in = handle.duplicate().order(ByteOrder.LITTLE_ENDIAN).clear();
-    long magic = in.getLong();
-    int port = in.getInt();
-    int length = in.getInt();
-    if (magic != HANDLE_MAGIC
-        || port < 1
-        || port > 0xffff
-        || length != 4 && length != IPV6_LENGTH) {
-      throw new NetMisuse("the handle is not of a TCP listener of FluxCCL");
-    }
-    byte[] address = new byte[IPV6_LENGTH];
-    byte[] token = new byte[TOKEN_LENGTH];
-    byte[] fingerprint = new byte[Tls.FINGERPRINT_LENGTH];
-    in.get(address).get(token).get(fingerprint);
-    boolean isSecured = !Arrays.equals(fingerprint, NO_FINGERPRINT);
-    try {
-      InetAddress host = InetAddress.getByAddress(Arrays.copyOf(address, length));
-      return new Handle(new InetSocketAddress(host, port), token, isSecured ? fingerprint : null);
-    } catch (UnknownHostException e) {
-      throw new NetMisuse("the handle has no address: " + e.getMessage());
-    }
   }
 
   static void putHello(ByteBuffer out, Hello hello) {
@@ -124,13 +68,10 @@ final class WireDescriptor {
     out.flip();
   }
 
-  /** Parses the hello in a full buffer; returns null if it is malformed. */
+  /** Parses a whole hello whose magic number is right; returns null if it is malformed. */
   static Hello readHello(ByteBuffer in) {
-    in.flip();
-    if (in.getLong() != HELLO_MAGIC) {
-      return null;
-    }
-    byte[] token = new byte[TOKEN_LENGTH];
+    in.position(Long.BYTES);
+    byte[] token = new byte[TcpHandle.TOKEN_LENGTH];
     in.get(token);
     long connection = in.getLong();
     int stream = in.getInt();
@@ -162,28 +103,10 @@ final class WireDescriptor {
     out.putLong(offset + 8, size);
   }
 
-  static void putBodyHeader(ByteBuffer out, int offset, int headLength, long bodyLength) {
-    out.putInt(offset, BODY_MAGIC);
-    out.putInt(offset + 4, headLength);
-    out.putLong(offset + 8, bodyLength);
-  }
-
-  /** Returns whether the message whose header is at the offset has a body. */
-  static boolean hasBodyAt(ByteBuffer in, int offset) {
-    return in.getInt(offset) == BODY_MAGIC;
-  }
-
-  /** Returns the size of the message, or of its head if it has a body; -1 if it is malformed. */
+  /** Returns the size of the message whose header is at the offset; -1 if it is malformed. */
   static long sizeAt(ByteBuffer in, int offset) {
-    boolean hasBody = hasBodyAt(in, offset);
-    long size = hasBody ? in.getInt(offset + 4) : in.getLong(offset + 8);
-    return (hasBody || in.getInt(offset) == MESSAGE_MAGIC) && size >= 0 ? size : -1;
-  }
-
-  /** Returns the size of the body, 0 where there is none, or -1 if it is malformed. */
-  static long bodySizeAt(ByteBuffer in, int offset) {
     long size = in.getLong(offset + 8);
-    return hasBodyAt(in, offset) ? (size > 0 ? size : -1) : 0;
+    return in.getInt(offset) == MESSAGE_MAGIC && size >= 0 ? size : -1;
   }
 
   static int tagAt(ByteBuffer in, int offset) {

@@ -44,7 +44,7 @@ final class VendorCollNet extends VendorNetwork implements CollNetPlugin {
       VendorCollNet opened = new VendorCollNet(coll, version, patience);
       opened.initialized(CollNetCalls.init(coll, PluginLog.level(), job));
       return opened;
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       CollNetCalls.finish(coll);
       throw e;
     }

@@ -64,7 +64,7 @@ final class VendorPlugin extends VendorNetwork implements NetPlugin {
           NetPluginCalls.init(found.plugin(), PluginLog.level(), JOBS.incrementAndGet()));
       RestoredSignals.log(plugin.toString());
       return plugin;
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       letGo(found);
       throw e;
     }

@@ -5,15 +5,15 @@ import io.fluxccl.Deadline;
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.concurrent.BlockingTasks;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.UseCount;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
-import io.fluxccl.transport.PostUseCount;
 import io.fluxccl.transport.mapped.MappedConnection;
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
@@ -41,16 +41,6 @@ final class CudaIpcConnection extends MappedConnection {
    */
   private static final int POLLS_PER_HEALTH_CHECK = 4096;
 
-  private static final VarHandle POSTING;
-
-  static {
-    try {
-      POSTING = MethodHandles.lookup().findVarHandle(CudaIpcConnection.class, "posting", int.class);
-    } catch (ReflectiveOperationException e) {
-      throw new ExceptionInInitializerError(e);
-    }
-  }
-
   private final CudaStream stream;
 
   /**
@@ -59,11 +49,11 @@ final class CudaIpcConnection extends MappedConnection {
    */
   private final PinnedBuffer line;
 
-  private final PostUseCount users = new PostUseCount(() -> BlockingTasks.run(this::unused));
+  private final UseCount users = new UseCount(() -> BlockingTasks.run(this::unused));
   private final PendingFlushes flushes = new PendingFlushes(this::flushTimeout);
 
-  /** 1 while a thread enqueues an operation: a stream accepts one thread at a time. */
-  private volatile int posting;
+  /** Set while a thread enqueues an operation: a stream accepts one thread at a time. */
+  private final AtomicBoolean posting = new AtomicBoolean();
 
   /** The last flush ticket. Written by the thread that has set {@link #posting}. */
   private volatile long ticket;
@@ -80,12 +70,10 @@ final class CudaIpcConnection extends MappedConnection {
     super(context, remoteRank, tag);
     CudaDevice device = context.device();
     this.line = device.allocatePinned(LINE_LENGTH);
-    try {
-      this.stream = device.createPreferredStream("ipc-rank" + remoteRank + "-tag" + tag);
-    } catch (RuntimeException | Error e) {
-      line.close();
-      throw e;
-    }
+    this.stream =
+        Closing.onFailure(
+            line::close,
+            () -> device.createPreferredStream("ipc-rank" + remoteRank + "-tag" + tag));
   }
 
   /** Returns the stream. For tests, which enqueue work on it to delay a copy. */
@@ -128,7 +116,7 @@ final class CudaIpcConnection extends MappedConnection {
     if (!users.enter()) {
       throw failure();
     }
-    while (!POSTING.compareAndSet(this, 0, 1)) {
+    while (!posting.compareAndSet(false, true)) {
       Thread.onSpinWait();
     }
   }
@@ -136,7 +124,7 @@ final class CudaIpcConnection extends MappedConnection {
   private void endPost() {
     // Release: pairs with the compareAndSet in beginPost(), so the next thread sees the stream as
     // this one left it.
-    POSTING.setRelease(this, 0);
+    posting.setRelease(false);
     users.release();
   }
 
@@ -233,7 +221,9 @@ final class CudaIpcConnection extends MappedConnection {
 
   @Override
   protected void free() {
-    users.close();
+    if (users.beginClose()) {
+      users.release();
+    }
   }
 
   /**

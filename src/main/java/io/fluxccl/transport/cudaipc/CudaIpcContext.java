@@ -5,6 +5,7 @@ import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaBuffer;
@@ -60,15 +61,10 @@ final class CudaIpcContext extends MappedContext {
                   environment().rank(), why);
             });
     memory.retain();
-    try {
-      MappedMemoryDescriptor place =
-          new MappedMemoryDescriptor(
-              Transport.CUDA_IPC, memory.allocation().name().encode(), memory.allocationOffset());
-      return new MappedMemory(this, place, memory.address(), memory.size(), memory::release);
-    } catch (RuntimeException | Error e) {
-      memory.release();
-      throw e;
-    }
+    byte[] name = Closing.onFailure(memory::release, () -> memory.allocation().name().encode());
+    MappedMemoryDescriptor place =
+        new MappedMemoryDescriptor(Transport.CUDA_IPC, name, memory.allocationOffset());
+    return new MappedMemory(this, place, memory.address(), memory.size(), memory::release);
   }
 
   @Override

@@ -25,13 +25,13 @@ final class ControlWords implements AutoCloseable {
   private final ByteBuffer words;
 
   private final long address;
-  private final VerbsMemory registration;
+  private final Verbs.Memory registration;
 
   // The peer's state word.
   private long peerAddress;
   private int peerKey;
 
-  ControlWords(VerbsPort port, int requests) throws IOException {
+  ControlWords(Verbs.Port port, int requests) throws IOException {
     int length = (1 + requests) * Long.BYTES;
     this.words = BufferUtil.allocateDirectAligned(length, CACHE_LINE);
     this.address = BufferUtil.address(words);
@@ -66,14 +66,14 @@ final class ControlWords implements AutoCloseable {
   }
 
   /** Posts a write of a state to the peer, and requests its completion. */
-  void postState(VerbsLink link, InFlight inFlight, long value) throws IOException {
+  void postState(Verbs.Link link, InFlight inFlight, long value) throws IOException {
     long word = signal(inFlight);
     HostMemory.putLong(word, value);
     long id = inFlight.nextId();
     inFlight.add(PostQueue.UPDATE, 0, Long.BYTES);
-    int inline = link.inlineLimit() >= Long.BYTES ? VerbsLink.INLINE : 0;
+    int inline = link.inlineLimit() >= Long.BYTES ? Verbs.Link.INLINE : 0;
     link.postWrite(
-        id, VerbsLink.SIGNALED | inline, word, Long.BYTES, localKey(), peerAddress, peerKey);
+        id, Verbs.Link.SIGNALED | inline, word, Long.BYTES, localKey(), peerAddress, peerKey);
   }
 
   /** Returns whether the peer has announced that it leaves. */

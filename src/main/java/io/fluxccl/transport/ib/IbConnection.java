@@ -55,7 +55,7 @@ final class IbConnection extends AgentConnection {
    * @throws IOException if memory for hellos and signals can't be registered
    */
   IbConnection(
-      IbContext context, int remoteRank, int tag, int packet, VerbsLink link, RdmaOptions options)
+      IbContext context, int remoteRank, int tag, int packet, Verbs.Link link, RdmaOptions options)
       throws IOException {
     super(context.transport(), context.rank(), remoteRank, tag, context.agent());
     this.context = context;
@@ -199,9 +199,9 @@ final class IbConnection extends AgentConnection {
     }
   }
 
-  private VerbsPath path(IbEndpoint.End peer, PortAddress.Route route) {
+  private Verbs.QueuePairPath path(IbEndpoint.End peer, PortAddress.Route route) {
     boolean byGid = route.own() != null;
-    return new VerbsPath(
+    return new Verbs.QueuePairPath(
         peer.queuePair(),
         packet,
         peer.packet(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.ib;
 
+import io.fluxccl.DeviceFailure;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
@@ -9,6 +10,7 @@ import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
+import io.fluxccl.device.DmaBuf;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.MemoryHandle;
@@ -19,8 +21,11 @@ import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import java.io.IOException;
 import java.security.SecureRandom;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
@@ -32,11 +37,16 @@ final class IbContext implements TransportContext {
   private final long piece;
   private final SecureRandom random = new SecureRandom();
   private final IbAgent agent;
-  private final VerbsPort port;
+  private final Verbs.Port port;
   private final PortAddress address;
   private final Lifecycle lifecycle;
   private final Set<IbConnection> connections = ConcurrentHashMap.newKeySet();
   private final Set<IbMemoryHandle> handles = ConcurrentHashMap.newKeySet();
+
+  /** Registers one piece of a buffer. */
+  private interface Call {
+    Verbs.Memory register(long offset, int length) throws IOException;
+  }
 
   private IbContext(
       Transport transport,
@@ -95,7 +105,7 @@ final class IbContext implements TransportContext {
     return agent;
   }
 
-  VerbsPort port() {
+  Verbs.Port port() {
     return port;
   }
 
@@ -114,17 +124,17 @@ final class IbContext implements TransportContext {
           transport, rank(), environment.device(), device.kind());
     }
     buffer.retain();
-    VerbsMemory[] pieces = registerPieces(buffer, onHost);
-    int[] keys = Arrays.stream(pieces).mapToInt(VerbsMemory::remoteKey).toArray();
+    Verbs.Memory[] pieces =
+        Closing.onFailure(buffer::release, () -> registerPieces(buffer, onHost));
+    int[] keys = Arrays.stream(pieces).mapToInt(Verbs.Memory::remoteKey).toArray();
     IbMemoryHandle.Place place = new IbMemoryHandle.Place(buffer.address(), piece, keys);
     return keep(new IbMemoryHandle(this, place, buffer.size(), pieces, onHost, buffer::release));
   }
 
-  private VerbsMemory[] registerPieces(DeviceBuffer buffer, boolean onHost) {
+  private Verbs.Memory[] registerPieces(DeviceBuffer buffer, boolean onHost) {
     try {
-      return IbMemoryRegion.register(port, buffer, piece);
+      return onHost ? byAddress(buffer) : ofGpu(buffer);
     } catch (IOException e) {
-      buffer.release();
       String advice =
           onHost
               ? "is the limit of locked memory high enough (ulimit -l)?"
@@ -135,6 +145,64 @@ final class IbContext implements TransportContext {
               "%s of rank %s can't register %s bytes of its %s device: %s; %s",
               transport, rank(), buffer.size(), buffer.device().kind(), e.getMessage(), advice);
       throw new TransportFailure(rank(), message, e);
+    }
+  }
+
+  /**
+   * Registers memory of a GPU by a dma-buf where the GPU and the network device support it,
+   * otherwise by its address, which needs nvidia-peermem.
+   */
+  private Verbs.Memory[] ofGpu(DeviceBuffer buffer) throws IOException {
+    String noDmaBuf;
+    try {
+      Optional<Verbs.Memory[]> pieces = byDmaBuf(buffer);
+      if (pieces.isPresent()) {
+        return pieces.get();
+      }
+      noDmaBuf = "the GPU's driver exports no dma-bufs";
+    } catch (IOException | DeviceFailure e) {
+      noDmaBuf = e.getMessage();
+    }
+    try {
+      return byAddress(buffer);
+    } catch (IOException e) {
+      throw new IOException(Text.of("%s; by dma-buf: %s", e.getMessage(), noDmaBuf), e);
+    }
+  }
+
+  private Optional<Verbs.Memory[]> byDmaBuf(DeviceBuffer buffer) throws IOException {
+    Optional<DmaBuf> exported = buffer.exportDmaBuf();
+    if (exported.isEmpty()) {
+      return Optional.empty();
+    }
+    // The registrations keep the memory: the descriptor is not needed after them.
+    try (DmaBuf dmaBuf = exported.get()) {
+      return Optional.of(
+          pieces(
+              buffer,
+              (offset, length) ->
+                  port.registerDmaBuf(
+                      dmaBuf.descriptor(),
+                      dmaBuf.offset() + offset,
+                      buffer.address() + offset,
+                      length)));
+    }
+  }
+
+  private Verbs.Memory[] byAddress(DeviceBuffer buffer) throws IOException {
+    return pieces(buffer, (offset, length) -> port.register(buffer.address() + offset, length));
+  }
+
+  private Verbs.Memory[] pieces(DeviceBuffer buffer, Call call) throws IOException {
+    List<Verbs.Memory> pieces = new ArrayList<>();
+    try {
+      for (long offset = 0; offset < buffer.size(); offset += piece) {
+        pieces.add(call.register(offset, (int) Math.min(piece, buffer.size() - offset)));
+      }
+      return pieces.toArray(Verbs.Memory[]::new);
+    } catch (IOException | RuntimeException | Error e) {
+      pieces.forEach(Verbs.Memory::close);
+      throw e;
     }
   }
 
@@ -174,7 +242,7 @@ final class IbContext implements TransportContext {
 
   private IbConnection newConnection(int remoteRank, int tag, RdmaOptions options) {
     try {
-      VerbsLink link = port.createLink(options);
+      Verbs.Link link = port.createLink(options);
       try {
         int packet = random.nextInt(IbEndpoint.End.MAX_NUMBER + 1);
         return new IbConnection(this, remoteRank, tag, packet, link, options);

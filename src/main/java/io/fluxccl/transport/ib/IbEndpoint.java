@@ -78,7 +78,7 @@ record IbEndpoint(IbConnection connection, End end) implements Endpoint {
       boolean ethernet = in.bool("Ethernet");
       int lid = in.int32("LID", 0, MAX_LID);
       int mtu = within(in, "MTU", MIN_MTU, MAX_MTU);
-      VerbsPort.Attributes attributes = new VerbsPort.Attributes(ethernet, lid, mtu);
+      Verbs.Port.Attributes attributes = new Verbs.Port.Attributes(ethernet, lid, mtu);
       PortAddress port = new PortAddress(attributes, gids(in));
       in.end();
       return new End(rank, tag, queuePair, packet, word, wordKey, port);

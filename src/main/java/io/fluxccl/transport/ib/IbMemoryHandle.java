@@ -21,7 +21,7 @@ final class IbMemoryHandle extends CountedMemory {
   private final IbContext context;
   private final Place place;
   private final boolean onHost;
-  private final VerbsMemory[] own;
+  private final Verbs.Memory[] own;
   private final int[] localKeys;
   private final Runnable release;
 
@@ -84,7 +84,7 @@ final class IbMemoryHandle extends CountedMemory {
       IbContext context,
       Place place,
       long size,
-      VerbsMemory[] own,
+      Verbs.Memory[] own,
       boolean onHost,
       Runnable release) {
     super(context, place.encode(), size);
@@ -93,12 +93,12 @@ final class IbMemoryHandle extends CountedMemory {
     this.own = own;
     this.onHost = onHost;
     this.release = release;
-    this.localKeys = Arrays.stream(own).mapToInt(VerbsMemory::localKey).toArray();
+    this.localKeys = Arrays.stream(own).mapToInt(Verbs.Memory::localKey).toArray();
   }
 
   /** Creates the handle of a peer's memory. */
   IbMemoryHandle(IbContext context, Place place, long size) {
-    this(context, place, size, new VerbsMemory[0], false, () -> {});
+    this(context, place, size, new Verbs.Memory[0], false, () -> {});
   }
 
   /**

@@ -18,6 +18,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Set;
+import java.util.stream.Stream;
 
 /**
  * Provides {@link Transport#IB0} to {@link Transport#IB7}: the machine's RDMA devices, InfiniBand
@@ -136,7 +137,7 @@ public final class IbTransport implements TransportProvider {
       return Optional.of("there is no device IB" + index);
     }
     RdmaDevices.Device device = devices.get(index);
-    try (VerbsPort port = VerbsLibrary.get().open(device.name(), device.port())) {
+    try (Verbs.Port port = VerbsLibrary.get().open(device.name(), device.port())) {
       return port.refusesDmaBufsBecause();
     } catch (IOException e) {
       return Optional.of(e.getMessage());
@@ -189,5 +190,48 @@ public final class IbTransport implements TransportProvider {
       throw InvalidUsage.of("transport=%s; this provider has IB0 to IB7", transport);
     }
     return index;
+  }
+
+  /** The limit of memory that this process may register: registered memory can't be paged out. */
+  static final class LockedMemory {
+    /**
+     * The least sufficient limit in bytes. With less, the library's own memory for one small job
+     * may not fit.
+     */
+    static final long LEAST = 64L << 20;
+
+    private static final Path SELF = Path.of("/proc/self");
+    private static final int CAP_IPC_LOCK = 14;
+
+    private LockedMemory() {}
+
+    /** Returns the limit of this process in bytes, or empty if there is none. */
+    static OptionalLong limit() {
+      return limit(SELF);
+    }
+
+    /** Returns the limit of a process, given its folder under {@code /proc}. */
+    static OptionalLong limit(Path process) {
+      boolean mayIgnoreIt =
+          field(process.resolve("status"), "CapEff:")
+              .map(word -> (Long.parseUnsignedLong(word, 16) >>> CAP_IPC_LOCK & 1) == 1)
+              .orElse(false);
+      Optional<String> soft = field(process.resolve("limits"), "Max locked memory");
+      return mayIgnoreIt || soft.isEmpty() || soft.get().equals("unlimited")
+          ? OptionalLong.empty()
+          : OptionalLong.of(Long.parseLong(soft.get()));
+    }
+
+    /** Returns the first word after a name, or empty if the file has no such line. */
+    private static Optional<String> field(Path file, String name) {
+      try (Stream<String> lines = Files.lines(file)) {
+        return lines
+            .filter(line -> line.startsWith(name))
+            .map(line -> line.substring(name.length()).strip().split("\\s+")[0])
+            .findFirst();
+      } catch (IOException e) {
+        return Optional.empty();
+      }
+    }
   }
 }

@@ -10,7 +10,7 @@ import java.util.List;
  * @param attributes of the port
  * @param gids those by which it may be addressed
  */
-record PortAddress(VerbsPort.Attributes attributes, List<Gid> gids) {
+record PortAddress(Verbs.Port.Attributes attributes, List<Gid> gids) {
   /** The most GIDs that a description holds. */
   static final int MAX_GIDS = 32;
 

@@ -43,7 +43,7 @@ final class SendQueue {
   /** True while a thread uses the queue pair; guards all fields below. */
   private final AtomicBoolean working = new AtomicBoolean();
 
-  private final VerbsLink link;
+  private final Verbs.Link link;
 
   private final ControlWords words;
 
@@ -64,7 +64,7 @@ final class SendQueue {
    * @param link the queue pair, which this queue closes
    * @param port registers memory for the values of signals
    */
-  SendQueue(IbConnection owner, RdmaOptions options, VerbsLink link, VerbsPort port)
+  SendQueue(IbConnection owner, RdmaOptions options, Verbs.Link link, Verbs.Port port)
       throws IOException {
     this.owner = owner;
     this.options = options;
@@ -147,7 +147,7 @@ final class SendQueue {
   // Connecting: called by the agent.
 
   /** Connects the queue pair, which then executes the peer's requests. */
-  void connect(VerbsPath path, IbEndpoint.End peer) throws IOException {
+  void connect(Verbs.QueuePairPath path, IbEndpoint.End peer) throws IOException {
     words.setPeer(peer);
     link.connect(path);
   }
@@ -318,7 +318,7 @@ final class SendQueue {
     if (signaled) {
       unsignaled = 0;
     }
-    return (signaled ? VerbsLink.SIGNALED : 0) | (inline ? VerbsLink.INLINE : 0);
+    return (signaled ? Verbs.Link.SIGNALED : 0) | (inline ? Verbs.Link.INLINE : 0);
   }
 
   private void publishFlushed() {
@@ -350,14 +350,14 @@ final class SendQueue {
    *
    * @return the queue pair if it was idle: it then sends its final message before it is closed
    */
-  Optional<ClosingQueuePair> close() {
+  Optional<IbAgent.ClosingQueuePair> close() {
     posts.close();
     enter();
     try {
       boolean goodbye = open && saysGoodbye();
       open = false;
       if (goodbye) {
-        return Optional.of(new ClosingQueuePair(link, words));
+        return Optional.of(new IbAgent.ClosingQueuePair(link, words));
       }
       // Runs every step even if one fails. Once the link is closed, no request is in flight.
       Closing.all(link, inFlight::abandon, this::dropWaiting, words);
@@ -395,5 +395,49 @@ final class SendQueue {
       }
     }
     Closing.all(uses);
+  }
+
+  /** The values of {@code ibv_wc_status}, by name and usual reason. */
+  enum CompletionStatus {
+    SUCCESS(""),
+    LOC_LEN_ERR("the device refuses messages of this length; give a smaller maxMessage"),
+    LOC_QP_OP_ERR("the device found the request malformed"),
+    LOC_EEC_OP_ERR(""),
+    LOC_PROT_ERR("the source is not registered any more, or its pages were unmapped"),
+    WR_FLUSH_ERR("the link was disconnected before it could be done"),
+    MW_BIND_ERR(""),
+    BAD_RESP_ERR("the peer's device answered out of order"),
+    LOC_ACCESS_ERR("the source's registration does not allow this access"),
+    REM_INV_REQ_ERR("the peer's device refuses such a request"),
+    REM_ACCESS_ERR(
+        "the peer's memory is not registered there: closed, or smaller than the peer announced"),
+    REM_OP_ERR("the peer's device could not do it"),
+    RETRY_EXC_ERR("the peer does not answer: its process, its NIC or the network between is down"),
+    RNR_RETRY_EXC_ERR("the peer's queue pair is not ready"),
+    LOC_RDD_VIOL_ERR(""),
+    REM_INV_RD_REQ_ERR(""),
+    REM_ABORT_ERR("the peer aborted it"),
+    INV_EECN_ERR(""),
+    INV_EEC_STATE_ERR(""),
+    FATAL_ERR("the device has failed"),
+    RESP_TIMEOUT_ERR("the peer's device did not respond in time"),
+    GENERAL_ERR("the device reports no reason");
+
+    private static final CompletionStatus[] ALL = values();
+
+    private final String reason;
+
+    CompletionStatus(String reason) {
+      this.reason = reason;
+    }
+
+    /** Returns the name and the usual reason, for a message. */
+    static String describe(int status) {
+      if (status < 0 || status >= ALL.length) {
+        return "ibv_wc_status " + status;
+      }
+      CompletionStatus known = ALL[status];
+      return "IBV_WC_" + known.name() + (known.reason.isEmpty() ? "" : " (" + known.reason + ")");
+    }
   }
 }

@@ -43,13 +43,15 @@ public abstract class MappedConnection extends ConnectionEnd {
   protected abstract void signal(long target, AtomicLong counter, long value);
 
   /** Fails all flushes that wait on this connection. Called once, when it fails or is closed. */
-  protected abstract void onFailure(FluxCclException reason);
+  protected void onFailure(FluxCclException reason) {}
 
   /**
    * Frees the connection's resources, and calls {@link #freed()} once no thread uses them.
    * Idempotent.
    */
-  protected abstract void free();
+  protected void free() {
+    freed();
+  }
 
   @Override
   public final Connection write(

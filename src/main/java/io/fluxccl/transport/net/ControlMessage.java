@@ -2,15 +2,15 @@
 package io.fluxccl.transport.net;
 
 /**
- * A control message, little-endian. Its payload, an inline write's bytes or an error's text,
- * follows the header. The bytes of other writes arrive on a rail, or as the body of the message.
+ * The head of a message, little-endian. Its payload, an inline write's bytes or an error's text,
+ * follows the header. The bytes of other writes are the body of the message.
  *
  * <pre>
  *    0  int32 type      4  int16 rail       6  int16 flags     8  int64 memory
  *   16  int64 offset   24  int64 value: a length, a signal's value, a ticket
  *   32  int64 received: how many numbered messages its sender had received in full
- *   40  int32 checksum of the header, with the message's number here, and the payload
- *   44  int32 checksum of the body
+ *   40  int32 checksum of the header, with the message's number here
+ *   44  int32 checksum of the payload or of the body
  * </pre>
  *
  * <p>On a connection that resumes, the messages of each direction are numbered from 0 in their
@@ -18,10 +18,14 @@ package io.fluxccl.transport.net;
  * that of the next message. The checksums are CRC-32C, and 0 where the ends did not agree on
  * checksums.
  */
-final class ControlMessage {
-  static final int HEADER_BYTES = 48;
+public final class ControlMessage {
+  /** The length of a header in bytes. */
+  public static final int HEADER_BYTES = 48;
+
+  /** The offset of the 16-bit field that belongs to the link, which may be changed by it. */
+  public static final int RAIL = 4;
+
   static final int TYPE = 0;
-  static final int RAIL = 4;
   static final int FLAGS = 6;
   static final int MEMORY = 8;
   static final int OFFSET = 16;
@@ -37,20 +41,18 @@ final class ControlMessage {
   static final int INLINE_LIMIT = 4096;
 
   /** The room for the longest message in bytes, a number of whole cache lines. */
-  static final int MAX_BYTES = HEADER_BYTES + INLINE_LIMIT + 16;
+  public static final int MAX_BYTES = HEADER_BYTES + INLINE_LIMIT + 16;
 
   /** A write whose bytes follow the header. */
   static final int INLINE = 1;
 
-  /** A write whose bytes arrive on a rail, or as the body of the message. */
+  /** A write whose bytes are the body of the message. */
   static final int DATA = 2;
 
   /** A signal. */
   static final int UPDATE = 3;
 
-  /**
-   * A signal into memory that the receiving process can't store to: its 8 bytes arrive on rail 0.
-   */
+  /** A signal into memory that the receiving process can't store to: its 8 bytes are the body. */
   static final int UPDATE_DATA = 4;
 
   /** A request for an {@link #ACK} once all earlier messages are in place. */

@@ -5,7 +5,11 @@ package io.fluxccl.transport.net;
 final class CorruptMessage extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
+  CorruptMessage(String message) {
+    super(message, null, false, false);
+  }
+
   CorruptMessage(long bytes) {
-    super("a message of " + bytes + " bytes has a wrong checksum", null, false, false);
+    this("a message of " + bytes + " bytes has a wrong checksum");
   }
 }

@@ -2,19 +2,16 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.InvalidUsage;
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.tcp.PortRange;
-import io.fluxccl.netplugin.tcp.TcpNetPlugin;
-import io.fluxccl.netplugin.tcp.TcpOptions;
 import io.fluxccl.settings.Settings;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
-import java.time.Duration;
+import io.fluxccl.transport.tcp.PortRange;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Predicate;
@@ -66,11 +63,11 @@ public final class EthernetTransport implements TransportProvider {
    *
    * @param transport ETHERNET
    * @param environment the communicator
-   * @param change returns what is used in place of the TCP network, which it closes
+   * @param change returns the network to use in place of the TCP network, which it closes
    * @return the context; the communicator closes it
    */
   public TransportContext open(
-      Transport transport, TransportEnvironment environment, UnaryOperator<NetPlugin> change) {
+      Transport transport, TransportEnvironment environment, UnaryOperator<LinkNetwork> change) {
     requireEthernet(transport);
     PortRange ports =
         Settings.ofProcess().word(PORT_RANGE_VARIABLE, PortRange::parse).orElse(PortRange.ANY);
@@ -84,37 +81,19 @@ public final class EthernetTransport implements TransportProvider {
    * @param alsoStaged returns whether to stage a buffer of host memory like a GPU's; null stages
    *     none
    * @param tls below the connections, if any
+   * @param change returns the network to use in place of the TCP network
    * @throws io.fluxccl.TransportFailure if there is no port to listen on
    */
   static NetContext open(
       TransportEnvironment environment,
       PortRange ports,
       Predicate<DeviceBuffer> alsoStaged,
-      Optional<Tls> tls) {
-    return open(environment, ports, alsoStaged, tls, UnaryOperator.identity());
-  }
-
-  private static NetContext open(
-      TransportEnvironment environment,
-      PortRange ports,
-      Predicate<DeviceBuffer> alsoStaged,
       Optional<Tls> tls,
-      UnaryOperator<NetPlugin> change) {
-    // Flushes and connects have timeouts of their own; idle connections stay open.
-    TcpOptions options =
-        TcpOptions.DEFAULT
-            .withStreams(1, 1)
-            .withPorts(ports)
-            .withTimeouts(Duration.ZERO, TcpOptions.DEFAULT.handshakeTimeout())
-            .withTls(tls);
-    NetPlugin plugin = change.apply(TcpNetPlugin.at(environment.hostAddress(), options));
-    try {
-      return new NetContext(
-          Transport.ETHERNET, environment, plugin, plugin, new int[1], alsoStaged);
-    } catch (RuntimeException e) {
-      plugin.close();
-      throw e;
-    }
+      UnaryOperator<LinkNetwork> change) {
+    LinkNetwork network =
+        change.apply(new TcpNetwork(environment.rank(), environment.hostAddress(), ports, tls));
+    return Closing.onFailure(
+        network, () -> new NetContext(Transport.ETHERNET, environment, network, alsoStaged));
   }
 
   /**

@@ -7,10 +7,10 @@ import io.fluxccl.concurrent.Closing;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Opens the links of one connection, moves data over them, and closes them after an exchange of
- * final messages. A link that carries bodies is replaced when it is lost. Confined to the agent.
+ * Opens the link of one connection, moves data over it, and closes it after an exchange of final
+ * messages. A link that can be replaced is replaced when it is lost. Confined to the agent.
  */
-final class LinkWork implements Inbound.Events {
+final class LinkWork {
   /** The longest wait for the exchange of final messages. */
   private static final long FAREWELL_NS = TimeUnit.MILLISECONDS.toNanos(500);
 
@@ -28,16 +28,15 @@ final class LinkWork implements Inbound.Events {
   }
 
   private final NetConnection connection;
-  private final LinkSetup setup;
+  private final Link link;
   private State state = State.WAITING;
   private EndpointWire peer;
-  private Links links;
 
-  /** True if the agent's waiter wakes up when a link is ready. */
+  /** True if the agent's waiter wakes up when the link is ready. */
   private boolean watched;
 
-  private Outbound outbound;
-  private Inbound inbound;
+  private Sender sender;
+  private Receiver receiver;
 
   /** Replaces a lost link, and looks after it; null if the connection does not resume. */
   private Resumption resumption;
@@ -49,7 +48,6 @@ final class LinkWork implements Inbound.Events {
   private boolean receiveStopped;
 
   private boolean finalMessageSent;
-  private boolean finalMessageReceived;
   private long farewellStartNs;
 
   // The total work count, its value at the last device check, and the time of its last change seen.
@@ -60,22 +58,22 @@ final class LinkWork implements Inbound.Events {
   /** True while a check of the device's health is pending. */
   private volatile boolean asking;
 
-  LinkWork(NetConnection connection, LinkSetup setup) {
+  LinkWork(NetConnection connection, Link link) {
     this.connection = connection;
-    this.setup = setup;
+    this.link = link;
   }
 
   void connect(EndpointWire remote) {
     peer = remote;
-    setup.start(remote);
+    link.connect(remote.address());
     state = State.CONNECTING;
   }
 
   String missing() {
-    return setup.missing();
+    return link.missing();
   }
 
-  /** Advances the links in their current state, and returns the work count. */
+  /** Advances the link in its current state, and returns the work count. */
   int doWork() {
     try {
       return switch (state) {
@@ -98,39 +96,42 @@ final class LinkWork implements Inbound.Events {
   }
 
   private int poll() {
-    links = setup.poll();
-    if (links == null) {
+    if (!link.poll(System.nanoTime())) {
       return 0;
     }
-    int capacity = connection.context().plugin().maxRequests();
-    long maxBytes = Math.min(connection.context().maxBytes(), peer.maxBytes());
     Staging staging = connection.context().staging();
-    boolean checksums = connection.config().checksums() || peer.checksums();
-    outbound =
-        new Outbound(
-            connection.queue(), links, capacity, maxBytes, checksums, staging, connection::asked);
-    inbound =
-        new Inbound(links, capacity, checksums, connection.context().memories(), staging, this);
-    LinkResume resume = setup.resume();
+    boolean wanted = connection.config().checksums() || peer.checksums();
+    boolean checksums = wanted && link instanceof ResumableLink;
+    sender = new Sender(connection.queue(), link, checksums, staging, connection::asked);
+    boolean reachesGpus = connection.context().network().reachesGpus();
+    MemoryTable memories = connection.context().memories();
+    Heads heads = new Heads(link.capacity(), memories, reachesGpus, checksums);
+    receiver = new Receiver(connection, link, heads, sender, staging);
     resumption =
-        resume == null ? null : new Resumption(connection, resume, inbound, outbound.control());
+        link instanceof ResumableLink resumable
+            ? new Resumption(connection, resumable, receiver, sender)
+            : null;
     open();
     connection.established();
     return 1;
   }
 
   private void open() {
-    watched = links.watchedBy(connection.context().agent().waiter());
+    watched = link.watchedBy(connection.context().agent().waiter());
     state = State.OPEN;
   }
 
-  /** Replaces the lost link, and returns the work count. */
+  /** Replaces the lost link, executes what arrived before, and returns the work count. */
   private int resume() {
-    if (connection.failure() != null || !resumption.poll(links)) {
+    if (connection.failure() != null) {
       return 0;
     }
+    int work = receiver.progressArrived();
+    if (!resumption.poll()) {
+      return work;
+    }
     open();
-    return 1;
+    return work + 1;
   }
 
   /**
@@ -139,6 +140,10 @@ final class LinkWork implements Inbound.Events {
    */
   void checkLink() {
     if (state != State.OPEN || resumption == null || connection.failure() != null) {
+      return;
+    }
+    if (receiver.hasFinalMessage() && !connection.hasPeerLeft()) {
+      // The peer may have closed the link; what it sent is being stored.
       return;
     }
     try {
@@ -158,21 +163,25 @@ final class LinkWork implements Inbound.Events {
   boolean isWatched() {
     return switch (state) {
       case CONNECTING, RESUMING, LEAVING -> false;
-      case OPEN -> watched && !outbound.isCopying() && !inbound.isCopying();
+      case OPEN -> watched && !sender.isCopying() && !receiver.isCopying();
       case WAITING, ENDED -> true;
     };
   }
 
+  boolean isConnecting() {
+    return state == State.CONNECTING;
+  }
+
   /** Returns whether posts are sent: false while they wait for a link, or for room. */
   boolean takesPosts() {
-    return state == State.OPEN && outbound.takesPosts();
+    return state == State.OPEN && sender.takesPosts();
   }
 
   private int move() {
     if (connection.failure() != null) {
       return 0;
     }
-    int work = inbound.progress() + outbound.progress(inbound.received());
+    int work = receiver.progress() + sender.progress(receiver.received());
     moves += work;
     return work;
   }
@@ -182,7 +191,7 @@ final class LinkWork implements Inbound.Events {
    * reports copies as done. The agent calls it periodically.
    */
   void checkDevice() {
-    if (state != State.OPEN || asking || !outbound.isCopying() && !inbound.isCopying()) {
+    if (state != State.OPEN || asking || !sender.isCopying() && !receiver.isCopying()) {
       seenMoves = -1;
       return;
     }
@@ -216,20 +225,20 @@ final class LinkWork implements Inbound.Events {
    * Returns the work count.
    */
   private int sayGoodbyeBack() {
-    finalMessageSent = finalMessageSent || outbound.putFarewell(ControlMessage.GOODBYE, "");
-    return outbound.progressControl(inbound.received());
+    finalMessageSent = finalMessageSent || sender.putFarewell(ControlMessage.GOODBYE, "");
+    return sender.progressMessages(receiver.received());
   }
 
   private void broken(Throwable e) {
     boolean quiet = connection.hasPeerLeft() || state == State.LEAVING;
     boolean connecting = state == State.CONNECTING;
-    if (state == State.OPEN && !quiet && !finalMessageReceived && resumes(e)) {
+    if (state == State.OPEN && !quiet && !receiver.hasFinalMessage() && resumes(e)) {
       state = State.RESUMING;
       return;
     }
     try {
       if (!quiet) {
-        // Fails before the links are closed: closing may throw errors that hide the cause.
+        // Fails before the link is closed: closing may throw errors that hide the cause.
         connection.fail(
             (connecting ? "was not connected: " : "the network failed: ")
                 + FluxCclException.from(e).getMessage(),
@@ -244,43 +253,8 @@ final class LinkWork implements Inbound.Events {
     return resumption != null && connection.failure() == null && resumption.begin(e);
   }
 
-  @Override
-  public void confirmed(long count) {
-    outbound.control().confirmed(count);
-  }
-
-  @Override
-  public void confirmationAsked() {
-    outbound.control().confirm();
-  }
-
-  @Override
-  public void flushRequested(long ticket) {
-    outbound.acknowledge(ticket);
-  }
-
-  @Override
-  public void acknowledged(long ticket) {
-    connection.acknowledged(ticket);
-  }
-
-  @Override
-  public void errorReported(String text) {
-    connection.fail("rank " + connection.remoteRank() + " refuses: " + text, null);
-  }
-
-  @Override
-  public void peerLeaves() {
-    connection.peerLeaves();
-  }
-
-  @Override
-  public void finalMessageReceived() {
-    finalMessageReceived = true;
-  }
-
   /**
-   * Closes the links of a connection that has failed or was closed. Links in use exchange final
+   * Closes the link of a connection that has failed or was closed. A link in use exchanges final
    * messages first.
    */
   void leave() {
@@ -296,20 +270,20 @@ final class LinkWork implements Inbound.Events {
   private int sendFinalMessage() {
     if (!finalMessageSent) {
       int type = errorForPeer == null ? ControlMessage.GOODBYE : ControlMessage.ERROR;
-      finalMessageSent = outbound.putFarewell(type, errorForPeer == null ? "" : errorForPeer);
+      finalMessageSent = sender.putFarewell(type, errorForPeer == null ? "" : errorForPeer);
     }
-    int work = outbound.progressControl(inbound.received());
-    if (!finalMessageReceived && !receiveStopped) {
-      work += inbound.progressArrivals();
+    int work = sender.progressMessages(receiver.received());
+    if (!receiver.hasFinalMessage() && !receiveStopped) {
+      work += receiver.discard();
     }
-    boolean said = finalMessageSent && outbound.isControlIdle() && finalMessageReceived;
+    boolean said = finalMessageSent && sender.isIdle() && receiver.hasFinalMessage();
     if (said || System.nanoTime() - farewellStartNs > FAREWELL_NS) {
       breakOff();
     }
     return work;
   }
 
-  /** Closes the links at once, without a final message. */
+  /** Closes the link at once, without a final message. */
   void breakOff() {
     if (state == State.ENDED) {
       return;
@@ -318,7 +292,7 @@ final class LinkWork implements Inbound.Events {
     state = State.ENDED;
     try {
       // Closes every resource even if closing one fails.
-      Closing.all(setup::close, resumption, this::abandon);
+      Closing.all(link, this::abandon);
     } catch (Throwable e) {
       connection.fail("closing failed: " + FluxCclException.from(e).getMessage(), e);
     } finally {
@@ -329,9 +303,9 @@ final class LinkWork implements Inbound.Events {
   }
 
   private void abandon() {
-    // Outbound exists without inbound if the creation of inbound failed.
+    // Outbound exists without receiver if the creation of receiver failed.
     Closing.all(
-        outbound == null ? null : outbound::abandon, inbound == null ? null : inbound::abandon);
+        sender == null ? null : sender::abandon, receiver == null ? null : receiver::abandon);
   }
 
   /** Returns how many times the link was lost and replaced, or is being replaced. */
@@ -340,13 +314,12 @@ final class LinkWork implements Inbound.Events {
   }
 
   boolean receivesInto(OwnedMemory memory) {
-    return state != State.ENDED && inbound != null && inbound.uses(memory);
+    return state != State.ENDED && receiver != null && receiver.uses(memory);
   }
 
   void forget(OwnedMemory memory) {
     if (state == State.OPEN || state == State.LEAVING) {
-      // Deregisters on both sides even if one fails.
-      Closing.all(() -> outbound.forget(memory), () -> inbound.forget(memory));
+      link.forget(memory);
     }
   }
 }

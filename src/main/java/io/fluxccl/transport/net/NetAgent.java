@@ -6,8 +6,6 @@ import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.IdleBackoff;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.Device;
-import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetWaiter;
 import java.util.concurrent.TimeUnit;
 import org.agrona.collections.ArrayUtil;
 import org.slf4j.Logger;
@@ -34,11 +32,14 @@ final class NetAgent extends AgentThread {
 
   private static final int CYCLES_BETWEEN_LOOKS = 3;
 
-  /** The interval at which deadlines are checked. */
-  private static final long CHORES_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
+  /** The least interval at which deadlines are checked. */
+  private static final long CHORES_NS = TimeUnit.MILLISECONDS.toNanos(1);
+
+  /** The interval for each connection, so that many idle connections cost little. */
+  private static final long CHORES_OF_ONE_NS = TimeUnit.MICROSECONDS.toNanos(50);
 
   private final Device device;
-  private final NetPlugin plugin;
+  private final LinkNetwork network;
   private final NetWaiter waiter = new NetWaiter();
 
   /** Replaced as a whole, by tasks of the agent. */
@@ -55,10 +56,10 @@ final class NetAgent extends AgentThread {
    *
    * @param device the device whose memory plugins may use on this thread
    */
-  NetAgent(String name, Device device, NetPlugin plugin) {
+  NetAgent(String name, Device device, LinkNetwork network) {
     super(name, new IdleBackoff(50, 1_000, 20, 1_000));
     this.device = device;
-    this.plugin = plugin;
+    this.network = network;
   }
 
   /** Returns the waiter that wakes this thread when a socket is ready. */
@@ -113,20 +114,19 @@ final class NetAgent extends AgentThread {
   public int doWork() {
     // A cycle without work ends with a sleep in the waiter, which polls the sockets anyway.
     if (cyclesSinceLook++ >= CYCLES_BETWEEN_LOOKS) {
-      cyclesSinceLook = 0;
-      waiter.poll();
+      awaitSockets(0);
     }
     int work = runTasks();
     for (NetConnection connection : connections) {
       work += connection.serve();
     }
     long now = System.nanoTime();
-    if (now - lastChoresNs >= CHORES_INTERVAL_NS) {
+    if (now - lastChoresNs >= Math.max(CHORES_NS, CHORES_OF_ONE_NS * connections.length)) {
       lastChoresNs = now;
       for (NetConnection connection : connections) {
         connection.serveDeadlines();
       }
-      plugin.tend();
+      network.tend(now);
     }
     if (work > 0) {
       lastWorkNs = now;
@@ -138,7 +138,8 @@ final class NetAgent extends AgentThread {
   protected void idle() {
     long quiet = System.nanoTime() - lastWorkNs;
     boolean spins = SPINS && quiet < SPIN_NS && !SpinPolicy.isCrowded();
-    if (connections.length == 0 || !spins && areAllWatched()) {
+    long napNs = spins ? SHORT_NAP_NS : napNs();
+    if (connections.length == 0 || napNs == 0) {
       park(LONGEST_PARK_NS);
       return;
     }
@@ -151,17 +152,24 @@ final class NetAgent extends AgentThread {
       }
     } else {
       // On a crowded machine a thread that sleeps gets a core back sooner than one that yields.
-      park(quiet < QUIET_NS ? SHORT_NAP_NS : LONG_NAP_NS);
+      park(quiet < QUIET_NS ? napNs : LONG_NAP_NS);
     }
   }
 
-  private boolean areAllWatched() {
+  /**
+   * Returns the time between two polls of the connections, 0 if none must be polled. It grows with
+   * the number of those that connect: their peers' agents need the cores.
+   */
+  private long napNs() {
+    int connecting = 0;
     for (NetConnection connection : connections) {
-      if (!connection.isWatched()) {
-        return false;
+      if (connection.isConnecting()) {
+        connecting++;
+      } else if (!connection.isWatched()) {
+        return SHORT_NAP_NS;
       }
     }
-    return true;
+    return Math.min(SHORT_NAP_NS * connecting, LONG_NAP_NS);
   }
 
   @Override
@@ -169,8 +177,27 @@ final class NetAgent extends AgentThread {
     if (nanos < LONG_NAP_NS) {
       super.sleep(nanos);
     } else {
-      waiter.await(nanos);
-      cyclesSinceLook = 0;
+      awaitSockets(nanos);
+    }
+  }
+
+  /**
+   * Polls the sockets if the time is 0, or else sleeps until one is ready. If that fails, so do all
+   * connections: no socket would become ready for them.
+   */
+  private void awaitSockets(long nanos) {
+    cyclesSinceLook = 0;
+    try {
+      if (nanos == 0) {
+        waiter.poll();
+      } else {
+        waiter.await(nanos);
+      }
+    } catch (RuntimeException e) {
+      for (NetConnection connection : connections) {
+        connection.fail("its sockets can't be polled, so join again: " + e, e);
+      }
+      nap(LONG_NAP_NS);
     }
   }
 

@@ -18,9 +18,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * A connection over a network plugin. Posts go to the agent through a queue and do not wait for the
- * peer. All other work, including every plugin call, happens on the agent's thread, in {@link
- * LinkWork}.
+ * A connection over a link. Posts go to the agent through a queue and do not wait for the peer. All
+ * other work, including every call of the link, happens on the agent's thread, in {@link LinkWork}.
  */
 final class NetConnection extends AgentConnection {
   private final NetContext context;
@@ -48,13 +47,12 @@ final class NetConnection extends AgentConnection {
 
   private Deadline connectDeadline;
 
-  NetConnection(
-      NetContext context, int remoteRank, int tag, EndpointConfig config, LinkSetup setup) {
+  NetConnection(NetContext context, int remoteRank, int tag, EndpointConfig config, Link link) {
     super(context.transport(), context.rank(), remoteRank, tag, context.agent());
     this.context = context;
     this.config = config;
     this.agent = context.agent();
-    this.work = new LinkWork(this, setup);
+    this.work = new LinkWork(this, link);
   }
 
   NetContext context() {
@@ -168,15 +166,13 @@ final class NetConnection extends AgentConnection {
       end(e);
       return connected;
     }
-    String own = context.plugin().name();
-    boolean hasRails = LinkSetup.rails(context.plugin(), context.devices()) > 0;
-    if (peer.tag() != tag() || !peer.network().equals(own) || hasRails != peer.rails() > 0) {
+    String own = context.network().name();
+    if (peer.tag() != tag() || !peer.network().equals(own)) {
       fail(
           Text.of(
-              "rank %s connects with tag=%s over the network %s with %s rails, this rank with"
-                  + " tag=%s over %s; give all ranks the same NCCL_NET, NCCL_NET_PLUGIN and"
-                  + " FLUXCCL_NET_DEVICES",
-              remoteRank(), peer.tag(), peer.network(), peer.rails(), tag(), own),
+              "rank %s connects with tag=%s over the network %s, this rank with tag=%s over %s;"
+                  + " give all ranks the same NCCL_NET and NCCL_NET_PLUGIN",
+              remoteRank(), peer.tag(), peer.network(), tag(), own),
           null);
       return connected;
     }
@@ -250,6 +246,11 @@ final class NetConnection extends AgentConnection {
   /** Returns whether the agent may sleep until a socket is ready. */
   boolean isWatched() {
     return work.isWatched();
+  }
+
+  /** Returns whether the links are being opened. */
+  boolean isConnecting() {
+    return work.isConnecting();
   }
 
   /** Records that the peer has received everything posted before the flush of that ticket. */

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
+import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.Closing;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
-import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.MemoryHandle;
@@ -20,25 +21,54 @@ import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Predicate;
 
-/** The network transport of one communicator, over one plugin. */
+/** The network transport of one communicator, over one network. */
 public final class NetContext implements TransportContext {
-  /** The most rails of a connection. */
-  public static final int MAX_RAILS = EndpointWire.MAX_RAILS;
-
   private static final long CLOSE_SECONDS = 10;
+
+  /** One end of a connection. The connection already exists and waits for its peer. */
+  private record End(NetConnection connection, byte[] encoded) implements Endpoint {
+    @Override
+    public byte[] wire() {
+      return encoded.clone();
+    }
+
+    @Override
+    public CompletableFuture<Connection> connect(byte[] remoteWire, Deadline deadline) {
+      return connection.connect(remoteWire, deadline);
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * <p>Only where nothing is staged: the slots are pinned when the ends connect, which must not
+     * happen while kernels run.
+     */
+    @Override
+    public Optional<Connection> onDemand(Runnable demand) {
+      if (connection.context().staging() != null) {
+        return Optional.empty();
+      }
+      connection.onDemand(demand);
+      return Optional.of(connection);
+    }
+
+    @Override
+    public void close() {
+      connection.giveUp();
+    }
+  }
 
   private final TransportEnvironment environment;
   private final Transport transport;
-  private final NetPlugin plugin;
-  private final AutoCloseable lease;
-  private final int[] devices;
+  private final LinkNetwork network;
   private final Predicate<DeviceBuffer> alsoStaged;
   private final SecureRandom random = new SecureRandom();
   private final MemoryTable memories = new MemoryTable(this, random);
@@ -48,34 +78,33 @@ public final class NetContext implements TransportContext {
   private final Staging staging;
 
   private final Set<NetConnection> connections = ConcurrentHashMap.newKeySet();
-  private final AtomicBoolean closed = new AtomicBoolean();
+  private final Lifecycle lifecycle;
 
   /**
    * Creates a context and starts its agent.
    *
    * @param transport NET or ETHERNET
-   * @param lease the lease of the plugin; closed when all connections have ended
-   * @param devices the device of each rail
+   * @param network the network; closed when all connections have ended
    * @param alsoStaged returns whether to stage a buffer that the network can access; null stages
    *     none
    */
   public NetContext(
       Transport transport,
       TransportEnvironment environment,
-      NetPlugin plugin,
-      AutoCloseable lease,
-      int[] devices,
+      LinkNetwork network,
       Predicate<DeviceBuffer> alsoStaged) {
     this.transport = transport;
     this.environment = environment;
-    this.plugin = plugin;
-    this.lease = lease;
-    this.devices = devices;
+    this.lifecycle = new Lifecycle("the " + transport + " context of rank " + rank());
+    this.network = network;
     this.alsoStaged = alsoStaged;
-    boolean reachesAll = environment.device().kind() == DeviceKind.HOST || reachesGpus();
+    boolean reachesAll = environment.device().kind() == DeviceKind.HOST || network.reachesGpus();
     this.staging = reachesAll && alsoStaged == null ? null : new Staging(environment.device());
     String name = "fluxccl-" + transport.name().toLowerCase(Locale.ROOT);
-    this.agent = new NetAgent(name + "-rank" + environment.rank(), environment.device(), plugin);
+    this.agent =
+        Closing.onFailure(
+            staging == null ? null : staging::close,
+            () -> new NetAgent(name + "-rank" + rank(), environment.device(), network));
     agent.start();
   }
 
@@ -88,12 +117,8 @@ public final class NetContext implements TransportContext {
     return environment.rank();
   }
 
-  NetPlugin plugin() {
-    return plugin;
-  }
-
-  int[] devices() {
-    return devices;
+  LinkNetwork network() {
+    return network;
   }
 
   NetAgent agent() {
@@ -108,18 +133,9 @@ public final class NetContext implements TransportContext {
     return memories;
   }
 
-  /** Returns the length in bytes of the longest message that every device accepts. */
-  long maxBytes() {
-    long least = Long.MAX_VALUE;
-    for (int device : devices) {
-      least = Math.min(least, plugin().properties(device).maxBytes());
-    }
-    return least;
-  }
-
   @Override
   public MemoryHandle register(DeviceBuffer buffer) {
-    requireOpen();
+    lifecycle.checkOpen();
     boolean isOnHost = buffer.device().kind() == DeviceKind.HOST;
     if (alsoStaged != null ? !alsoStaged.test(buffer) : isOnHost) {
       return memories.add(buffer, NetMemoryHandle.Place.HOST);
@@ -127,16 +143,6 @@ public final class NetContext implements TransportContext {
     refuseOthers(buffer);
     return memories.add(
         buffer, staging == null ? NetMemoryHandle.Place.DEVICE : NetMemoryHandle.Place.STAGED);
-  }
-
-  /** Returns whether every network device in use can access GPU memory. */
-  private boolean reachesGpus() {
-    for (int device : devices) {
-      if (!plugin().properties(device).pointers().contains(PointerType.CUDA)) {
-        return false;
-      }
-    }
-    return true;
   }
 
   private void refuseOthers(DeviceBuffer buffer) {
@@ -154,38 +160,29 @@ public final class NetContext implements TransportContext {
 
   @Override
   public MemoryHandle open(byte[] wire, MemoryOrigin origin) {
-    requireOpen();
+    lifecycle.checkOpen();
     return NetMemoryHandle.decode(this, wire, origin.rank(), origin.size());
   }
 
   @Override
   public Endpoint createEndpoint(int remoteRank, int tag, EndpointConfig config) {
-    requireOpen();
+    lifecycle.checkOpen();
     if (remoteRank < 0 || remoteRank >= environment.nRanks()) {
       throw new InvalidUsage(
           "remoteRank=" + remoteRank + "; give 0 to " + (environment.nRanks() - 1));
     }
-    byte[] token = new byte[EndpointWire.TOKEN_LENGTH];
-    random.nextBytes(token);
-    LinkSetup setup = new LinkSetup(plugin(), devices, token);
-    NetConnection connection = new NetConnection(this, remoteRank, tag, config, setup);
+    Link link = network.listen(remoteRank, config);
+    NetConnection connection = new NetConnection(this, remoteRank, tag, config, link);
     // In this order: otherwise close() could end a connection before the agent adds it.
     agent.execute(() -> agent.add(connection));
     connections.add(connection);
-    if (closed.get()) {
+    if (lifecycle.isClosed()) {
       connection.close();
-      requireOpen();
+      lifecycle.checkOpen();
     }
     EndpointWire wire =
-        new EndpointWire(
-            plugin().name(),
-            rank(),
-            tag,
-            maxBytes(),
-            config.checksums(),
-            token,
-            setup.ownHandles());
-    return new NetEndpoint(connection, wire.encode());
+        new EndpointWire(network.name(), rank(), tag, config.checksums(), link.address());
+    return new End(connection, wire.encode());
   }
 
   void forget(NetConnection connection) {
@@ -232,9 +229,9 @@ public final class NetContext implements TransportContext {
           throw new TransportFailure(
               rank(),
               Text.of(
-                  "closing a %s registration of %s bytes: the network plugin %s has not"
+                  "closing a %s registration of %s bytes: the network %s has not"
                       + " returned within %s s",
-                  transport, memory.size(), plugin.name(), CLOSE_SECONDS));
+                  transport, memory.size(), network.name(), CLOSE_SECONDS));
         }
       } catch (InterruptedException e) {
         interrupted = true;
@@ -259,15 +256,9 @@ public final class NetContext implements TransportContext {
         });
   }
 
-  private void requireOpen() {
-    if (closed.get()) {
-      throw new InvalidUsage("the " + transport + " context of rank " + rank() + " is closed");
-    }
-  }
-
   @Override
   public void close() {
-    if (!closed.compareAndSet(false, true)) {
+    if (!lifecycle.beginClose()) {
       return;
     }
     try {
@@ -279,11 +270,11 @@ public final class NetContext implements TransportContext {
 
   /** Closes the context's resources. Called when all connections have ended. */
   private void ended() {
-    // Closes every resource, the plugin's lease in particular, even if closing one fails.
+    // Closes every resource, the network in particular, even if closing one fails.
     Closing.all(
         () -> Closing.all(memories.all()),
         staging == null ? null : staging::close,
         agent.waiter(),
-        lease);
+        network);
   }
 }

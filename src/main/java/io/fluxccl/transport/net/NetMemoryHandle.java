@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
-import io.fluxccl.TransportFailure;
 import io.fluxccl.transport.CountedMemory;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import io.fluxccl.wire.WireReader;
+import io.fluxccl.wire.WireWriter;
 
 /**
  * The handle of a memory, which belongs to a peer unless the handle is an {@link OwnedMemory}. It
- * carries an id that only the owner can resolve. On the wire, little-endian: int32 magic "FXNM",
- * int16 version (1), int16 place (of {@link Place}), int64 id, int64 size.
+ * carries an id that only the owner can resolve.
  */
-class NetMemoryHandle extends CountedMemory {
-  static final int WIRE_LENGTH = 24;
-
+public class NetMemoryHandle extends CountedMemory {
   private static final int MAGIC = 0x4d4e5846;
-  private static final short VERSION = 1;
+  private static final int VERSION = 1;
   private static final Place[] PLACES = Place.values();
 
   private final long id;
@@ -39,16 +35,18 @@ class NetMemoryHandle extends CountedMemory {
     this.place = place;
   }
 
-  final long id() {
+  /** Returns the id by which the owner finds the memory. */
+  public final long id() {
     return id;
   }
 
-  final long size() {
+  /** Returns the length of the memory in bytes. */
+  public final long size() {
     return size;
   }
 
   /** Returns whether the owner's process can store to the memory. */
-  final boolean isOnHost() {
+  public final boolean isOnHost() {
     return place == Place.HOST;
   }
 
@@ -68,14 +66,12 @@ class NetMemoryHandle extends CountedMemory {
   }
 
   private static byte[] encode(long id, long size, Place place) {
-    return ByteBuffer.allocate(WIRE_LENGTH)
-        .order(ByteOrder.LITTLE_ENDIAN)
-        .putInt(MAGIC)
-        .putShort(VERSION)
-        .putShort((short) place.ordinal())
-        .putLong(id)
-        .putLong(size)
-        .array();
+    return new WireWriter()
+        .header(MAGIC, VERSION)
+        .uint16(place.ordinal())
+        .int64(id)
+        .int64(size)
+        .toBytes();
   }
 
   /**
@@ -83,28 +79,16 @@ class NetMemoryHandle extends CountedMemory {
    *
    * @param wire the received bytes
    * @param rank the owner of the memory
-   * @param size the length in bytes that the owner sent
-   * @throws TransportFailure if it is malformed
+   * @param size the length in bytes that the owner sent, 1 or more
+   * @throws io.fluxccl.TransportFailure if it is malformed
    */
   static NetMemoryHandle decode(NetContext context, byte[] wire, int rank, long size) {
-    ByteBuffer in = ByteBuffer.wrap(wire).order(ByteOrder.LITTLE_ENDIAN);
-    if (wire.length != WIRE_LENGTH || in.getInt() != MAGIC || in.getShort() != VERSION) {
-      throw malformed(rank, "header or length=" + wire.length);
-    }
-    int place = in.getShort();
-    if (place < 0 || place >= PLACES.length) {
-      throw malformed(rank, "place=" + place);
-    }
-    long id = in.getLong();
-    long ownSize = in.getLong();
-    if (ownSize != size || ownSize < 1) {
-      throw malformed(rank, "size=" + ownSize + ", its origin says " + size);
-    }
+    WireReader in = WireReader.ofPeer(wire, "memory handle", rank).header(MAGIC, VERSION);
+    int place = in.uint16("place");
+    in.check(place < PLACES.length, "place", "" + place);
+    long id = in.int64("id");
+    in.int64("size", Math.max(1, size), size);
+    in.end();
     return new NetMemoryHandle(context, id, size, PLACES[place]);
-  }
-
-  private static TransportFailure malformed(int rank, String field) {
-    return new TransportFailure(
-        rank, "the memory handle of rank " + rank + " is malformed: " + field);
   }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.net;
 
+import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.netplugin.PointerType;
 
 /**
  * Memory of this rank. Each connection that reads or writes it counts as a user. Closing it ends
  * the registration. The connection of a peer that is writing to it at this moment fails, so that
  * the network writes nothing afterwards. The memory is freed when the last user has left.
  */
-final class OwnedMemory extends NetMemoryHandle {
+public final class OwnedMemory extends NetMemoryHandle {
   private final NetContext context;
   private final DeviceBuffer buffer;
   private final long address;
@@ -22,17 +22,8 @@ final class OwnedMemory extends NetMemoryHandle {
     buffer.retain();
   }
 
-  PointerType pointerType() {
-    return isOnHost() ? PointerType.HOST : PointerType.CUDA;
-  }
-
-  /** Returns whether this is a GPU's memory, and a device of the network accepts dma-bufs. */
-  boolean isReachedByDmaBuf(int netDevice) {
-    return !isOnHost()
-        && context.plugin().properties(netDevice).pointers().contains(PointerType.DMABUF);
-  }
-
-  DeviceBuffer buffer() {
+  /** Returns the buffer that holds the memory. */
+  public DeviceBuffer buffer() {
     return buffer;
   }
 
@@ -48,13 +39,8 @@ final class OwnedMemory extends NetMemoryHandle {
   /** Frees the buffer. Called once all connections have dropped the registration. */
   void free() {
     if (isStaged()) {
-      try {
-        context.staging().afterCopies(buffer::release);
-      } catch (RuntimeException e) {
-        // A device that can't report when its copies are done executes none.
-        buffer.release();
-        throw e;
-      }
+      // A device that can't report when its copies are done executes none.
+      Closing.onFailure(buffer::release, () -> context.staging().afterCopies(buffer::release));
     } else {
       buffer.release();
     }

@@ -2,7 +2,6 @@
 package io.fluxccl.transport.net;
 
 import io.fluxccl.FluxCclException;
-import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.concurrent.RecurringWarning;
@@ -15,7 +14,7 @@ import org.slf4j.LoggerFactory;
  * that the peer has not received in full. Gives up when the peer's end is closed, or when the time
  * limit passes. Confined to the agent.
  */
-final class Resumption implements AutoCloseable {
+final class Resumption {
   private static final Logger LOGGER = LoggerFactory.getLogger(Resumption.class);
   private static final RecurringWarning LOST = new RecurringWarning(LOGGER);
 
@@ -26,9 +25,9 @@ final class Resumption implements AutoCloseable {
   private static final int MOST_CORRUPT = 3;
 
   private final NetConnection connection;
-  private final LinkResume link;
-  private final Inbound inbound;
-  private final ControlSender outbound;
+  private final ResumableLink link;
+  private final Receiver receiver;
+  private final Sender sender;
   private final long limitNs;
 
   private LinkLiveness liveness;
@@ -51,11 +50,11 @@ final class Resumption implements AutoCloseable {
 
   private boolean logged;
 
-  Resumption(NetConnection connection, LinkResume link, Inbound inbound, ControlSender outbound) {
+  Resumption(NetConnection connection, ResumableLink link, Receiver receiver, Sender sender) {
     this.connection = connection;
     this.link = link;
-    this.inbound = inbound;
-    this.outbound = outbound;
+    this.receiver = receiver;
+    this.sender = sender;
     this.limitNs = TimeUnit.NANOSECONDS.convert(connection.config().resumeTimeout());
     this.liveness = new LinkLiveness(link::isAnswered, limitNs, System.nanoTime());
   }
@@ -71,15 +70,15 @@ final class Resumption implements AutoCloseable {
    * @return why the link is lost, or null if it is not
    */
   FluxCclException check(long nowNs) {
-    if (link.isChallenged(nowNs)) {
+    if (link.isChallenged()) {
       return lost("rank " + connection.remoteRank() + " connects again");
     }
-    boolean owes = outbound.lastConfirmed() != inbound.received();
-    boolean awaits = outbound.awaitsConfirmation();
+    boolean owes = sender.lastConfirmed() != receiver.received();
+    boolean awaits = sender.awaitsConfirmation();
     LinkLiveness.Action action =
-        liveness.check(nowNs, inbound.arrived(), inbound.isReading(), owes, awaits);
+        liveness.check(nowNs, receiver.arrived(), receiver.isReading(), owes, awaits);
     if (action == LinkLiveness.Action.CONFIRM) {
-      outbound.confirm();
+      sender.confirm();
     }
     return action == LinkLiveness.Action.REPLACE
         ? lost("no answer for " + TimeUnit.NANOSECONDS.toSeconds(liveness.silentNs()) + " s")
@@ -99,16 +98,13 @@ final class Resumption implements AutoCloseable {
   boolean begin(Throwable error) {
     boolean isCorrupt = error instanceof CorruptMessage;
     boolean isLost =
-        isCorrupt
-            || error instanceof RemoteFailure
-            || error instanceof TransportFailure
-            || error instanceof InvalidUsage && inbound.hasChecksums();
+        isCorrupt || error instanceof RemoteFailure || error instanceof TransportFailure;
     if (!isLost || limitNs == 0) {
       return false;
     }
     long now = System.nanoTime();
-    boolean heard = inbound.received() != receivedThen;
-    if (heard || outbound.confirmed() != confirmedThen || !outbound.awaitsConfirmation()) {
+    boolean heard = receiver.received() != receivedThen;
+    if (heard || sender.confirmed() != confirmedThen || !sender.awaitsConfirmation()) {
       sinceNs = now - liveness.silentNs();
     }
     corrupt = (heard ? 0 : corrupt) + (isCorrupt ? 1 : 0);
@@ -122,8 +118,8 @@ final class Resumption implements AutoCloseable {
     // No warning yet: the peer's process may have ended.
     LOGGER.debug("{}: the link is lost: {}", connection, error.getMessage());
     connection.interrupted(lost(connection + ": the link is down: " + error.getMessage()));
-    inbound.interrupt();
-    link.begin(inbound.received(), now);
+    receiver.interrupt();
+    link.restart(receiver.received(), now);
     return true;
   }
 
@@ -132,7 +128,7 @@ final class Resumption implements AutoCloseable {
    *
    * @return whether the link is replaced
    */
-  boolean poll(Links links) {
+  boolean poll() {
     long now = System.nanoTime();
     try {
       if (!link.poll(now)) {
@@ -152,10 +148,9 @@ final class Resumption implements AutoCloseable {
     } catch (FluxCclException e) {
       throw lost(cause.getMessage() + "; and the connection can't resume: " + e.getMessage());
     }
-    outbound.resume(links.senders[0], link.peersCount());
-    inbound.resume(links.receivers[0]);
-    receivedThen = inbound.received();
-    confirmedThen = outbound.confirmed();
+    sender.resume(link.peersCount());
+    receivedThen = receiver.received();
+    confirmedThen = sender.confirmed();
     liveness = new LinkLiveness(link::isAnswered, limitNs, now);
     connection.interrupted(null);
     if (!logged) {
@@ -168,10 +163,5 @@ final class Resumption implements AutoCloseable {
   private void log(String state) {
     logged = true;
     LOST.warn(connection + ": the link was lost and " + state + ": " + cause.getMessage());
-  }
-
-  @Override
-  public void close() {
-    link.close();
   }
 }

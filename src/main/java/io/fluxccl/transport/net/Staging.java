@@ -4,7 +4,6 @@ package io.fluxccl.transport.net;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.netplugin.NetComm;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
@@ -20,15 +19,15 @@ final class Staging {
   Staging(Device device) {
     this.device = device;
     this.outbound = device.createPreferredStream("net-out");
-    this.inbound = device.createPreferredStream("net-in");
+    this.inbound = Closing.onFailure(outbound, () -> device.createPreferredStream("net-in"));
   }
 
-  StagingSlots sending(NetComm comm, int count) {
-    return new StagingSlots(device, outbound, comm, count);
+  StagingSlots sending(Link link, int count) {
+    return new StagingSlots(device, outbound, link, count, true);
   }
 
-  StagingSlots receiving(NetComm comm, int count) {
-    return new StagingSlots(device, inbound, comm, count);
+  StagingSlots receiving(Link link, int count) {
+    return new StagingSlots(device, inbound, link, count, false);
   }
 
   /**

@@ -5,22 +5,19 @@ import io.fluxccl.concurrent.Closing;
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.PinnedBuffer;
-import io.fluxccl.netplugin.NetComm;
-import io.fluxccl.netplugin.NetMemory;
-import io.fluxccl.netplugin.PointerType;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import org.agrona.CloseHelper;
 
 /**
- * The pinned memory of one comm, which stages bytes between the network and device memory that the
+ * The pinned memory of one link, which stages bytes between the network and device memory that the
  * network can't access. Each message in flight has one slot. Confined to the agent.
  */
 final class StagingSlots {
   /** The length of a slot in bytes, which limits the parts of a staged write. */
   static final int SLOT_BYTES = 256 << 10;
 
-  /** The maximum number of slots of a comm. */
+  /** The maximum number of slots of a link. */
   static final int MAX_SLOTS = 8;
 
   /**
@@ -32,15 +29,15 @@ final class StagingSlots {
   private final DeviceStream stream;
   private final PinnedBuffer memory;
   private final PinnedBuffer words;
-  private final NetMemory registration;
   private final long[] sequences;
 
   /**
    * Allocates the slots.
    *
-   * @param comm the comm that accesses them, or null if it needs no registration
+   * @param link the link that accesses them
+   * @param sends whether the link sends from them, or else receives into them
    */
-  StagingSlots(Device device, DeviceStream stream, NetComm comm, int count) {
+  StagingSlots(Device device, DeviceStream stream, Link link, int count, boolean sends) {
     this.stream = stream;
     this.sequences = new long[count];
     Deque<AutoCloseable> undo = new ArrayDeque<>();
@@ -49,18 +46,11 @@ final class StagingSlots {
       undo.push(memory);
       words = device.allocatePinned(count * WORD_DISTANCE);
       undo.push(words);
-      registration =
-          comm == null
-              ? null
-              : comm.register(memory.buffer().addressOffset(), memory.size(), PointerType.HOST);
+      link.register(memory.buffer().addressOffset(), memory.size(), sends);
     } catch (Throwable e) {
       CloseHelper.quietCloseAll(undo);
       throw e;
     }
-  }
-
-  NetMemory registration() {
-    return registration;
   }
 
   /** Returns the address of a slot, for the network. */

@@ -36,7 +36,7 @@ public final class CollectiveNetwork implements AutoCloseable {
             FluxCclException.NO_RANK, "the network %s does not reduce data itself", net);
       }
       return new CollectiveNetwork(found, lease);
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       lease.close();
       throw e;
     }

@@ -11,7 +11,6 @@ import io.fluxccl.netplugin.reactive.CheckedNetPlugin;
 import io.fluxccl.netplugin.tcp.TcpNetPluginProvider;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
 import io.fluxccl.settings.Settings;
-import io.fluxccl.transport.net.NetContext;
 import java.net.InetAddress;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -137,7 +136,7 @@ public record NetChoice(String network, String library, String devices) {
         chosen.add(deviceOf(plugin, name.strip()));
       }
     }
-    return chosen.stream().limit(NetContext.MAX_RAILS).mapToInt(Integer::intValue).toArray();
+    return chosen.stream().limit(PluginAddress.MAX_RAILS).mapToInt(Integer::intValue).toArray();
   }
 
   private static int deviceOf(NetPlugin plugin, String name) {

@@ -4,18 +4,27 @@ package io.fluxccl.transport.plugin;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Text;
+import io.fluxccl.concurrent.Closing;
+import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
+import io.fluxccl.netplugin.PointerType;
 import io.fluxccl.netplugin.vendor.NativeNetPlugin;
+import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportContext;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.TransportProvider;
+import io.fluxccl.transport.net.Link;
+import io.fluxccl.transport.net.LinkNetwork;
 import io.fluxccl.transport.net.NetContext;
+import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.Predicate;
+import org.agrona.CloseHelper;
 
 /**
  * Provides {@link Transport#NET}: any network that has a plugin for NCCL. {@code NCCL_NET_PLUGIN}
@@ -116,18 +125,71 @@ public final class NetTransport implements TransportProvider {
   /** Opens the network of a choice for one communicator, as {@link #open} does. */
   public static NetContext open(NetChoice choice, TransportEnvironment environment) {
     OpenPlugins.Lease lease = choice.open(environment.hostAddress());
-    try {
-      int[] devices = choice.devicesOf(lease.plugin());
-      return new NetContext(Transport.NET, environment, lease.plugin(), lease, devices, null);
-    } catch (RuntimeException e) {
-      lease.close();
-      throw e;
-    }
+    return Closing.onFailure(
+        lease,
+        () -> open(lease.plugin(), lease, choice.devicesOf(lease.plugin()), environment, null));
+  }
+
+  /**
+   * Opens a context over a plug-in.
+   *
+   * @param lease closed when all connections have ended
+   * @param devices the device of each rail
+   * @param alsoStaged returns whether to stage a buffer that the network can access; null stages
+   *     none
+   */
+  public static NetContext open(
+      NetPlugin plugin,
+      AutoCloseable lease,
+      int[] devices,
+      TransportEnvironment environment,
+      Predicate<DeviceBuffer> alsoStaged) {
+    PluginNetwork network = new PluginNetwork(plugin, devices, lease);
+    return new NetContext(Transport.NET, environment, network, alsoStaged);
   }
 
   private static void requireNet(Transport transport) {
     if (transport != Transport.NET) {
       throw new InvalidUsage("transport=" + transport + "; this provider has only NET");
+    }
+  }
+
+  /**
+   * The network of NET: a plug-in, and the devices of its rails.
+   *
+   * @param plugin the plug-in
+   * @param devices the device of each rail
+   * @param lease closed with the network
+   */
+  private record PluginNetwork(NetPlugin plugin, int[] devices, AutoCloseable lease)
+      implements LinkNetwork {
+    private static final SecureRandom RANDOM = new SecureRandom();
+
+    @Override
+    public String name() {
+      return plugin.name();
+    }
+
+    @Override
+    public boolean reachesGpus() {
+      for (int device : devices) {
+        if (!plugin.properties(device).pointers().contains(PointerType.CUDA)) {
+          return false;
+        }
+      }
+      return true;
+    }
+
+    @Override
+    public Link listen(int peer, EndpointConfig config) {
+      byte[] token = new byte[PluginAddress.TOKEN_LENGTH];
+      RANDOM.nextBytes(token);
+      return new PluginLink(plugin, devices, token, peer);
+    }
+
+    @Override
+    public void close() {
+      CloseHelper.close(lease);
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.transport.plugin;
 
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.netplugin.NetPlugin;
 import java.util.HashMap;
 import java.util.Map;
@@ -29,7 +30,7 @@ final class OpenPlugins {
   static final class Lease implements AutoCloseable {
     private final String key;
     private final NetPlugin plugin;
-    private boolean closed;
+    private final Lifecycle lifecycle = new Lifecycle(this);
 
     private Lease(String key, NetPlugin plugin) {
       this.key = key;
@@ -43,8 +44,7 @@ final class OpenPlugins {
     @Override
     public void close() {
       synchronized (OpenPlugins.class) {
-        if (!closed) {
-          closed = true;
+        if (lifecycle.beginClose()) {
           giveBack(key);
         }
       }

@@ -50,12 +50,4 @@ final class ShmConnection extends MappedConnection {
         ? CompletableFuture.completedFuture(null)
         : CompletableFuture.failedFuture(reason);
   }
-
-  @Override
-  protected void onFailure(FluxCclException reason) {}
-
-  @Override
-  protected void free() {
-    freed();
-  }
 }

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.collective.channel;
 
+import static io.fluxccl.DataType.BFLOAT16;
 import static io.fluxccl.DataType.FLOAT32;
+import static io.fluxccl.ReduceOp.AVG;
+import static io.fluxccl.ReduceOp.MAX;
 import static io.fluxccl.ReduceOp.SUM;
+import static io.fluxccl.collective.Collective.ALL_GATHER;
 import static io.fluxccl.collective.Collective.ALL_REDUCE;
+import static io.fluxccl.collective.Collective.BARRIER;
+import static io.fluxccl.collective.Collective.BROADCAST;
+import static io.fluxccl.collective.Collective.REDUCE;
+import static io.fluxccl.collective.Collective.REDUCE_SCATTER;
 import static io.fluxccl.collective.CollectiveCall.allReduce;
 import static io.fluxccl.testing.Outcomes.fails;
 import static io.fluxccl.testing.Outcomes.failsJob;
@@ -11,11 +19,15 @@ import static io.fluxccl.testing.Outcomes.failsJob;
 import io.fluxccl.DataType;
 import io.fluxccl.ReduceOp;
 import io.fluxccl.Timeout;
+import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectiveCall;
 import io.fluxccl.collective.CollectivesOptions;
+import io.fluxccl.collective.channel.CollectiveVerifier.Shape;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.testing.Rounds;
+import io.fluxccl.transport.Transport;
 import java.time.Duration;
+import java.util.List;
 import java.util.stream.Stream;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
@@ -23,6 +35,9 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** The contract on the host device. */
 class ChannelCollectivesTest extends ChannelContract {
+  private static final List<Collective> ALONG_A_TREE =
+      List.of(ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, BARRIER);
+
   @Override
   boolean onGpus() {
     return false;
@@ -53,6 +68,8 @@ class ChannelCollectivesTest extends ChannelContract {
         Arguments.of("ring", 2, 1, 1),
         Arguments.of("ring", 3, 1, 1),
         Arguments.of("ring", 2, 2, 3),
+        Arguments.of("tree", 2, 2, 1),
+        Arguments.of("tree", 5, 1, 2),
         Arguments.of("hierarchical", 2, 2, 1),
         Arguments.of("hierarchical", 2, 2, 2),
         Arguments.of("hierarchical", 2, 3, 3),
@@ -60,7 +77,33 @@ class ChannelCollectivesTest extends ChannelContract {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"all-pairs", "ring", "hierarchical"})
+  @ValueSource(ints = {2, 3, 4, 7})
+  void shouldDoCollectivesAlongATree(int nRanks) {
+    CollectivesOptions options = CollectivesOptions.DEFAULT.withTransport(Transport.ETHERNET);
+    for (Collective kind : ALONG_A_TREE) {
+      options = options.withAlgorithm(kind, "tree");
+    }
+    verify(
+        hosts(1, nRanks),
+        options.withThreads(nRanks % 2 + 1),
+        trial -> {
+          for (int count : counts(nRanks)) {
+            for (Collective kind : ALONG_A_TREE) {
+              for (int root = 0; root < (kind.hasRoot() ? nRanks : 1); root++) {
+                trial.run(Shape.of(kind, count).rootedAt(root), count % 5);
+                trial.run(Shape.of(kind, count).rootedAt(root).made(true), 0);
+              }
+            }
+          }
+          for (int count : new int[] {5, MANY}) {
+            trial.run(Shape.of(ALL_REDUCE, count).with(FLOAT32, AVG), 1);
+            trial.run(Shape.of(REDUCE_SCATTER, count).with(BFLOAT16, MAX).made(true), 0);
+          }
+        });
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"all-pairs", "ring", "tree", "hierarchical"})
   void shouldTimeOutOnAllRanksIfOneDoesNotCall(String algorithm) {
     CollectivesOptions options = CollectivesOptions.DEFAULT.withAlgorithm(ALL_REDUCE, algorithm);
     run(

@@ -11,10 +11,14 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.within;
 
 import io.fluxccl.collective.Collective;
+import io.fluxccl.collective.channel.PipeAlgorithm.LinkCosts;
+import io.fluxccl.device.DeviceKind;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
@@ -139,5 +143,29 @@ class LinkCostsTest {
           costs.hierarchical(ALL_TO_ALL, size) < costs.allPairs(ALL_TO_ALL, size, false);
       assertThat(fewerMessages).as("%d bytes", size).isEqualTo(size < bytes);
     }
+  }
+
+  /** A host's memory for pipes is divided among its ranks. */
+  @Test
+  void shouldPreferTheRingIfManyRanksOfAHostHaveSmallSlots() {
+    for (int nRanks : new int[] {96, 128}) {
+      PipeLayout layout = PipeLayout.of(DeviceKind.HOST, nRanks, nRanks, 1);
+      LinkCosts costs = new LinkCosts(nRanks, nRanks, 1, layout);
+      assertThat(cheapest(costs, 1 << 10)).as("%d ranks", nRanks).isEqualTo("tree");
+      assertThat(cheapest(costs, 64 << 10)).as("%d ranks", nRanks).isEqualTo("tree");
+      assertThat(cheapest(costs, 4 << 20)).as("%d ranks", nRanks).isEqualTo("ring");
+    }
+    PipeLayout most = PipeLayout.of(DeviceKind.HOST, 128, 128, 1);
+    assertThat(cheapest(new LinkCosts(128, 128, 1, most), 1 << 20)).isEqualTo("ring");
+    assertThat(cheapest(new LinkCosts(128, 128, 1, false), 1 << 20)).isEqualTo("tree");
+  }
+
+  private static String cheapest(LinkCosts costs, long bytes) {
+    Map<String, Double> all =
+        Map.of(
+            "all-pairs", costs.allPairs(ALL_REDUCE, bytes, bytes > SPLIT),
+            "ring", costs.ring(bytes),
+            "tree", costs.tree(ALL_REDUCE, bytes));
+    return Collections.min(all.entrySet(), Map.Entry.comparingByValue()).getKey();
   }
 }

@@ -47,7 +47,7 @@ class AbortedLaunchesEmulatedTest {
                 256,
                 ranks.peers(call),
                 new Reduction(slots).bind(call),
-                new Scratch.Handle(LaunchedRanks.memories(scratch), 0, slots.slotBytes(), false))
+                new Scratch.Handle(LaunchedRanks.addresses(scratch), 0, slots.slotBytes(), false))
             .get(60, TimeUnit.SECONDS);
         assertThat(ranks.epoch(rank)).as("1 if rank %d ended its launch", rank).isNotEqualTo(1);
       }

@@ -60,8 +60,7 @@ class BudgetEmulatedTest {
     return CollectivesOptions.DEFAULT
         .withTimeout(LONG)
         .withMaxBlocks(maxBlocks)
-        .withFamily(measured(new ExchangeFamily(), blocks))
-        .withFamily(measured(new ReduceFamily(), blocks))
+        .withFamily(measured(new MappedGpuFamily(), blocks))
         .withFamily(measured(new ChannelFamily(), blocks));
   }
 

@@ -29,7 +29,7 @@ class KernelTwinsTest {
           new RankTopology(
               0, ranks, DeviceKind.CUDA, Collections.nCopies(ranks, 0), true, 132, 0, 90, 1);
       assertThat(topology.allMapped()).isTrue();
-      assertThat(new ReduceFamily().supports(topology))
+      assertThat(new MappedGpuFamily().supports(topology))
           .as("%d ranks", ranks)
           .isNotEqualTo(new ChannelFamily().supports(topology));
     }

@@ -2,9 +2,9 @@
 package io.fluxccl.collective.cuda;
 
 import static io.fluxccl.DataType.UINT8;
+import static io.fluxccl.testing.FinalMocks.mockFinal;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.mockito.ArgumentMatchers.anyInt;
-import static org.mockito.Mockito.mock;
 import static org.mockito.Mockito.when;
 
 import io.fluxccl.collective.BoundCall;
@@ -19,14 +19,11 @@ import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaKernel;
-import io.fluxccl.transport.MemoryOrigin;
-import io.fluxccl.transport.RegisteredMemory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
 /** Two ranks on one GPU whose kernels a test launches directly, in an order that it chooses. */
@@ -56,19 +53,13 @@ final class LaunchedRanks implements AutoCloseable {
       aborts.add(new AbortFlag(gpu));
       streams.add(gpu.createStream("rank" + rank));
     }
-    RegisteredMemory[] memories = memories(states);
     for (int rank = 0; rank < RANKS; rank++) {
-      peers.add(new MappedPeers(topology(rank), memories, aborts.get(rank)));
+      peers.add(new MappedPeers(topology(rank), addresses(states), aborts.get(rank)));
     }
   }
 
-  static RegisteredMemory[] memories(List<DeviceBuffer> buffers) {
-    return buffers.stream()
-        .map(
-            buffer ->
-                RegisteredMemory.local(
-                    new MemoryOrigin(0, 0, 0, buffer.address(), buffer.size()), buffer, Map.of()))
-        .toArray(RegisteredMemory[]::new);
+  static long[] addresses(List<DeviceBuffer> buffers) {
+    return buffers.stream().mapToLong(DeviceBuffer::address).toArray();
   }
 
   /** Allocates memory of the GPU and fills it with a byte. */
@@ -87,7 +78,7 @@ final class LaunchedRanks implements AutoCloseable {
   }
 
   private Registration registration(int rank) {
-    Registration registration = mock(Registration.class);
+    Registration registration = mockFinal(Registration.class);
     when(registration.buffer()).thenReturn(outputs.get(rank));
     when(registration.addressOn(anyInt()))
         .thenAnswer(asked -> outputs.get(asked.getArgument(0, Integer.class)).address());
@@ -100,7 +91,7 @@ final class LaunchedRanks implements AutoCloseable {
 
   /** Returns the argument of the kernels for short exchanges. */
   ShortExchange shortExchange(int rank) {
-    return new ShortExchange(memories(states), rank, aborts.get(rank));
+    return new ShortExchange(addresses(states), rank, aborts.get(rank));
   }
 
   MappedPeers peers(BoundCall bound) {

@@ -21,6 +21,7 @@ import java.util.ArrayDeque;
 import java.util.Collection;
 import java.util.Deque;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
 import java.util.function.Function;
 import org.junit.jupiter.api.Test;
@@ -60,7 +61,7 @@ class SetupLeaksTest {
     long before = FakeMemory.settled();
     onAMesh(
         peers ->
-            ReduceSet.prepare(peers)
+            MappedGpuSet.prepare(peers)
                 .thenCompose(
                     set -> {
                       set.close();
@@ -78,7 +79,7 @@ class SetupLeaksTest {
                   if (peers.rank() == 0) {
                     shouldFailWithoutLeaks(peers);
                   } else {
-                    ExchangeSet.prepare(peers).join().close();
+                    MappedGpuSet.prepare(peers).join().close();
                   }
                 },
                 BLOCKING));
@@ -99,8 +100,9 @@ class SetupLeaksTest {
       while (set == null) {
         long left = FakeMemory.free(gpu);
         try {
-          set = ExchangeSet.prepare(peers).join();
-        } catch (DeviceFailure e) {
+          set = MappedGpuSet.prepare(peers).join();
+        } catch (CompletionException e) {
+          assertThat(e).hasCauseInstanceOf(DeviceFailure.class);
           await().untilAsserted(() -> assertThat(FakeMemory.free(gpu)).isEqualTo(left));
           all.remove().close();
           await().untilAsserted(() -> assertThat(FakeMemory.free(gpu)).isEqualTo(left + GRANULE));

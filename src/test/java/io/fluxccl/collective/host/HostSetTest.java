@@ -3,6 +3,7 @@ package io.fluxccl.collective.host;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.fluxccl.collective.host.HostFamily.HostSet;
 import io.fluxccl.collective.pipe.SlotRing;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.params.ParameterizedTest;

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.DeviceFailure;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.collective.host.SegmentCache.SegmentReference;
 import io.fluxccl.device.host.SegmentName;
 import io.fluxccl.device.host.SharedSegment;
 import java.util.ArrayList;

@@ -105,7 +105,7 @@ abstract class CudaGraphContract extends GraphContract {
     DeviceGraph graph = device.record("g", stream -> stream.writeValue(words, 0, 1));
     long allocated =
         AllocatedBytes.least(
-            10,
+            1000,
             () -> {
               for (int i = 0; i < 1000; i++) {
                 first.launch(graph);

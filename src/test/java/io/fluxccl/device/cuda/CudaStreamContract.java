@@ -216,7 +216,7 @@ abstract class CudaStreamContract extends StreamContract {
         DeviceBuffer b = device.allocate(64)) {
       long allocated =
           AllocatedBytes.least(
-              10,
+              1000,
               () -> {
                 for (int i = 0; i < 1000; i++) {
                   stream.copyAsync(a.address(), b.address(), 64);

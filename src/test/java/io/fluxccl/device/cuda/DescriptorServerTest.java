@@ -28,6 +28,7 @@ import org.junit.jupiter.api.Timeout;
 class DescriptorServerTest {
   private static final int CLIENT_TIMEOUT_MILLIS = 300;
   private static final int HOUR_MILLIS = 3_600_000;
+  private static final int ROUNDS = 20;
 
   private final DescriptorServer server = new DescriptorServer(CLIENT_TIMEOUT_MILLIS);
 
@@ -201,7 +202,7 @@ class DescriptorServerTest {
     offer().close();
     Awaitility.await().until(() -> threads() == 0);
     long before = openDescriptors();
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
       DescriptorServer.Offer offer = offer();
       assertThat(server.isRunning()).isTrue();
       DescriptorCalls.close(request(offer));
@@ -209,7 +210,8 @@ class DescriptorServerTest {
       assertThat(server.isRunning()).isFalse();
     }
     Awaitility.await().until(() -> threads() == 0);
-    assertThat(openDescriptors()).isLessThanOrEqualTo(before);
+    // The virtual machine opens files of its own meanwhile; a leak adds one a round.
+    assertThat(openDescriptors()).isLessThan(before + ROUNDS);
   }
 
   private static long threads() {

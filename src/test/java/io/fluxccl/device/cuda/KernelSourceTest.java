@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -68,6 +69,32 @@ class KernelSourceTest {
             folder.resolve("a.cuh"), inner.resolve("b.cuh"), inner.resolve("c.cuh"));
     assertThat(source.packed()).containsOnlyKeys("fluxccl/config.cuh");
     assertThat(source.text()).isEqualTo("#include \"a.cuh\"\n");
+  }
+
+  @Test
+  void shouldIncludeNoHeadersThatNvrtcLacks() throws Exception {
+    try (Stream<Path> sources = Files.walk(CUDA)) {
+      for (Path source : sources.filter(path -> path.toString().matches(".*\\.cuh?")).toList()) {
+        boolean isBase = source.endsWith("config.cuh") || source.endsWith("epilogue.cuh");
+        assertThat(Files.readString(source).lines().filter(line -> line.startsWith("#include <")))
+            .as(source.toString())
+            .allMatch(line -> isBase || line.startsWith("#include <fluxccl/"));
+      }
+    }
+  }
+
+  // NVRTC knows uint32_t in our namespace only.
+  @Test
+  void shouldFindIntegersInOurNamespace() throws Exception {
+    try (Stream<Path> sources = Files.walk(CUDA)) {
+      for (Path source : sources.filter(path -> path.toString().endsWith(".cu")).toList()) {
+        String text = Files.readString(source);
+        boolean isUsed = text.contains("using namespace fluxccl;");
+        assertThat(isUsed || !Pattern.compile("[^:]\\bu?int\\d+_t").matcher(text).find())
+            .as(source.toString())
+            .isTrue();
+      }
+    }
   }
 
   @Test

@@ -92,7 +92,7 @@ class HostReductionTest {
     long[] address = {BufferUtil.address(a)};
     long allocated =
         AllocatedBytes.least(
-            10,
+            1000,
             () -> {
               for (int i = 0; i < 100; i++) {
                 reduction.reduce(DataType.FLOAT16, ReduceOp.MAX, address, 1, address, 1, 10_000, 1);

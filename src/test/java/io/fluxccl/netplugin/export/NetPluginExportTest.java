@@ -105,7 +105,7 @@ class NetPluginExportTest {
   void shouldAllocateNothingWhileMessagesMove() {
     long least =
         AllocatedBytes.least(
-            10,
+            200,
             () -> {
               for (int i = 0; i < 200; i++) {
                 move(100);

@@ -13,6 +13,8 @@ import io.fluxccl.TransportFailure;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
+import io.fluxccl.transport.tcp.TcpHandle;
+import io.fluxccl.transport.tcp.TcpServer;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetAddress;
@@ -62,8 +64,8 @@ class StrayConnectionsTest {
     network.close();
   }
 
-  private WireDescriptor.Handle handle() {
-    return WireDescriptor.readHandle(new NetHandle(listener.handle()).bytes());
+  private TcpHandle handle() {
+    return TcpHandle.decode(new NetHandle(listener.handle()).bytes());
   }
 
   private Socket stray() throws IOException {
@@ -121,7 +123,7 @@ class StrayConnectionsTest {
   @Test
   void shouldDropConnectionWithAWrongToken() throws IOException {
     Socket guess = stray();
-    guess.getOutputStream().write(hello(new byte[WireDescriptor.TOKEN_LENGTH], 0, 1));
+    guess.getOutputStream().write(hello(new byte[TcpHandle.TOKEN_LENGTH], 0, 1));
     acceptUntilDropped(listener, guess);
     checkThatItStillAccepts();
   }
@@ -173,10 +175,10 @@ class StrayConnectionsTest {
 
   @Test
   void shouldFailIfAnotherServiceAnswers() throws Exception {
-    byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
+    byte[] token = new byte[TcpHandle.TOKEN_LENGTH];
     try (ServerSocket other = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
       byte[] handle =
-          WireDescriptor.handle((InetSocketAddress) other.getLocalSocketAddress(), token, null);
+          new TcpHandle((InetSocketAddress) other.getLocalSocketAddress(), token, null).encode();
       NetHandle to = new NetHandle(handle);
       assertThat(network.connect(0, to)).isNull();
       Socket accepted = other.accept();
@@ -189,9 +191,9 @@ class StrayConnectionsTest {
 
   @Test
   void shouldBlameThePathIfNoConnectCanReachTheAddress() throws Exception {
-    byte[] token = new byte[WireDescriptor.TOKEN_LENGTH];
+    byte[] token = new byte[TcpHandle.TOKEN_LENGTH];
     InetSocketAddress multicast = new InetSocketAddress(InetAddress.getByName("224.0.0.1"), 1);
-    NetHandle to = new NetHandle(WireDescriptor.handle(multicast, token, null));
+    NetHandle to = new NetHandle(new TcpHandle(multicast, token, null).encode());
     assertThrows(
         TransportFailure.class,
         () -> MessageLink.await(() -> network.connect(0, to)),

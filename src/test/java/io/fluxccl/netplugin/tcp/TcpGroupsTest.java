@@ -215,7 +215,7 @@ class TcpGroupsTest extends TcpFixture {
     int[] all = {20, 21, 22, 23, 24, 25, 26, 27};
     long least =
         AllocatedBytes.least(
-            10,
+            500,
             () -> {
               for (int i = 0; i < 200; i++) {
                 NetRequest group = receive(0, 64, all);

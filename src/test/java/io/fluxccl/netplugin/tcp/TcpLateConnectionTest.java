@@ -13,6 +13,8 @@ import io.fluxccl.netplugin.NetHandle;
 import io.fluxccl.netplugin.NetListenComm;
 import io.fluxccl.netplugin.NetRecvComm;
 import io.fluxccl.testing.HangLimit;
+import io.fluxccl.transport.tcp.TcpHandle;
+import io.fluxccl.transport.tcp.TcpServer;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -47,8 +49,7 @@ class TcpLateConnectionTest {
   @Test
   void shouldCloseTheSocketsOfAConnectIfTheNetworkIsClosed() {
     NetListenComm listener = other.listen(0);
-    WireDescriptor.Handle handle =
-        WireDescriptor.readHandle(new NetHandle(listener.handle()).bytes());
+    TcpHandle handle = TcpHandle.decode(new NetHandle(listener.handle()).bytes());
     TcpConnect connect = new TcpConnect(closing, 0, handle);
     closing.close();
     NetRecvComm[] peer = new NetRecvComm[1];
@@ -62,9 +63,16 @@ class TcpLateConnectionTest {
   @Test
   void shouldCloseTheSocketsOfAnAcceptIfTheNetworkIsClosed() throws IOException {
     TcpDevice device = TcpDevice.find(options).get(0);
-    TcpListenComm listener = new TcpListenComm(closing, 0, new TcpServer(closing, device));
-    WireDescriptor.Handle handle =
-        WireDescriptor.readHandle(new NetHandle(listener.handle()).bytes());
+    TcpServer.Options hellos =
+        new TcpServer.Options(
+            options.ports(),
+            options.tls(),
+            options.handshakeTimeout(),
+            WireDescriptor.HELLO_MAGIC,
+            WireDescriptor.HELLO_LENGTH);
+    TcpServer server = new TcpServer(device.name(), device.address(), hellos);
+    TcpListenComm listener = new TcpListenComm(closing, 0, server);
+    TcpHandle handle = TcpHandle.decode(new NetHandle(listener.handle()).bytes());
     closing.close();
     try (SocketChannel first = greet(handle, 0);
         SocketChannel second = greet(handle, 1);
@@ -79,7 +87,7 @@ class TcpLateConnectionTest {
     }
   }
 
-  private static SocketChannel greet(WireDescriptor.Handle handle, int stream) throws IOException {
+  private static SocketChannel greet(TcpHandle handle, int stream) throws IOException {
     SocketChannel socket = SocketChannel.open(handle.address());
     ByteBuffer hello = WireDescriptor.buffer(WireDescriptor.HELLO_LENGTH);
     WireDescriptor.putHello(

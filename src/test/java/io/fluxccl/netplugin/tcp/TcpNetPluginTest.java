@@ -21,13 +21,21 @@ import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetProperties;
 import io.fluxccl.netplugin.NetRequest;
 import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.testing.HangLimit;
 import io.fluxccl.testing.Ports;
+import io.fluxccl.transport.tcp.TcpHandle;
+import java.lang.management.ManagementFactory;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
+import org.agrona.BufferUtil;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -46,7 +54,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
   void shouldAllocateNothingWhileMessagesMove(int streams) {
     MessageLink link = link(OPTIONS.withStreams(streams, 1), 100_000);
     // Both sizes fit into the kernel's buffers.
-    assertThat(link.leastAllocated()).isLessThan(500);
+    assertThat(link.leastAllocated(500)).isLessThan(500);
   }
 
   @Test
@@ -67,6 +75,32 @@ class TcpNetPluginTest extends TcpNetworkContract {
     }
     await(link.irecv(0, 1), link.isend(5, 1));
     assertThat(link.target.get(0)).isEqualTo((byte) 6);
+  }
+
+  @ParameterizedTest
+  @ValueSource(longs = {65, 1L << 32, Long.MAX_VALUE})
+  void shouldRefuseASendBeyondItsMemory(long size) {
+    MessageLink link = link(OPTIONS, 64);
+    long address = BufferUtil.address(link.source);
+    assertRefused(() -> link.send.isend(address, size, 0, link.sourceMemory), "64 bytes at");
+    assertRefused(() -> link.send.isend(address + 1, size - 1, 0, link.sourceMemory), "64 bytes");
+  }
+
+  @Test
+  void shouldWithdrawItsTableIfItCannotListen() throws Exception {
+    ObjectName tables = new ObjectName("io.fluxccl:type=Connections,*");
+    MBeanServer beans = ManagementFactory.getPlatformMBeanServer();
+    InetAddress loopback = InetAddress.getLoopbackAddress();
+    try (ServerSocket taken = new ServerSocket(0, 5, loopback)) {
+      int port = taken.getLocalPort();
+      TcpOptions published = OPTIONS.withTable(new TableOptions(null, true)).withPorts(port, port);
+      Set<ObjectName> before = beans.queryNames(tables, null);
+      assertThrows(
+          TransportFailure.class,
+          () -> TcpNetPlugin.at(loopback, published),
+          "no port of " + port + "-" + port + " is free");
+      assertThat(beans.queryNames(tables, null)).isSubsetOf(before);
+    }
   }
 
   @Test
@@ -191,7 +225,7 @@ class TcpNetPluginTest extends TcpNetworkContract {
         NetListenComm other = network.listen(0)) {
       for (NetListenComm listening : List.of(one, other)) {
         ByteBuffer handle = ByteBuffer.wrap(listening.handle());
-        assertThat(WireDescriptor.readHandle(handle).address().getPort())
+        assertThat(TcpHandle.decode(handle).address().getPort())
             .as("all listeners of a network share a port")
             .isEqualTo(port);
       }

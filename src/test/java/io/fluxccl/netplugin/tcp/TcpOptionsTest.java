@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.netplugin.TableOptions;
 import io.fluxccl.settings.Settings;
+import io.fluxccl.transport.tcp.PortRange;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;

@@ -14,6 +14,7 @@ import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.tls.Certificates;
 import io.fluxccl.tls.Tls;
+import io.fluxccl.transport.tcp.TcpHandle;
 import java.net.InetAddress;
 import java.net.Socket;
 import java.nio.ByteBuffer;
@@ -69,7 +70,7 @@ class TcpTlsTest extends TcpNetworkContract {
     NetPlugin network = network(SECURE);
     try (NetListenComm listener = network.listen(0);
         Socket stray = new Socket()) {
-      stray.connect(WireDescriptor.readHandle(ByteBuffer.wrap(listener.handle())).address());
+      stray.connect(TcpHandle.decode(ByteBuffer.wrap(listener.handle())).address());
       stray.getOutputStream().write(new byte[WireDescriptor.HELLO_LENGTH]);
       StrayConnectionsTest.acceptUntilDropped(listener, stray);
       try (MessageLink link = new MessageLink(network, network, listener, 100)) {

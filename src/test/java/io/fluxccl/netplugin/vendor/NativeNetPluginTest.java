@@ -283,7 +283,7 @@ class NativeNetPluginTest {
     NetMemory[] memories = {link.targetMemory, link.targetMemory};
     long allocated =
         AllocatedBytes.least(
-            40,
+            1,
             () -> {
               for (int i = 0; i < 500; i++) {
                 NetRequest one = link.irecv(0, 4096);

@@ -18,6 +18,7 @@ import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RdmaOptions;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.Transfer;
+import io.fluxccl.transport.WatchedBuffer;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -89,6 +90,17 @@ class FakeIbFailureTest {
         .hasMessage("of a test");
     assertThat(verbs.openLinks()).isEqualTo(before);
     get(living.flush(LIMIT));
+  }
+
+  @Test
+  void shouldReleaseABufferIfItsRegistrationThrowsAnError() {
+    WatchedBuffer watched = new WatchedBuffer(ranks.allocate(0, 192));
+    verbs.failToRegister(192, new OutOfMemoryError("of a test"));
+    assertThatThrownBy(() -> ranks.context(0).register(watched.buffer()))
+        .isInstanceOf(OutOfMemoryError.class)
+        .hasMessage("of a test");
+    assertThat(watched.retained()).isEqualTo(1);
+    assertThat(watched.released()).isEqualTo(1);
   }
 
   /** The signal after a write that failed must not reach the peer. */

@@ -94,7 +94,7 @@ public final class FakeVerbs implements Verbs {
   }
 
   @Override
-  public VerbsPort open(String device, int port) {
+  public Verbs.Port open(String device, int port) {
     return new FakePort();
   }
 
@@ -105,7 +105,7 @@ public final class FakeVerbs implements Verbs {
   }
 
   /** One key, which its owner and its peers use. */
-  private record Key(FakePort port, int localKey, int remoteKey) implements VerbsMemory {
+  private record Key(FakePort port, int localKey, int remoteKey) implements Verbs.Memory {
     @Override
     public void close() {
       if (port.remove(localKey)) {
@@ -114,7 +114,7 @@ public final class FakeVerbs implements Verbs {
     }
   }
 
-  private final class FakePort implements VerbsPort {
+  private final class FakePort implements Verbs.Port {
     // Guarded by itself.
     private final Int2ObjectHashMap<Region> regions = new Int2ObjectHashMap<>();
 
@@ -139,7 +139,7 @@ public final class FakeVerbs implements Verbs {
     }
 
     @Override
-    public VerbsMemory registerDmaBuf(int descriptor, long offset, long address, int length)
+    public Verbs.Memory registerDmaBuf(int descriptor, long offset, long address, int length)
         throws IOException {
       if (!takesDmaBufs) {
         throw new IOException("ibv_reg_dmabuf_mr: Operation not supported (errno 95)");
@@ -157,7 +157,7 @@ public final class FakeVerbs implements Verbs {
     }
 
     @Override
-    public VerbsMemory register(long address, int length) throws IOException {
+    public Verbs.Memory register(long address, int length) throws IOException {
       if (length < 1) {
         throw new IOException("ibv_reg_mr: Invalid argument (errno 22)");
       }
@@ -173,7 +173,7 @@ public final class FakeVerbs implements Verbs {
     }
 
     @Override
-    public VerbsLink createLink(RdmaOptions options) {
+    public Verbs.Link createLink(RdmaOptions options) {
       FakeLink link = new FakeLink(this, options);
       links.put(link.number, link);
       return link;
@@ -187,7 +187,7 @@ public final class FakeVerbs implements Verbs {
   private record Unsent(
       long id, int flags, long address, int length, int localKey, long remote, int remoteKey) {}
 
-  private final class FakeLink implements VerbsLink {
+  private final class FakeLink implements Verbs.Link {
     private final FakePort port;
     private final int number = numbers.incrementAndGet();
     private final int size;
@@ -198,7 +198,7 @@ public final class FakeVerbs implements Verbs {
     private final int[] takenStatuses;
     private final AtomicBoolean used = new AtomicBoolean();
     private final Queue<Unsent> unsent = new ArrayDeque<>();
-    private volatile VerbsPath path;
+    private volatile Verbs.QueuePairPath path;
     private FakeLink peer;
     private volatile boolean closed;
 
@@ -221,7 +221,7 @@ public final class FakeVerbs implements Verbs {
     }
 
     @Override
-    public void connect(VerbsPath to) throws IOException {
+    public void connect(Verbs.QueuePairPath to) throws IOException {
       if (to.mtu() != 3 || to.ownGidIndex() != 0 || to.peerGid().length != Gid.LENGTH) {
         throw new IOException("ibv_modify_qp(RTR): Invalid argument (errno 22)");
       }

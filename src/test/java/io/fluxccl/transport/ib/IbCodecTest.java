@@ -28,7 +28,7 @@ class IbCodecTest {
   }
 
   private static PortAddress port(boolean ethernet, int lid, Gid... gids) {
-    return new PortAddress(new VerbsPort.Attributes(ethernet, lid, 4), List.of(gids));
+    return new PortAddress(new Verbs.Port.Attributes(ethernet, lid, 4), List.of(gids));
   }
 
   private static IbEndpoint.End end() {
@@ -125,9 +125,9 @@ class IbCodecTest {
 
   @Test
   void shouldNameStatusesAsVerbsDo() {
-    assertThat(CompletionStatus.describe(10)).startsWith("IBV_WC_REM_ACCESS_ERR (");
-    assertThat(CompletionStatus.describe(12)).startsWith("IBV_WC_RETRY_EXC_ERR (");
-    assertThat(CompletionStatus.describe(99)).isEqualTo("ibv_wc_status 99");
+    assertThat(SendQueue.CompletionStatus.describe(10)).startsWith("IBV_WC_REM_ACCESS_ERR (");
+    assertThat(SendQueue.CompletionStatus.describe(12)).startsWith("IBV_WC_RETRY_EXC_ERR (");
+    assertThat(SendQueue.CompletionStatus.describe(99)).isEqualTo("ibv_wc_status 99");
   }
 
   @Test

@@ -102,7 +102,7 @@ abstract class IbConnectionContract extends ConnectionContract<IbRanks> {
             .findFirst()
             .orElseThrow()
             .getId();
-    assertThat(leastAllocated(10, 300, Thread.currentThread().getId(), agent))
+    assertThat(leastAllocated(900, 300, Thread.currentThread().getId(), agent))
         .as("bytes of 900 operations, on both threads")
         .isLessThan(900);
   }

@@ -35,8 +35,8 @@ class LockedMemoryTest {
   void shouldReturnTheSoftLimitUnlessNoneHolds(String soft, String capabilities, Long limit)
       throws Exception {
     write(soft, capabilities);
-    OptionalLong found = LockedMemory.limit(process);
+    OptionalLong found = IbTransport.LockedMemory.limit(process);
     assertThat(found).isEqualTo(limit == null ? OptionalLong.empty() : OptionalLong.of(limit));
-    assertThat(LockedMemory.limit(process.resolve("none"))).isEmpty();
+    assertThat(IbTransport.LockedMemory.limit(process.resolve("none"))).isEmpty();
   }
 }

@@ -2,6 +2,7 @@
 package io.fluxccl.transport.net;
 
 import static io.fluxccl.testing.FailureAssertions.assertFailure;
+import static io.fluxccl.testing.FailureAssertions.assertFailureOf;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
@@ -15,13 +16,13 @@ import io.fluxccl.Deadline;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.device.host.HostDevice;
-import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Endpoint;
 import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.MemoryOrigin;
 import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
+import io.fluxccl.transport.tcp.PortRange;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.ByteBuffer;
@@ -29,6 +30,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.AutoClose;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -62,10 +64,27 @@ class EthernetHandshakeTest {
   }
 
   @Test
+  void shouldFailItsConnectionsIfItCannotPollSockets() throws Exception {
+    CompletableFuture<Connection> connecting = a.connect(b.wire(), deadline());
+    Connection toA = get(b.connect(a.wire(), deadline()));
+    Connection toB = get(connecting);
+    NetAgent agent = ranks.context(0).agent();
+    agent.execute(agent.waiter()::close);
+    assertFailure(
+        TransportFailure.class, get(toB.failed()), "of rank 0 to rank 1", "can't be polled");
+    assertFailureOf(0, TransportFailure.class, failureOf(toA.flush(LIMIT)), "closed its end");
+  }
+
+  @Test
   void shouldTimeOutIfTheListenerNeverAnswers() throws Exception {
     try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
-      assertThat(failureOf(a.connect(wireAt(mute.getLocalPort()), soon())))
-          .isInstanceOf(io.fluxccl.Timeout.class);
+      assertFailure(
+          io.fluxccl.Timeout.class,
+          failureOf(a.connect(wireAt(mute.getLocalPort()), soon())),
+          "it has not answered at " + mute.getInetAddress().getHostAddress(),
+          ":" + mute.getLocalPort(),
+          "does a firewall let its port through",
+          "FLUXCCL_PORT_RANGE");
     }
   }
 
@@ -113,7 +132,8 @@ class EthernetHandshakeTest {
         new TransportEnvironment(0, 2, 1, 0, HostDevice.create(), address),
         ports,
         null,
-        Optional.empty());
+        Optional.empty(),
+        UnaryOperator.identity());
   }
 
   @Test
@@ -149,7 +169,7 @@ class EthernetHandshakeTest {
   /** The wire of rank 1's end, as if it listened at that port. */
   private byte[] wireAt(int port) {
     EndpointWire wire = EndpointWire.decode(b.wire(), 1);
-    ByteBuffer.wrap(wire.handles()[0]).order(ByteOrder.LITTLE_ENDIAN).putInt(8, port);
+    ByteBuffer.wrap(wire.address()).order(ByteOrder.LITTLE_ENDIAN).putInt(8, port);
     return wire.encode();
   }
 }

@@ -3,33 +3,27 @@ package io.fluxccl.transport.net;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
-import static org.mockito.Mockito.mock;
-import static org.mockito.Mockito.withSettings;
 
 import com.code_intelligence.jazzer.api.FuzzedDataProvider;
 import com.code_intelligence.jazzer.junit.FuzzTest;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.device.host.HostMemory;
-import io.fluxccl.netplugin.BodyAddressResolver;
-import io.fluxccl.netplugin.NetMemory;
-import io.fluxccl.netplugin.NetRecvComm;
-import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.PointerType;
+import io.fluxccl.transport.EndpointConfig;
 import io.fluxccl.transport.Overlay;
+import io.fluxccl.transport.Transport;
+import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.security.SecureRandom;
-import java.util.ArrayDeque;
-import java.util.Queue;
 import org.agrona.BufferUtil;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * Sends random messages on a link of ETHERNET or NET: each is executed within the memory that the
- * peer may write, or refused as a violation.
+ * Sends random bytes that are nearly messages on a link: each message is executed within the memory
+ * that the peer may write, or refused as a violation.
  */
 class LinkFuzzTest {
   private static final int GUARD = 4096;
@@ -51,12 +45,12 @@ class LinkFuzzTest {
     HostMemory.fill(start, 2 * GUARD + SIZE, UNTOUCHED);
     Scripted link = new Scripted();
     for (int i = 0; i < MESSAGES && input.remainingBytes() > 0; i++) {
-      link.messages.add(message(input));
+      link.add(message(input));
     }
-    Inbound inbound = inbound(link, input.consumeBoolean());
+    Receiver receiver = receiver(link, input.consumeBoolean());
     try {
-      while (inbound.progress() > 0) {
-        assertThat(inbound.received()).isLessThanOrEqualTo(inbound.arrived());
+      while (receiver.progress() > 0) {
+        assertThat(receiver.received()).isLessThanOrEqualTo(receiver.arrived());
       }
     } catch (ProtocolViolation | CorruptMessage refused) {
       // The connection fails, or gets another link.
@@ -76,24 +70,22 @@ class LinkFuzzTest {
         .putInt(ControlMessage.TYPE, type)
         .putLong(ControlMessage.MEMORY, Shared.MEMORY.id());
     Scripted link = new Scripted();
-    link.messages.add(new Sent(head, new byte[0]));
-    assertThatThrownBy(inbound(link, false)::progress).isInstanceOf(ProtocolViolation.class);
+    link.add(head);
+    assertThatThrownBy(receiver(link, false)::progress).isInstanceOf(CorruptMessage.class);
   }
 
-  private static Inbound inbound(Scripted link, boolean checksums) {
-    Links links = new Links(0);
-    links.receivers[0] = Overlay.of(NetRecvComm.class, link, null);
-    return new Inbound(links, CAPACITY, checksums, Shared.TABLE, null, Shared.EVENTS);
+  private static Receiver receiver(Scripted link, boolean checksums) {
+    Heads heads = new Heads(CAPACITY, Shared.TABLE, false, checksums);
+    Link scripted = Overlay.of(Link.class, link, null);
+    return new Receiver(Shared.CONNECTION, scripted, heads, Shared.SENDER, null);
   }
 
   private static byte byteAt(long address) {
     return (byte) (HostMemory.getInt(address & -Integer.BYTES) >> 8 * (address & 3));
   }
 
-  private record Sent(byte[] head, byte[] body) {}
-
   /** Returns a message that is right or nearly so. */
-  private static Sent message(FuzzedDataProvider input) {
+  private static byte[] message(FuzzedDataProvider input) {
     int type = input.consumeInt(ControlMessage.INLINE - 1, ControlMessage.CONFIRM + 1);
     byte[] payload = input.consumeBytes(input.consumeInt(0, 64));
     byte[] body = type == ControlMessage.DATA ? new byte[input.consumeInt(0, SIZE)] : new byte[0];
@@ -112,61 +104,61 @@ class LinkFuzzTest {
                 ControlMessage.OFFSET,
                 input.consumeBoolean() ? input.consumeLong(-8, SIZE) : input.consumeLong())
             .putLong(ControlMessage.VALUE, input.consumeInt(0, 9) > 0 ? right : input.consumeLong())
-            .putLong(ControlMessage.RECEIVED, input.consumeLong());
+            .putLong(ControlMessage.RECEIVED, input.consumeInt(0, 9) > 0 ? 0 : input.consumeLong());
     head.put(ControlMessage.HEADER_BYTES, payload);
     int length = input.consumeInt(0, 9) > 0 ? head.capacity() : input.consumeInt(0, 47);
-    byte[] bytes = new byte[Math.min(length, head.capacity())];
-    head.get(0, bytes);
-    return new Sent(bytes, body);
+    byte[] bytes = new byte[Math.min(length, head.capacity()) + body.length];
+    head.get(0, bytes, 0, bytes.length - body.length);
+    System.arraycopy(body, 0, bytes, bytes.length - body.length, body.length);
+    return bytes;
   }
 
-  /** Delivers messages in order to the receives that are posted, as the TCP network does. */
+  /** Delivers the bytes of messages in order, as a socket does. */
   private static final class Scripted {
-    final Queue<Sent> messages = new ArrayDeque<>();
-    private long posted;
-    private long delivered;
+    private final ByteArrayOutputStream sent = new ByteArrayOutputStream();
+    private int delivered;
+    private long bodyAddress;
+    private int bodyLength;
 
-    NetRequest irecv(long head, long room, NetMemory memory, BodyAddressResolver place) {
-      long number = posted++;
-      return new NetRequest() {
-        private long size = -1;
-
-        @Override
-        public boolean test() {
-          if (size < 0 && number == delivered && !messages.isEmpty()) {
-            deliver(messages.element());
-          }
-          return size >= 0;
-        }
-
-        private void deliver(Sent next) {
-          copy(head, next.head);
-          if (next.body.length > 0) {
-            long at = place.addressOf(head, next.head.length, next.body.length);
-            if (at == BodyAddressResolver.NOT_YET) {
-              return;
-            }
-            copy(at, next.body);
-          }
-          size = next.head.length;
-          delivered++;
-          messages.remove();
-        }
-
-        @Override
-        public long size(int index) {
-          return size;
-        }
-      };
+    void add(byte[] message) {
+      sent.writeBytes(message);
     }
 
-    private static void copy(long address, byte[] bytes) {
-      ByteBuffer source = ByteBuffer.allocateDirect(bytes.length).put(0, bytes);
-      HostMemory.copy(address, BufferUtil.address(source), bytes.length);
+    private boolean deliver(long address, int length) {
+      byte[] bytes = sent.toByteArray();
+      if (bytes.length - delivered < length) {
+        return false;
+      }
+      ByteBuffer source = ByteBuffer.allocateDirect(length).put(0, bytes, delivered, length);
+      HostMemory.copy(address, BufferUtil.address(source), length);
+      delivered += length;
+      return true;
     }
 
-    NetMemory register(long address, long size, PointerType type) {
-      return () -> {};
+    boolean keepsOrder() {
+      return true;
+    }
+
+    boolean receiveHead(long place, Link.HeadReader reader) {
+      return deliver(place, ControlMessage.HEADER_BYTES)
+          && deliver(place + ControlMessage.HEADER_BYTES, reader.payload(place));
+    }
+
+    boolean receiveBody(int slot, long head, OwnedMemory target, long address, int length) {
+      bodyAddress = address;
+      bodyLength = length;
+      return true;
+    }
+
+    boolean isReceived(int slot) {
+      return deliver(bodyAddress, bodyLength);
+    }
+  }
+
+  /** A link that takes the memory of a sender. */
+  private static final class Registering {
+    int capacity() {
+      return CAPACITY;
     }
   }
 
@@ -176,7 +168,11 @@ class LinkFuzzTest {
     static final DeviceBuffer WHOLE = HOST.allocate(2 * GUARD + SIZE);
     static final NetRanks RANKS = NetRanks.ethernet(false);
     static final MemoryTable TABLE = new MemoryTable(RANKS.context(0), new SecureRandom());
-    static final Inbound.Events EVENTS = mock(Inbound.Events.class, withSettings().stubOnly());
+    static final Link UNUSED = Overlay.of(Link.class, new Registering(), null);
+    static final NetConnection CONNECTION =
+        new NetConnection(RANKS.context(0), 1, 0, EndpointConfig.of(Transport.ETHERNET), UNUSED);
+    static final Sender SENDER =
+        new Sender(CONNECTION.queue(), UNUSED, false, null, CONNECTION::asked);
     static final OwnedMemory MEMORY =
         TABLE.add(WHOLE.slice(GUARD, SIZE), NetMemoryHandle.Place.HOST);
   }

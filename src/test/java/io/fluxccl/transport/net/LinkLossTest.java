@@ -29,6 +29,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -80,7 +81,7 @@ class LinkLossTest {
 
   private byte[] forwarded(Endpoint end, int rank) throws IOException {
     EndpointWire wire = EndpointWire.decode(end.wire(), rank);
-    ByteBuffer handle = ByteBuffer.wrap(wire.handles()[0]).order(ByteOrder.LITTLE_ENDIAN);
+    ByteBuffer handle = ByteBuffer.wrap(wire.address()).order(ByteOrder.LITTLE_ENDIAN);
     TcpForwarder forwarder = new TcpForwarder(handle.getInt(8));
     forwarders.add(forwarder);
     handle.putInt(8, forwarder.port());
@@ -140,7 +141,7 @@ class LinkLossTest {
 
   /** Resets all sockets when some more bytes have passed. */
   private void resetSoon() {
-    TcpForwarder forwarder = forwarders.get(random.nextInt(2));
+    TcpForwarder forwarder = forwarders.get(0);
     long at = forwarder.forwarded() + random.nextInt(SIZE);
     long end = System.nanoTime() + Duration.ofMillis(200).toNanos();
     while (forwarder.forwarded() < at && System.nanoTime() < end) {
@@ -150,7 +151,7 @@ class LinkLossTest {
   }
 
   @ParameterizedTest
-  @EnumSource(names = "PLUGIN.*", mode = EnumSource.Mode.MATCH_NONE)
+  @EnumSource(names = "ETHERNET.*", mode = EnumSource.Mode.MATCH_ALL)
   void shouldResumeIfItsSocketsAreResetAtAnyTime(Network network) throws Exception {
     ranks.close();
     use(network.open(null));
@@ -164,10 +165,10 @@ class LinkLossTest {
   }
 
   @Test
-  void shouldResumeIfOnlyOneDirectionIsReset() throws Exception {
+  void shouldResumeOnceForEachReset() throws Exception {
     connect();
     for (int round = 0; round < 6; round++) {
-      forwarders.get(round % 2).reset();
+      reset();
       checkWrites();
     }
     assertThat(link.resumptions()).isEqualTo(6);
@@ -351,5 +352,52 @@ class LinkLossTest {
     assertFailureOf(
         0, TransportFailure.class, failure, "connection of rank 1 to rank 0", "wrong checksum");
     assertThat(get(link.failed())).isInstanceOf(TransportFailure.class);
+  }
+
+  /** Connects the ranks without forwarders. */
+  private void connectDirectly() throws Exception {
+    Endpoint a = ranks.context(0).createEndpoint(1, 0, config);
+    Endpoint b = ranks.context(1).createEndpoint(0, 0, config);
+    CompletableFuture<Connection> toB = a.connect(b.wire(), deadline());
+    CompletableFuture<Connection> toA = b.connect(a.wire(), deadline());
+    link = (NetConnection) get(toB);
+    back = (NetConnection) get(toA);
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void shouldExecuteTheLastMessagesOfAPeerThatHasClosed(boolean staged) throws Exception {
+    ranks.close();
+    use(NetRanks.ethernet(staged));
+    connectDirectly();
+    Transfer there = ranks.transfer(List.of(link, back), 0, SIZE);
+    // The peer closes its socket meanwhile; a part of the body arrives with the other messages.
+    CountDownLatch held = ranks.block(1);
+    there.write(0, 0, 40_000).signal(SIZE - 8, new AtomicLong(), 7);
+    await().atMost(LIMIT).until(() -> ranks.onAgent(0, () -> !link.hasPosts()));
+    link.close();
+    ranks.awaitOpen(0, 0);
+    held.countDown();
+    await().atMost(LIMIT).until(back::hasPeerLeft);
+    await().atMost(LIMIT).until(() -> Contents.getLong(there.target(), SIZE - 8) == 7);
+    there.assertWritten(0, 0, 40_000);
+    assertThat(back.failure()).isNull();
+    assertThat(back.resumptions()).isZero();
+  }
+
+  @Test
+  void shouldLearnThatThePeerHasClosedThoughItDidNotReadAll() throws Exception {
+    connectDirectly();
+    CountDownLatch peerHeld = ranks.block(1);
+    ranks.transfer(List.of(link, back), 0, SIZE).write();
+    await().atMost(LIMIT).until(() -> ranks.onAgent(0, () -> !link.hasPosts()));
+    CountDownLatch held = ranks.block(0);
+    back.close();
+    peerHeld.countDown();
+    // It does not wait for this end for long.
+    ranks.awaitOpen(1, 0);
+    held.countDown();
+    assertFailure(TransportFailure.class, failureOf(link.flush(LIMIT)), link.left());
+    assertThat(link.resumptions()).isZero();
   }
 }

@@ -7,6 +7,7 @@ import static io.fluxccl.transport.ConnectedRanks.environment;
 import static io.fluxccl.transport.ConnectedRanks.failureOf;
 import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
 import static org.mockito.ArgumentMatchers.anyString;
 import static org.mockito.Mockito.doThrow;
@@ -25,6 +26,7 @@ import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.netplugin.MessageLink;
 import io.fluxccl.netplugin.NetHandle;
+import io.fluxccl.netplugin.NetPlugin;
 import io.fluxccl.netplugin.NetSendComm;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.transport.CancelledHandOut;
@@ -36,6 +38,7 @@ import io.fluxccl.transport.Transport;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -104,7 +107,7 @@ class NetContextTest {
     WatchedDevice device = new WatchedDevice(HostDevice.create());
     try (NetRanks staged = NetRanks.stagedOverTwoRails(net.plugin, device, HostDevice.create())) {
       staged.connect(0).forEach(Connection::close);
-      int pinnedPerEnd = 8;
+      int pinnedPerEnd = 4;
       Set<Long> sizes = net.registeredSizes();
       for (int pinned = 0; pinned < pinnedPerEnd; pinned++) {
         await().until(() -> device.openPinned() == 0);
@@ -143,7 +146,10 @@ class NetContextTest {
         };
     CompletableFuture<Connection> connected = a.connect(ranks.endpoint(1, 0, 0).wire(), deadline);
     // A client connects, but sends no hello.
-    NetHandle listener = new NetHandle(EndpointWire.decode(a.wire(), 0).handles()[0]);
+    byte[] address = EndpointWire.decode(a.wire(), 0).address();
+    int handles = 8 + 2 + 32;
+    NetHandle listener =
+        new NetHandle(Arrays.copyOfRange(address, handles, handles + NetPlugin.HANDLE_BYTES));
     NetSendComm silent = MessageLink.await(() -> net.plugin.connect(0, listener));
     handedOut.await();
     assertThat(failureOf(connected)).isInstanceOf(io.fluxccl.Timeout.class);
@@ -163,6 +169,19 @@ class NetContextTest {
     NetRanks.open(environment(0, device), other.plugin, 1, other::close).close();
     await().until(() -> other.closed);
     verify(streams[1]).close();
+  }
+
+  @Test
+  void shouldCloseTheFirstStreamIfTheSecondCannotBeMade() {
+    Device device = mock(Device.class);
+    DeviceStream first = mock(DeviceStream.class);
+    when(device.kind()).thenReturn(DeviceKind.CUDA);
+    when(device.createPreferredStream(anyString()))
+        .thenReturn(first)
+        .thenThrow(new IllegalStateException("of a test"));
+    assertThatThrownBy(() -> NetRanks.open(environment(0, device), net.plugin, 1, () -> {}))
+        .hasMessage("of a test");
+    verify(first).close();
   }
 
   private static void createUntilClosed(NetContext context, CountDownLatch begun) {

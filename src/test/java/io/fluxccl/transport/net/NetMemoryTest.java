@@ -7,23 +7,14 @@ import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static io.fluxccl.transport.ConnectedRanks.LIMIT;
 import static io.fluxccl.transport.ConnectedRanks.get;
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.awaitility.Awaitility.await;
-import static org.mockito.ArgumentMatchers.any;
-import static org.mockito.ArgumentMatchers.anyLong;
-import static org.mockito.Mockito.mock;
-import static org.mockito.Mockito.when;
 
 import io.fluxccl.TransportFailure;
-import io.fluxccl.device.DeviceBuffer;
-import io.fluxccl.netplugin.NetComm;
-import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.transport.CancelledHandOut;
 import io.fluxccl.transport.Connection;
 import io.fluxccl.transport.Contents;
 import io.fluxccl.transport.RegisteredMemory;
 import io.fluxccl.transport.WatchedBuffer;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -209,32 +200,5 @@ class NetMemoryTest {
     memory.close();
     link.close();
     awaitReleased(buffer);
-  }
-
-  @Test
-  void shouldDeregisterTheOtherPiecesWhenOneCannotBe() {
-    DeviceBuffer large = mock(DeviceBuffer.class);
-    when(large.size()).thenReturn(3 * CommMemory.PIECE);
-    List<Long> deregistered = new ArrayList<>();
-    NetComm comm = mock(NetComm.class);
-    when(comm.register(anyLong(), anyLong(), any()))
-        .thenAnswer(call -> memoryAt(call.getArgument(0), deregistered));
-    OwnedMemory pieces = new OwnedMemory(null, 1, large, NetMemoryHandle.Place.HOST);
-    CommMemory memories = new CommMemory(comm);
-    for (long piece = 0; piece < 3; piece++) {
-      memories.at(pieces, piece * CommMemory.PIECE);
-    }
-    assertThatThrownBy(() -> memories.forget(pieces)).hasMessage("can't be deregistered");
-    assertThat(deregistered).containsExactly(0L, CommMemory.PIECE, 2 * CommMemory.PIECE);
-  }
-
-  /** Notes what is deregistered; the first piece can't be. */
-  private static NetMemory memoryAt(long address, List<Long> deregistered) {
-    return () -> {
-      deregistered.add(address);
-      if (address == 0) {
-        throw new IllegalStateException("can't be deregistered");
-      }
-    };
   }
 }

@@ -7,13 +7,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.host.HostDevice;
-import io.fluxccl.netplugin.NetHandle;
-import io.fluxccl.netplugin.NetMemory;
 import io.fluxccl.netplugin.NetPlugin;
-import io.fluxccl.netplugin.NetRequest;
-import io.fluxccl.netplugin.NetSendComm;
-import io.fluxccl.netplugin.NetWaiter;
-import io.fluxccl.netplugin.tcp.PortRange;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.transport.ConnectedRanks;
 import io.fluxccl.transport.EndpointConfig;
@@ -23,6 +17,7 @@ import io.fluxccl.transport.Transport;
 import io.fluxccl.transport.TransportEnvironment;
 import io.fluxccl.transport.plugin.NetChoice;
 import io.fluxccl.transport.plugin.NetTransport;
+import io.fluxccl.transport.tcp.PortRange;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
@@ -35,6 +30,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import java.util.function.Predicate;
 import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
 import org.awaitility.Awaitility;
 
 /** Two ranks of one JVM over a network plugin, and what a communicator would do. */
@@ -90,13 +86,12 @@ public final class NetRanks extends ConnectedRanks {
         device0,
         device1,
         environment ->
-            new NetContext(
-                Transport.NET, environment, plugin, () -> {}, new int[2], buffer -> true));
+            NetTransport.open(plugin, () -> {}, new int[2], environment, buffer -> true));
   }
 
   static NetContext open(
       TransportEnvironment environment, NetPlugin plugin, int rails, AutoCloseable lease) {
-    return new NetContext(Transport.NET, environment, plugin, lease, new int[rails], null);
+    return NetTransport.open(plugin, lease, new int[rails], environment, null);
   }
 
   /** Two ranks over the built-in TCP network of the loopback, on GPUs 0 and 1 or on the host. */
@@ -132,42 +127,24 @@ public final class NetRanks extends ConnectedRanks {
                     .open(Transport.ETHERNET, environment, NetRanks::unanswered));
   }
 
-  private static NetPlugin unanswered(NetPlugin tcp) {
+  private static LinkNetwork unanswered(LinkNetwork tcp) {
     Object changes =
         new Object() {
-          boolean carriesBodies() {
-            return tcp.carriesBodies();
-          }
-
-          void tend() {
-            tcp.tend();
-          }
-
-          NetSendComm connect(int device, NetHandle handle) {
-            NetSendComm comm = tcp.connect(device, handle);
-            return comm == null ? null : unanswered(comm);
+          Link listen(int peer, EndpointConfig config) {
+            return unanswered((ResumableLink) tcp.listen(peer, config));
           }
         };
-    return Overlay.of(NetPlugin.class, changes, tcp);
+    return Overlay.of(LinkNetwork.class, changes, tcp);
   }
 
-  private static NetSendComm unanswered(NetSendComm comm) {
+  private static ResumableLink unanswered(ResumableLink link) {
     Object changes =
         new Object() {
-          NetRequest isend(
-              long head, long size, NetMemory memory, long body, long bodySize, boolean more) {
-            return comm.isend(head, size, memory, body, bodySize, more);
-          }
-
-          boolean watchedBy(NetWaiter waiter) {
-            return comm.watchedBy(waiter);
-          }
-
           CompletableFuture<Boolean> isAnswered() {
             return CompletableFuture.completedFuture(false);
           }
         };
-    return Overlay.of(NetSendComm.class, changes, comm);
+    return Overlay.of(ResumableLink.class, changes, link);
   }
 
   /** Two ranks over ETHERNET, on the host, with TLS. */
@@ -185,7 +162,9 @@ public final class NetRanks extends ConnectedRanks {
     return new NetRanks(
         device0,
         device1,
-        environment -> EthernetTransport.open(environment, PortRange.ANY, alsoStaged, tls));
+        environment ->
+            EthernetTransport.open(
+                environment, PortRange.ANY, alsoStaged, tls, UnaryOperator.identity()));
   }
 
   /** Stages all memory but that of {@link #direct}; closes the devices when it is closed. */
@@ -236,6 +215,11 @@ public final class NetRanks extends ConnectedRanks {
   /** Returns the result of a task on a rank's agent, after all that it was asked to do before. */
   <T> T onAgent(int rank, Supplier<T> task) throws Exception {
     return get(CompletableFuture.supplyAsync(task, context(rank).agent()::execute));
+  }
+
+  /** Returns memory of a host that no rank has registered. */
+  public static OwnedMemory ownedMemory(DeviceBuffer buffer) {
+    return new OwnedMemory(null, 1, buffer, NetMemoryHandle.Place.HOST);
   }
 
   @Override

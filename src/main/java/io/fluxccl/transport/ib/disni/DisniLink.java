@@ -10,9 +10,9 @@ import com.ibm.disni.verbs.SVCPollCq;
 import com.ibm.disni.verbs.SVCPostSend;
 import com.ibm.disni.verbs.impl.NatIbvQP;
 import com.ibm.disni.verbs.impl.NatObject;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.transport.RdmaOptions;
-import io.fluxccl.transport.ib.VerbsLink;
-import io.fluxccl.transport.ib.VerbsPath;
+import io.fluxccl.transport.ib.Verbs;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Arrays;
@@ -24,7 +24,7 @@ import java.util.List;
  * posts and polls. Its two calls on the hot path are stateful DiSNI calls, which are created once
  * and modified in place.
  */
-final class DisniLink implements VerbsLink {
+final class DisniLink implements Verbs.Link {
   /**
    * The retries of a request that finds no receive. No request needs a receive, so none waits for
    * one; 7 would mean to wait for ever.
@@ -56,7 +56,7 @@ final class DisniLink implements VerbsLink {
   private SVCPostSend.SgeMod source;
   private SVCPollCq poll;
   private IbvWC[] completions;
-  private boolean closed;
+  private final Lifecycle lifecycle = new Lifecycle(this);
 
   private DisniLink(DisniPort port, RdmaOptions options) {
     this.port = port;
@@ -113,7 +113,7 @@ final class DisniLink implements VerbsLink {
   }
 
   @Override
-  public void connect(VerbsPath path) throws IOException {
+  public void connect(Verbs.QueuePairPath path) throws IOException {
     VerbsCalls.readyToReceive(
         pair,
         port.number(),
@@ -173,10 +173,9 @@ final class DisniLink implements VerbsLink {
 
   @Override
   public void close() {
-    if (closed) {
+    if (!lifecycle.beginClose()) {
       return;
     }
-    closed = true;
     // Each step runs even if another fails; the kernel frees the rest when the process ends.
     if (pair != 0) {
       quietly(() -> VerbsCalls.destroyQueuePair(pair));
@@ -184,10 +183,6 @@ final class DisniLink implements VerbsLink {
     if (completionQueue != null) {
       quietly(completionQueue::destroyCQ);
     }
-    freeCalls();
-  }
-
-  private void freeCalls() {
     if (post != null) {
       post.free();
     }

@@ -10,10 +10,10 @@ import com.ibm.disni.verbs.impl.NatIbvContext;
 import com.ibm.disni.verbs.impl.NatObject;
 import com.ibm.disni.verbs.impl.NativeDispatcher;
 import io.fluxccl.Text;
+import io.fluxccl.TransportFailure;
+import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.transport.RdmaOptions;
-import io.fluxccl.transport.ib.VerbsLink;
-import io.fluxccl.transport.ib.VerbsMemory;
-import io.fluxccl.transport.ib.VerbsPort;
+import io.fluxccl.transport.ib.Verbs;
 import java.io.IOException;
 import java.util.Map;
 import java.util.Optional;
@@ -21,7 +21,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /** A port of a device that this object has opened, with a protection domain. */
-final class DisniPort implements VerbsPort {
+final class DisniPort implements Verbs.Port {
   static final Logger LOGGER = LoggerFactory.getLogger(DisniPort.class);
 
   private static final int ACCESS = IbvMr.IBV_ACCESS_LOCAL_WRITE | IbvMr.IBV_ACCESS_REMOTE_WRITE;
@@ -100,7 +100,7 @@ final class DisniPort implements VerbsPort {
   }
 
   @Override
-  public VerbsMemory register(long start, int length) throws IOException {
+  public Verbs.Memory register(long start, int length) throws IOException {
     SVCRegMr call = domain.regMr(start, length, ACCESS);
     try {
       IbvMr region = call.execute().getMr();
@@ -112,7 +112,7 @@ final class DisniPort implements VerbsPort {
   }
 
   @Override
-  public VerbsMemory registerDmaBuf(int descriptor, long offset, long address, int length)
+  public Verbs.Memory registerDmaBuf(int descriptor, long offset, long address, int length)
       throws IOException {
     int[] keys = new int[2];
     long region = VerbsCalls.registerDmaBuf(domain(), descriptor, offset, length, address, keys);
@@ -131,7 +131,7 @@ final class DisniPort implements VerbsPort {
   }
 
   @Override
-  public VerbsLink createLink(RdmaOptions options) throws IOException {
+  public Verbs.Link createLink(RdmaOptions options) throws IOException {
     return DisniLink.create(this, options);
   }
 
@@ -147,6 +147,32 @@ final class DisniPort implements VerbsPort {
       VerbsCalls.closeDevice(context);
     } catch (Exception e) { // deallocPd is declared to throw any
       LOGGER.debug("closing port {} of {}: {}", number, name, e.getMessage());
+    }
+  }
+
+  /** A memory region that is registered with a device. */
+  private record DisniMemory(
+      int localKey, int remoteKey, Deregistration deregistration, Lifecycle lifecycle)
+      implements Verbs.Memory {
+    /** Ends a registration. */
+    interface Deregistration {
+      void run() throws IOException;
+    }
+
+    DisniMemory(int localKey, int remoteKey, Deregistration deregistration) {
+      this(localKey, remoteKey, deregistration, new Lifecycle("a registration"));
+    }
+
+    @Override
+    public void close() {
+      if (lifecycle.beginClose()) {
+        try {
+          deregistration.run();
+        } catch (IOException e) {
+          throw new TransportFailure(
+              TransportFailure.NO_RANK, "memory can't be deregistered: " + e.getMessage(), e);
+        }
+      }
     }
   }
 }

@@ -5,7 +5,6 @@ import com.ibm.disni.util.MemoryUtils;
 import com.ibm.disni.verbs.RdmaVerbs;
 import com.ibm.disni.verbs.impl.NativeDispatcher;
 import io.fluxccl.transport.ib.Verbs;
-import io.fluxccl.transport.ib.VerbsPort;
 import java.io.IOException;
 import java.lang.reflect.Constructor;
 import java.nio.ByteBuffer;
@@ -39,7 +38,7 @@ public final class DisniVerbs implements Verbs {
   }
 
   @Override
-  public VerbsPort open(String device, int port) throws IOException {
+  public Verbs.Port open(String device, int port) throws IOException {
     return DisniPort.open(dispatcher, device, port);
   }
 }

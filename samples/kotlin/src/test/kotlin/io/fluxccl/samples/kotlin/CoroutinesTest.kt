@@ -19,10 +19,12 @@ import kotlin.time.Duration.Companion.seconds
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitAll
+import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.flow.map
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.future.await
 import kotlinx.coroutines.reactive.asFlow
+import kotlinx.coroutines.reactor.awaitSingle
 import kotlinx.coroutines.reactor.awaitSingleOrNull
 import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withContext
@@ -112,6 +114,20 @@ class CoroutinesTest {
         group.bootstrap().abort(RemoteFailure(1, "rank 1 plays dead"))
       }
     }
+  }
+
+  @Test
+  fun shouldMatchByNameInAnyOrderOfCoroutines() = onEachRank(2) { group ->
+    val named = group.collectives().named().await()
+    coroutineScope {
+      val numbers = if (group.rank() == 0) 0 until 100 else 99 downTo 0
+      val sums = numbers.map { i ->
+        async { named.of("number $i").allReduce(i.toLong(), ReduceOp.SUM).awaitSingle() - 2 * i }
+      }
+      assertEquals(List(100) { 0L }, sums.awaitAll())
+    }
+    named.barrier("end").awaitSingleOrNull()
+    named.close()
   }
 
   @Test

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.fluxccl.collective;
+
+import io.fluxccl.testing.RequiresGpus;
+
+/** Ranks on two GPUs, which three ranks share. */
+@RequiresGpus(2)
+class NamedBucketsTwoGpusTest extends NamedBucketsContract {}
