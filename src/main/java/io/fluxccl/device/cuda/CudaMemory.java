@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntSupplier;
 import java.util.stream.IntStream;
 import jcuda.driver.CUipcMemHandle;
@@ -38,7 +39,13 @@ public class CudaMemory extends UseCount {
   static final VarHandle HANDLE_BYTES =
       CudaPointer.field(CUipcMemHandle.class, "reserved", byte[].class);
 
-  private static final Duration UNTIL_FREED = Duration.ofSeconds(1);
+  private static final Duration UNTIL_FREED = Duration.ofSeconds(5);
+
+  /**
+   * Longer than a device's thread takes to release what was closed, once the kernels have ended.
+   */
+  private static final Duration BETWEEN_TRIES = Duration.ofMillis(50);
+
   private static final long PROCESS = new SecureRandom().nextLong();
   private static final AtomicLong NUMBERS = new AtomicLong();
   private static final ConcurrentHashMap<Id, CudaMemory> OWNED = new ConcurrentHashMap<>();
@@ -128,15 +135,21 @@ public class CudaMemory extends UseCount {
   }
 
   /**
-   * Allocates. If the GPU has no memory left, waits until the deferred-free thread has freed the
-   * memory released earlier, and tries once more.
+   * Allocates. If the GPU has no memory left, tries again for up to {@link #UNTIL_FREED} while
+   * kernels run: what was closed during a kernel is freed after it.
    *
    * @param call calls the driver and returns its result
    * @param description of the call, for the failure
    */
   private static void allocate(PrimaryContext context, IntSupplier call, String description) {
+    long end = System.nanoTime() + UNTIL_FREED.toNanos();
+    boolean isBusy = true;
     int result = call.getAsInt();
-    if (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && context.deferredFree.await(UNTIL_FREED)) {
+    while (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && isBusy) {
+      isBusy = !LaunchGate.PROCESS.isQuiet() && System.nanoTime() - end < 0;
+      LockSupport.parkNanos(BETWEEN_TRIES.toNanos());
+      isBusy &= context.deferredFree.await(UNTIL_FREED);
+      context.makeCurrent(); // isQuiet may have changed it
       result = call.getAsInt();
     }
     context.check(result, description);

@@ -85,12 +85,8 @@ final class LaunchGate implements AutoCloseable {
     }
   }
 
-  private boolean isQuiet() {
-    for (LiveCudaStream stream : streams) {
-      if (!stream.isIdle()) {
-        return false;
-      }
-    }
-    return true;
+  /** Returns whether no kernel runs in this process. */
+  boolean isQuiet() {
+    return streams.stream().allMatch(LiveCudaStream::isIdle);
   }
 }

@@ -4,6 +4,7 @@ package io.fluxccl.device.cuda;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static io.fluxccl.testing.FailureAssertions.assertThrows;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.fluxccl.DataType;
@@ -18,6 +19,9 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.stream.IntStream;
 import jcuda.driver.JCudaDriver;
 import org.awaitility.Awaitility;
@@ -88,6 +92,30 @@ abstract class CudaMemoryContract extends MemoryContract {
   void shouldReportOutOfMemoryIfTheSizeIsTooLarge() {
     assertThrows(
         DeviceFailure.class, () -> device.allocate(1L << 50), "CUDA_ERROR_OUT_OF_MEMORY", "GPU 0");
+  }
+
+  /** Memory is freed while all GPUs are idle; there may be one only. */
+  @Test
+  void shouldWaitForMemoryThatIsFreedAfterWorkInFlight() throws Exception {
+    long most = (free(gpu) / 2 >> 20) + 64 << 20;
+    CudaBuffer buffer = gpu.allocate(most);
+    try (CudaDevice other = (CudaDevice) kind.open(CudaDriver.count() - 1)) {
+      List<StreamBlocker> work = new ArrayList<>(List.of(StreamBlocker.of(gpu, stream)));
+      for (int i = 0; i < 8; i++) {
+        work.add(StreamBlocker.of(other, other.createStream("work " + i)));
+      }
+      buffer.close();
+      CompletableFuture<CudaBuffer> next = CompletableFuture.supplyAsync(() -> gpu.allocate(most));
+      try {
+        assertThatThrownBy(() -> next.get(200, TimeUnit.MILLISECONDS))
+            .isInstanceOf(TimeoutException.class);
+      } finally {
+        work.forEach(StreamBlocker::close);
+      }
+      try (CudaBuffer found = next.get(30, TimeUnit.SECONDS)) {
+        found.allocation().name(); // fails if another GPU has it
+      }
+    }
   }
 
   @Test
