@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.dataparallel;
 
+import static java.nio.file.StandardOpenOption.CREATE;
+import static java.nio.file.StandardOpenOption.WRITE;
+
 import io.fluxccl.collective.NamedCollectives;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.group.DeviceChoice;
@@ -11,12 +14,15 @@ import io.fluxccl.training.GradientReducer;
 import io.fluxccl.training.ParameterSync;
 import io.fluxccl.training.ShardedSampler;
 import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
+import org.bytedeco.javacpp.Loader;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.openblas.global.openblas_nolapack;
 import org.bytedeco.pytorch.global.torch;
@@ -48,9 +54,22 @@ public final class GptTraining {
    * Arguments: the examples of all ranks together, the examples of a rank in a step, a folder for
    * checkpoints, and maybe a file for a picture of one step of rank 0.
    */
-  public static void main(String[] arguments) {
+  public static void main(String[] arguments) throws IOException {
+    loadPyTorch();
     JoinOptions options = JoinOptions.fromEnvironment().withDevice(DeviceChoice.HOST);
     HealingJob.run(options, new GptTraining(arguments)::run);
+  }
+
+  /**
+   * Loads PyTorch, one process of a host at a time. The first process unpacks its libraries, and
+   * others would crash if they loaded half of a file.
+   */
+  private static void loadPyTorch() throws IOException {
+    Path lock = Loader.getCacheDir().toPath().resolve("data-parallel.lock");
+    try (FileChannel channel = FileChannel.open(lock, CREATE, WRITE);
+        FileLock held = channel.lock()) {
+      Loader.load(torch.class);
+    }
   }
 
   /** Trains until the goal or until this generation fails; the next one then continues. */

@@ -36,12 +36,16 @@ class DataParallelTest {
 
   private static ProcessRanks start(
       Class<?> main, int nRanks, int batch, int steps, String... more) {
+    return ranks(main, nRanks, batch, steps, more).start();
+  }
+
+  private static ProcessRanks.Builder ranks(
+      Class<?> main, int nRanks, int batch, int steps, String... more) {
     return ProcessRanks.builder(nRanks, main)
         .jvmOptions("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m")
         .limit(Duration.ofSeconds(120))
         .arguments(Integer.toString(steps * batch), Integer.toString(batch / nRanks))
-        .arguments(more)
-        .start();
+        .arguments(more);
   }
 
   private static double number(ProcessRank rank, String beginning) {
@@ -112,6 +116,20 @@ class DataParallelTest {
         if (steps == STEPS) {
           assertAllLearn(expected, ranks);
         }
+      }
+    }
+  }
+
+  /** Ranks that load a library while another one unpacks it would crash. */
+  @Test
+  void shouldStartAllRanksOnAMachineWherePyTorchIsNotUnpacked() {
+    String unpacked = "-Dorg.bytedeco.javacpp.cachedir=" + folder.resolve("javacpp");
+    String checkpoints = folder.resolve("checkpoints").toString();
+    try (ProcessRanks ranks =
+        ranks(GptTraining.class, RANKS, 32, 2, checkpoints).jvmOptions(unpacked).start()) {
+      for (ProcessRank rank : ranks.all()) {
+        number(rank, "final loss ");
+        assertEquals(0, rank.end(), rank.output());
       }
     }
   }
