@@ -30,9 +30,16 @@ struct ProductParts {
 
   FLUXCCL_DEVICE float at(size_t index) const {
     float sum = first[index];
-#pragma unroll 4
-    for (int part = 1; part < count; ++part) {
-      sum += first[part * stride + index];
+    for (int begin = 1; begin < count; begin += 7) {
+      float more[7];  // loaded at once: each waits for the memory
+#pragma unroll
+      for (int i = 0; i < 7; ++i) {
+        more[i] = begin + i < count ? first[(begin + i) * stride + index] : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < 7; ++i) {
+        sum = begin + i < count ? sum + more[i] : sum;
+      }
     }
     return sum;
   }
@@ -40,10 +47,20 @@ struct ProductParts {
   // Likewise four elements, from an index that is a multiple of 4.
   FLUXCCL_DEVICE float4 four(size_t index) const {
     float4 sum = *reinterpret_cast<const float4*>(first + index);
-#pragma unroll 4
-    for (int part = 1; part < count; ++part) {
-      const float4 more = *reinterpret_cast<const float4*>(first + part * stride + index);
-      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+    for (int begin = 1; begin < count; begin += 3) {
+      float4 more[3];
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        if (begin + i < count) {
+          more[i] = *reinterpret_cast<const float4*>(first + (begin + i) * stride + index);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        if (begin + i < count) {
+          sum = {sum.x + more[i].x, sum.y + more[i].y, sum.z + more[i].z, sum.w + more[i].w};
+        }
+      }
     }
     return sum;
   }

@@ -313,7 +313,7 @@ final class CudaKernels implements Kernels {
             before,
             "turnAndStore",
             rows * kvHeads,
-            256,
+            threadsOfTurn(),
             partsOf(qkv),
             qkv,
             orNull(own.bias()),
@@ -341,6 +341,12 @@ final class CudaKernels implements Kernels {
         own.window(),
         products.tileRows(),
         out);
+  }
+
+  /** One for each pair of elements of the queries and key that it turns, and of the value. */
+  private int threadsOfTurn() {
+    int elements = (heads.group() + 3) * config.headDim() / 2;
+    return Math.min(MOST_THREADS, (elements + 31) / 32 * 32);
   }
 
   /** Few heads of few rows get a cluster of blocks each: more of the GPU works for them. */

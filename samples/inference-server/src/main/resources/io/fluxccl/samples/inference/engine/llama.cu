@@ -340,7 +340,8 @@ extern "C" __global__ void __launch_bounds__(1024)
 // RoPE: a block for each row and head of keys turns the queries that share it, and stores the turned key and the value.
 // Keys and values of a layer: [page][head][token][element]. Queries, keys and values come from parts or from qkv, where
 // the queries go to. If there are, a bias is added and queries and keys are normed first.
-extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts parts, Element* qkv, const Element* bias,
+extern "C" __global__ void __launch_bounds__(1024)
+    turnAndStore(const Step* step, fluxccl::ProductParts parts, Element* qkv, const Element* bias,
                                         const Element* queryGain, const Element* keyGain, float epsilon, const float* frequencies,
                                         float ropeScale, int kvHeads, Element* keys, Element* values) {
   constexpr int kHalf = HEAD_DIM / 2;
@@ -386,7 +387,12 @@ extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts 
     }
     __syncthreads();
   }
-  for (int i = threadIdx.x; i < (GROUP + 1) * kHalf; i += blockDim.x) {
+  for (int i = threadIdx.x; i < (GROUP + 1) * kHalf + HEAD_DIM; i += blockDim.x) {
+    if (i >= (GROUP + 1) * kHalf) {
+      const int element = i - (GROUP + 1) * kHalf;
+      values[stored + element] = toElement(valueOf((heads + kvHeads + kvHead) * HEAD_DIM + element));
+      continue;
+    }
     const bool isQuery = i < GROUP * kHalf;
     const int head = isQuery ? kvHead * GROUP + i / kHalf : heads + kvHead;
     const int element = i % kHalf;
@@ -401,9 +407,6 @@ extern "C" __global__ void turnAndStore(const Step* step, fluxccl::ProductParts 
     }
     to[0] = toElement(x * cosines[element] - y * sines[element]);
     to[kHalf] = toElement(y * cosines[element] + x * sines[element]);
-  }
-  for (int i = threadIdx.x; i < HEAD_DIM; i += blockDim.x) {
-    values[stored + i] = toElement(valueOf((heads + kvHeads + kvHead) * HEAD_DIM + i));
   }
 }
 

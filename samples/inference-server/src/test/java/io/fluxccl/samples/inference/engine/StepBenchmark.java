@@ -34,8 +34,11 @@ import reactor.core.publisher.Mono;
  * <pre>
  *   StepBenchmark MODEL_FOLDER|8b [--device auto|cuda|host] [--ranks N] [--rows 1,8,64]
  *       [--steps 50] [--context 512] [--check 12] [--prompt ID,ID,... [--tokens 32]]
- *       [--communication yes]
+ *       [--communication yes] [--share 1]
  * </pre>
+ *
+ * <p>With {@code --share 4} the model has the shape of one of 4 ranks' parts of an 8B: one GPU then
+ * shows what such a rank computes, without communication.
  *
  * <p>With {@code --communication} it also runs each step without its all-reduces, whose time is the
  * difference.
@@ -58,7 +61,10 @@ public final class StepBenchmark {
     rowCounts = numbers("--rows", "1,8,64");
     steps = Integer.parseInt(options.getOrDefault("--steps", "50"));
     isRandom = args[0].equals("8b");
-    config = isRandom ? llama8b() : LlamaConfig.read(Path.of(args[0]));
+    config =
+        isRandom
+            ? llama8b(Integer.parseInt(options.getOrDefault("--share", "1")))
+            : LlamaConfig.read(Path.of(args[0]));
     weights = isRandom ? randomWeights() : SafeTensors.open(Path.of(args[0]));
     int wanted = Integer.parseInt(options.getOrDefault("--context", "512"));
     context = Math.min(config.context(), wanted) / PAGE * PAGE;
@@ -76,7 +82,7 @@ public final class StepBenchmark {
         .toArray();
   }
 
-  private static LlamaConfig llama8b() {
+  private static LlamaConfig llama8b(int ranks) {
     int headDim = 128;
     float[] frequencies = new float[headDim / 2];
     for (int i = 0; i < frequencies.length; i++) {
@@ -84,12 +90,12 @@ public final class StepBenchmark {
     }
     return new LlamaConfig(
         4096,
-        14336,
+        14336 / ranks,
         Collections.nCopies(32, 0),
-        32,
-        8,
+        32 / ranks,
+        8 / ranks,
         headDim,
-        128_256,
+        128_256 / ranks,
         8192,
         1e-5f,
         new Rope(frequencies, 1),
