@@ -181,7 +181,8 @@ public final class CudaDevice implements Device {
    * {@inheritDoc}
    *
    * <p>Aligned to 128 bytes. Buffers below 1 MiB share an allocation of 2 MiB. Larger buffers have
-   * an allocation of their own, in whole multiples of 2 MiB. Waits for no stream.
+   * an allocation of their own, in whole multiples of 2 MiB. Waits for no stream, unless the GPU
+   * has no memory left: then for up to 5 s for kernels, after which closed buffers are freed.
    */
   @Override
   public CudaBuffer allocate(long size) {

@@ -303,7 +303,7 @@ final class LinkWork {
   }
 
   private void abandon() {
-    // Outbound exists without receiver if the creation of receiver failed.
+    // There is a sender without a receiver if creating the receiver failed.
     Closing.all(
         sender == null ? null : sender::abandon, receiver == null ? null : receiver::abandon);
   }

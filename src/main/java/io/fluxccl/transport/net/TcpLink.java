@@ -390,7 +390,8 @@ final class TcpLink implements ResumableLink, TcpServer.Listener {
   private String unreached() {
     return " at "
         + peer
-        + " (does a firewall let its port through? See FLUXCCL_PORT_RANGE, FLUXCCL_NET_IFNAME)";
+        + " (does a firewall let its port through? See FLUXCCL_PORT_RANGE, and FLUXCCL_ADDR for the"
+        + " interface)";
   }
 
   @Override

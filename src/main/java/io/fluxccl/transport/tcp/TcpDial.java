@@ -136,7 +136,7 @@ public final class TcpDial implements AutoCloseable {
                 e,
                 e.getMessage()
                     + "; is its process alive, and is this interface the one that reaches it"
-                    + " (FLUXCCL_NET_IFNAME)?"));
+                    + " (FLUXCCL_ADDR, of a plug-in FLUXCCL_NET_IFNAME)?"));
     // No process listens there, or not for this token, or not the peer. Else the path may have
     // failed.
     boolean refused =
