@@ -148,7 +148,7 @@ public class CudaMemory extends UseCount {
     while (result == CUresult.CUDA_ERROR_OUT_OF_MEMORY && isBusy) {
       isBusy = !LaunchGate.PROCESS.isQuiet() && System.nanoTime() - end < 0;
       LockSupport.parkNanos(BETWEEN_TRIES.toNanos());
-      isBusy &= context.deferredFree.await(UNTIL_FREED);
+      isBusy &= context.deferredFree.await(Duration.ofNanos(end - System.nanoTime()));
       context.makeCurrent(); // isQuiet may have changed it
       result = call.getAsInt();
     }
