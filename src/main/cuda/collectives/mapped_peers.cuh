@@ -93,7 +93,7 @@ FLUXCCL_DEVICE uint32_t* epochs(const MappedPeers& peers) {
 
 // Returns the epoch of this block's last launch. Past the first-level cache, which may hold the line since a block of
 // the launch before, which this one overlaps, loaded it.
-FLUXCCL_DEVICE uint32_t lastEpoch(const uint32_t* epochs) { return loadRelaxedGpu(epochs + blockIdx.x); }
+FLUXCCL_DEVICE uint32_t lastEpoch(const uint32_t* epochs) { return __ldcg(epochs + blockIdx.x); }
 
 FLUXCCL_DEVICE uint32_t epochAfter(uint32_t before) { return before + 1 == 0 ? 2 : before + 1; }
 
