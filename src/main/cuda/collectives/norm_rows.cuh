@@ -13,6 +13,9 @@
 //   area     [2 sets][2 phases][nRanks] slots of slotBytes: packets for the owner; packets from the owner
 //   values   [2 sets][2 kinds][nRanks owners] slots of slotBytes / 64: sums of squares; largest magnitudes
 //
+// Of two ranks, launches of more than a few rows have a block for each row instead: its warps exchange values in shared
+// memory, and fewer blocks begin sooner.
+//
 // A launch has at least as many warps as a row has groups, so no warp has two groups of a row, and a warp that waits
 // for values waits for warps that have sent them or work on earlier rows.
 //
@@ -82,13 +85,14 @@ struct LargestValue {
   static FLUXCCL_DEVICE float total(float most) { return largestOfLanes(most); }
 };
 
-// Waits for rows of packets of ranks `first`, ..., one bit of wanted for each, which begin `stride` bytes apart.
-// Returns false if the job was aborted. Not a member: all members would have to be in memory.
+// Waits for rows of packets, one bit of wanted for each, which begin `stride` bytes apart. The first one is of rank
+// `from`, the next one of from + step. Returns false if the job was aborted. Not a member: all members would have to be
+// in memory.
 template <class Rows>
-FLUXCCL_DEVICE_CALL bool awaitRows(AbortFlag* abort, int first, uint32_t wanted, const uint8_t* rows, uint32_t stride,
-                                   uint32_t lane, uint32_t epoch) {
+FLUXCCL_DEVICE_CALL bool awaitRows(AbortFlag* abort, int from, int step, uint32_t wanted, const uint8_t* rows,
+                                   uint32_t stride, uint32_t lane, uint32_t epoch) {
   for (int i = 0; wanted >> i != 0; ++i) {
-    if ((wanted >> i & 1) && !awaitRow<Rows>(abort, first + i, rows + i * stride, lane, epoch)) {
+    if ((wanted >> i & 1) && !awaitRow<Rows>(abort, from + i * step, rows + i * stride, lane, epoch)) {
       return false;
     }
   }
@@ -137,6 +141,94 @@ class NormRows {
       arrived = arrived && receiveValues<AddValues>(1, kSums, task_.rank, item, sums);
       finish(1, item.set, item, task_.rank, weight, sums, words, arrived);
     });
+    endEpoch(task_.epochs, epoch_, __syncthreads_and(arrived));
+  }
+
+  // One shot of two ranks, with a row for each block at a time. kWords: groups of a warp; a row has 32 at most.
+  template <int kWords>
+  FLUXCCL_DEVICE void oneShotOfBlocks() {
+    __shared__ float values[2][kKinds][kLanes];
+    const uint32_t warps = blockDim.x / kLanes;
+    const uint32_t warp = threadIdx.x / kLanes;
+    const int peer = 1 - task_.rank;
+    uint32_t has = 0;  // a bit for each group that the row has
+    uint4 words[kWords];
+    const auto load = [&](uint32_t row) {
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        words[k] = input(row, warp + k * warps);
+      }
+    };
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+      has |= warp + k * warps < groups_ ? 1u << k : 0;
+    }
+#pragma unroll 1
+    for (uint32_t row = blockIdx.x; row < task_.rows; row += gridDim.x) {
+      load(row);
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        if (has >> k & 1) {
+          send(1, kScatter, Item{row * groups_ + warp + k * warps, row, warp + k * warps}, words[k]);
+        }
+      }
+    }
+    bool arrived = true;
+    uint32_t turn = 0;
+#pragma unroll 1
+    for (uint32_t row = blockIdx.x; row < task_.rows; row += gridDim.x, turn ^= 1) {
+      if (task_.rows > gridDim.x) {
+        load(row);
+      }
+      uint4 residual[kWords];
+      uint4 weight[kWords];
+      uint4 theirs[kWords];
+      float own[kWords];
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        residual[k] = at(norm_.residual, row, warp + k * warps);
+        theirs[k] = words[k];
+      }
+      uint4* const packets = inbound(kScatter, peer, Item{row * groups_ + warp, row, warp});
+      arrived = arrived && receive(packets, warps * Rows::kSize, peer, 0, has, theirs);
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        weight[k] = at(norm_.weight, 0, warp + k * warps);
+        const uint4 sum = task_.rank == 0 ? addWords<T>(words[k], theirs[k]) : addWords<T>(theirs[k], words[k]);
+        words[k] = Rows::asSent(addWords<T>(Rows::asSent(sum), residual[k]));
+        keep(row, warp + k * warps, words[k]);
+        own[k] = sumOfLanes(AddRmsNorm::squares<T>(words[k]));
+      }
+      const float sum = foldInBlock<AddValues>(values[turn][kSums], own);
+      const float scale = norm_.scale(__fmul_rn(sum, task_.perElement));
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        words[k] = norm_.normed<T>(words[k], weight[k], scale);
+        if (norm_.normOut != nullptr && this->has(warp + k * warps)) {
+          norm_.normOut[index(row, warp + k * warps)] = words[k];
+        }
+      }
+      if (kQuantizes) {
+        float inverse = norm_.inverseScale;
+        if (norm_.scales != nullptr) {
+#pragma unroll
+          for (int k = 0; k < kWords; ++k) {
+            own[k] = largestOfLanes(this->has(warp + k * warps) ? AddRmsNorm::largest<T>(words[k]) : 0);
+          }
+          const float ofRow = AddRmsNorm::scaleOf(foldInBlock<LargestValue>(values[turn][kLargest], own));
+          if (threadIdx.x == 0) {
+            norm_.scales[row] = ofRow;
+          }
+          inverse = 1 / ofRow;
+        }
+#pragma unroll
+        for (int k = 0; k < kWords; ++k) {
+          if (this->has(warp + k * warps)) {
+            norm_.quantize<T>(index(row, warp + k * warps), words[k], inverse);
+          }
+        }
+      }
+    }
     endEpoch(task_.epochs, epoch_, __syncthreads_and(arrived));
   }
 
@@ -262,24 +354,35 @@ class NormRows {
     }
   }
 
-  // Waits until the packets of ranks `first`, ... have arrived; wanted has one bit for each. Other words must be no
-  // sentinels. Empties the packets. Returns false if the job was aborted.
+  // Receives the packets of ranks `first`, ...
   FLUXCCL_DEVICE bool receive(Phase phase, int first, const Item& item, uint32_t wanted,
                               uint4 (&words)[kAtOnce]) const {
+    return receive(inbound(phase, first, item), task_.slotBytes, first, 1, wanted, words);
+  }
+
+  // Waits until packets `stride` bytes apart have arrived; wanted has one bit for each. The first one is of rank
+  // `from`, the next one of from + step. Other words must be no sentinels. Empties the packets. Returns false if the
+  // job was aborted.
+  template <int kCount>
+  FLUXCCL_DEVICE bool receive(uint4* packets, uint32_t stride, int from, int step, uint32_t wanted,
+                              uint4 (&words)[kCount]) const {
+    const auto packet = [&](int i) {
+      return reinterpret_cast<uint4*>(reinterpret_cast<uint8_t*>(packets) + i * stride);
+    };
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       if (wanted >> i & 1) {
-        words[i] = loadRelaxedSys(inbound(phase, first + i, item));
+        words[i] = loadRelaxedSys(packet(i));
       }
     }
     int round = 0;
     while (true) {
       bool all = true;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      for (int i = 0; i < kCount; ++i) {
         if (!Rows::hasArrived(words[i], lane_, epoch_)) {
           all = false;
-          words[i] = loadRelaxedSys(inbound(phase, first + i, item));
+          words[i] = loadRelaxedSys(packet(i));
         }
       }
       // The warp continues together: lanes that left one by one would spin on the next packet and delay the others.
@@ -287,18 +390,32 @@ class NormRows {
         break;
       }
       if (++round >= kRoundsBeforeLooking &&
-          !awaitRows<Rows>(task_.abort, first, wanted, reinterpret_cast<uint8_t*>(inbound(phase, first, item) - lane_),
-                           task_.slotBytes, lane_, epoch_)) {
+          !awaitRows<Rows>(task_.abort, from, step, wanted, reinterpret_cast<uint8_t*>(packets - lane_), stride, lane_,
+                           epoch_)) {
         return false;
       }
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       if (wanted >> i & 1) {
-        storeRelaxedSys(inbound(phase, first + i, item), make_uint4(~0u, ~0u, ~0u, ~0u));
+        storeRelaxedSys(packet(i), make_uint4(~0u, ~0u, ~0u, ~0u));
       }
     }
     return true;
+  }
+
+  // Folds the values of a block's groups, of which a warp has some.
+  template <class Fold, int kWords>
+  FLUXCCL_DEVICE float foldInBlock(float (&values)[kLanes], const float (&own)[kWords]) const {
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+      const uint32_t group = threadIdx.x / kLanes + k * (blockDim.x / kLanes);
+      if (lane_ == 0 && group < groups_) {
+        values[group] = own[k];
+      }
+    }
+    __syncthreads();
+    return Fold::total(Fold::fold(0, lane_ < groups_ ? values[lane_] : 0));
   }
 
   // Replaces this rank's word of an item by the sum of all ranks. Returns false if the job was aborted.
@@ -427,7 +544,7 @@ class NormRows {
           break;
         }
         if (++round >= kRoundsBeforeLooking &&
-            !awaitRows<Ll8Rows>(task_.abort, owner, wanted, values, task_.slotBytes / 64, min(lane_, count - 1),
+            !awaitRows<Ll8Rows>(task_.abort, owner, 1, wanted, values, task_.slotBytes / 64, min(lane_, count - 1),
                                 epoch_)) {
           return false;
         }

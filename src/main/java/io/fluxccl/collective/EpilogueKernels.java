@@ -29,17 +29,21 @@ public final class EpilogueKernels {
   /** The reduction that a kernel does before the epilogue, and the shape of its blocks. */
   public enum Variant {
     /** Adds up rows of any number of ranks in one shot; a warp has a group of a row. */
-    ONE0(128),
+    ONE0(0, 128),
     /** ONE0 of two ranks. */
-    ONE2(128),
+    ONE2(0, 128),
     /** ONE0 of four ranks. */
-    ONE4(128),
+    ONE4(0, 128),
     /** Like ONE0, in two shots. */
-    TWO0(128),
+    TWO0(0, 128),
     /** TWO0 of two ranks. */
-    TWO2(128),
+    TWO2(0, 128),
     /** TWO0 of four ranks. */
-    TWO4(128),
+    TWO4(0, 128),
+    /** ONE2 with a block for each row; a thread has a word of it. */
+    PAIR_WIDE(1, 1024),
+    /** Like PAIR_WIDE, with two words for each thread; two blocks fit on a multiprocessor. */
+    PAIR(2, 512),
     /** Reduces rows in one shot; a thread of a block has two words of a row. */
     ROW_ONE(2, 512),
     /** Like ROW_ONE, in two shots. */
@@ -56,10 +60,6 @@ public final class EpilogueKernels {
     Variant(int words, int mostThreads) {
       this.words = words;
       this.mostThreads = mostThreads;
-    }
-
-    Variant(int threads) {
-      this(0, threads);
     }
 
     /** Returns that of warps, for {@link AddRmsNorm}. */

@@ -43,6 +43,13 @@ class FusedEmulatedTest {
     rows.check(rank, DEFAULT, 16384, 2);
   }
 
+  /** Warps on their own do the first count of two ranks, a block for each row the second one. */
+  @Test
+  void shouldProduceIdenticalRowsByWarpsAndByBlocks(LocalRank rank) {
+    rows.check(rank, DEFAULT, 4088, 3, 12);
+    rows.check(rank, DEFAULT, 8184, 3, 7);
+  }
+
   @Test
   @OnRanks(8)
   void shouldReduceManyRowsOnEightRanks(LocalRank rank) {

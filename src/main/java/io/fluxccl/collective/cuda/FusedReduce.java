@@ -31,6 +31,9 @@ record FusedReduce(
     MappedPeers peers,
     Reduction reduction,
     NormTask norm) {
+  /** The most bytes of two ranks that warps on their own reduce faster than blocks. */
+  private static final long MOST_BYTES_OF_WARPS_OF_PAIR = 64 << 10;
+
   /**
    * The rows of a fused all-reduce with the library's own epilogue: the twin of {@code
    * norm_rows.cuh}, which defines the layout. Filled in for each call; used by the one thread that
@@ -121,18 +124,27 @@ record FusedReduce(
   }
 
   private Variant variant(FusedAllReduce call, int nRanks) {
-    if (call.epilogue() instanceof AddRmsNorm) {
-      return Variant.ofWarps(inOneShot, nRanks);
+    if (!(call.epilogue() instanceof AddRmsNorm)) {
+      return inOneShot ? Variant.ROW_ONE : Variant.ROW_TWO;
     }
-    return inOneShot ? Variant.ROW_ONE : Variant.ROW_TWO;
+    if (inOneShot && nRanks == 2 && call.countBytes() > MOST_BYTES_OF_WARPS_OF_PAIR) {
+      // Blocks that fill a multiprocessor: with a launch that overlaps, no more than half of them.
+      boolean areFew =
+          Variant.PAIR.holds(2 * call.rowBytes()) || call.rows() <= grid.overlapping() / 2;
+      Variant variant = areFew ? Variant.PAIR_WIDE : Variant.PAIR;
+      if (variant.holds(call.rowBytes())) {
+        return variant;
+      }
+    }
+    return Variant.ofWarps(inOneShot, nRanks);
   }
 
-  /** Estimates, fitted to measurements on two and four H200. */
+  /** Estimates, fitted to measurements on four H200, and for one shot on two. */
   private double micros(BoundCall call) {
     int n = call.nRanks();
     double bytes = call.totalBytes() / Reductions.KIB;
     if (inOneShot) {
-      return 3 + 0.14 * n + 0.0031 * bytes * (n - 1);
+      return n == 2 ? 2.9 + 0.0034 * bytes : 3 + 0.14 * n + 0.0031 * bytes * (n - 1);
     }
     // Beyond 1 MiB, warps handle several groups one after the other.
     double more = 0.0017 * Math.max(0, bytes - Reductions.KIB);
@@ -145,15 +157,24 @@ record FusedReduce(
     Epilogue.OnGpus epilogue = (Epilogue.OnGpus) call.epilogue();
     CudaKernel kernel = epilogue.kernels().kernel(variant, call.type());
     int threads = variant.threads(call.rowBytes());
+    KernelArgs args =
+        call.epilogue() instanceof AddRmsNorm
+            ? KernelArgs.of(norm.bind(call), epilogue.argument())
+            : KernelArgs.of(
+                peers.bind(bound),
+                reduction.ofRows(call.countBytes(), call.rowBytes()),
+                epilogue.argument());
     if (variant.isOfWarps()) {
       int blocks = grid.smallBlocksFor(slotRows(bound) * Variant.groups(call.rowBytes()));
-      KernelArgs args = KernelArgs.of(norm.bind(call), epilogue.argument());
-      stream.launch(grid.forSmallBlocks(kernel, blocks), blocks, threads, args);
+      // Beside blocks that fill a multiprocessor, each small block may take one of those left.
+      CudaKernel launched =
+          bound.nRanks() == 2
+              ? grid.forBlocks(kernel, blocks)
+              : grid.forSmallBlocks(kernel, blocks);
+      stream.launch(launched, blocks, threads, args);
       return;
     }
     int blocks = grid.blocksFor(slotRows(bound), 1);
-    reduction.ofRows(call.countBytes(), call.rowBytes());
-    KernelArgs args = KernelArgs.of(peers.bind(bound), reduction, epilogue.argument());
     stream.launch(grid.forBlocks(kernel, blocks), blocks, threads, args);
   }
 }
