@@ -2,7 +2,7 @@
 // Products with packed matrices of weights on GPUs of compute capability 9.0, launched by PackedKernels.java. A block
 // multiplies 128 outputs by 8 to 256 rows: one thread brings tiles of 64 inputs of the weights into shared memory, one
 // those of the rows, two warpgroups multiply them. An output is summed in one order, which depends only on the matrix's
-// shape: its inputs may be in parts, whose sums the next kernel adds.
+// shape. If its inputs are in parts, the next kernel adds their sums, or the last of the blocks of a tile does.
 
 #include <fluxccl/packed_product.cuh>
 #include <fluxccl/ptx.cuh>
@@ -47,6 +47,8 @@ struct Product {
   int tileRows;  // per tile of in and of gated rows; also the rows of a part's sums
   int parts;
   int isGated;
+  float4* sums;        // of each part, thread by thread, if blocks add the parts
+  unsigned* arrivals;  // by a tile's warps: how many of its parts are there; 0 between launches
 };
 
 // Goes through this block's tiles of 64 inputs. An item is a part of the inputs for 128 outputs and kRows rows.
@@ -85,7 +87,8 @@ struct Cursor {
   }
 };
 
-template <int kRows>
+// kJoins: whether blocks add the parts.
+template <int kRows, bool kJoins>
 struct Block {
   static constexpr int kStages = stagesOf(kRows);
   static constexpr int kStage = stageBytes(kRows);
@@ -176,16 +179,55 @@ struct Block {
       if (at.end > at.tile && threadIdx.x % 32 == 0) {
         empty[(step - 1) % kStages].arrive();
       }
+      if constexpr (kJoins) {
+        join(at, sums);
+      } else {
 #pragma unroll
-      for (int i = 0; i < kRows / 8; ++i) {
-        store(at, at.firstRow() + i * 8, {sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
+        for (int i = 0; i < kRows / 8; ++i) {
+          const float4 four = {sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]};
+          store(at, at.firstRow() + i * 8, at.part(), four);
+        }
       }
+    }
+  }
+
+  // Stores this warp's sums in memory. The last warp of a tile adds all parts in their order and stores the result. No
+  // warp waits for another.
+  __device__ __forceinline__ void join(const Cursor<kRows>& at, const float (&sums)[kRows / 2]) const {
+    constexpr int kFours = kRows / 8 * kConsumers;  // of a part
+    const int tile = at.outputs() * at.columns() + at.item % at.columns();
+    float4* first = product.sums + static_cast<size_t>(tile) * product.parts * kFours + threadIdx.x;
+    float4* own = first + at.part() * kFours;
+#pragma unroll
+    for (int i = 0; i < kRows / 8; ++i) {
+      own[i * kConsumers] = {sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]};
+    }
+    __syncwarp();
+    unsigned before = 0;
+    if (threadIdx.x % 32 == 0) {
+      __threadfence();
+      before = atomicInc(product.arrivals + (tile * kConsumers + threadIdx.x) / 32, product.parts - 1);
+      __threadfence();
+    }
+    __syncwarp();  // so that all lanes load after the fence
+    if (__shfl_sync(0xffffffff, before, 0) != product.parts - 1) {
+      return;
+    }
+#pragma unroll 4
+    for (int i = 0; i < kRows / 8; ++i) {
+      float4 sum = __ldcg(first + i * kConsumers);
+#pragma unroll 2
+      for (int part = 1; part < product.parts; ++part) {
+        const float4 more = __ldcg(first + part * kFours + i * kConsumers);
+        sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+      }
+      store(at, at.firstRow() + i * 8, 0, sum);
     }
   }
 
   // Stores a thread's sums of 8 rows in wgmma's layout: two rows of one output, and two of the output 8 places after
   // it.
-  __device__ __forceinline__ void store(const Cursor<kRows>& at, int eightRows, float4 sums) const {
+  __device__ __forceinline__ void store(const Cursor<kRows>& at, int eightRows, int part, float4 sums) const {
     const int lane = threadIdx.x % 32;
     const int first = at.outputs() * kOutputs + threadIdx.x / 32 * 16;
     if (product.isGated) {
@@ -200,7 +242,7 @@ struct Block {
     }
     const int row = eightRows + lane % 4 * 2;
     const int output = first + lane / 4;
-    const size_t matrix = static_cast<size_t>(at.part()) * product.tileRows;
+    const size_t matrix = static_cast<size_t>(part) * product.tileRows;
     float* to = static_cast<float*>(product.out) + (matrix + row) * product.outputs + output;
     for (int i = 0; i < 2; ++i) {
       if (row + i < product.rows && output < product.outputs) {
@@ -213,13 +255,13 @@ struct Block {
   }
 };
 
-template <int kRows>
+template <int kRows, bool kJoins>
 __device__ __forceinline__ void multiply(const Product& product) {
   constexpr int kStages = stagesOf(kRows);
   __shared__ fluxccl::TransactionBarrier barriers[3 * kStages];
   unsigned char* dynamic = fluxccl::dynamicShared();
   dynamic += (kSwizzledBytes - fluxccl::sharedAddress(dynamic) % kSwizzledBytes) % kSwizzledBytes;
-  const Block<kRows> block = {product, barriers, barriers + kStages, barriers + 2 * kStages, dynamic};
+  const Block<kRows, kJoins> block = {product, barriers, barriers + kStages, barriers + 2 * kStages, dynamic};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       block.weights[i].init(1);
@@ -241,12 +283,16 @@ __device__ __forceinline__ void multiply(const Product& product) {
 
 }  // namespace
 
-#define PRODUCT(rows, blocks)                                                                                \
+// They are two kernels: the code that joins would slow the other one.
+#define PRODUCT_KERNEL(name, rows, blocks, joins)                                                            \
   extern "C" __global__ void __launch_bounds__(kConsumers + 64, blocks)                                      \
-      product##rows(const Element* weights, const Element* in, void* out, int outputs, int inputs, int count, \
-                    int tileRows, int parts, int isGated) {                                                  \
-    multiply<rows>({weights, in, out, outputs, inputs, count, tileRows, parts, isGated});                    \
+      name##rows(const Element* weights, const Element* in, void* out, int outputs, int inputs, int count,   \
+                 int tileRows, int parts, int isGated, float4* sums, unsigned* arrivals) {                   \
+    multiply<rows, joins>({weights, in, out, outputs, inputs, count, tileRows, parts, isGated, sums, arrivals}); \
   }
+#define PRODUCT(rows, blocks)                   \
+  PRODUCT_KERNEL(product, rows, blocks, false)  \
+  PRODUCT_KERNEL(joined, rows, blocks, true)
 PRODUCT(8, 1)
 PRODUCT(16, 1)
 PRODUCT(32, 1)

@@ -44,6 +44,12 @@ final class PackedKernels implements AutoCloseable {
   private static final int MOST_PARTS = 8;
   private static final int LEAST_TILES_OF_PART = 4;
 
+  /** Parts of a product whose blocks add them; their sums travel through the L2 cache. */
+  private static final int MOST_JOINED_PARTS = 4;
+
+  /** Warps that add the parts of a tile. */
+  private static final int WARPS = 8;
+
   // Threads of addParts; each thread adds four elements.
   private static final int ADDERS = 256;
   private static final int ADDED = 4;
@@ -55,9 +61,16 @@ final class PackedKernels implements AutoCloseable {
   private final int tileRows;
   private final CudaKernel addParts;
   private final Map<Integer, CudaKernel> products = new HashMap<>();
+
+  /** Products whose own blocks add the parts. */
+  private final Map<Integer, CudaKernel> joined = new HashMap<>();
+
   private final Lifecycle lifecycle = new Lifecycle("packed products");
 
-  /** Holds the parts of any product. The next kernel reads them before the next product starts. */
+  /** Counts the parts of each tile that are there, for products whose blocks add them. */
+  private final CudaBuffer arrivals;
+
+  /** Holds the parts of any product. They are read before the next product starts. */
   private CudaBuffer parts;
 
   PackedKernels(CudaDevice device, int maxRows) {
@@ -71,16 +84,25 @@ final class PackedKernels implements AutoCloseable {
     try {
       module.prepare(device);
       this.loading = lifecycle.own(device.createStream("weights"));
+      int tiles = BLOCKS / 2 * columns;
+      this.arrivals = lifecycle.own(device.allocate((long) tiles * WARPS * Integer.BYTES));
       for (int rows = LEAST_ROWS; rows <= MOST_ROWS; rows *= 2) {
-        CudaKernel kernel =
-            module.kernel("product" + rows).withSharedMemory(sharedBytes(rows, Integer.MAX_VALUE));
-        products.put(rows, kernel.overlapping().prepare(device));
+        products.put(rows, kernel("product", rows));
+        joined.put(rows, kernel("joined", rows));
       }
     } catch (RuntimeException | Error e) {
       lifecycle.close();
       throw e;
     }
     this.addParts = module.kernel("addParts").overlapping();
+  }
+
+  private CudaKernel kernel(String name, int rows) {
+    return module
+        .kernel(name + rows)
+        .withSharedMemory(sharedBytes(rows, Integer.MAX_VALUE))
+        .overlapping()
+        .prepare(device);
   }
 
   static int rowsOfKernel(int rows) {
@@ -120,6 +142,12 @@ final class PackedKernels implements AutoCloseable {
     return Math.max(1, most);
   }
 
+  /** Returns the number of parts of a product whose blocks add them, if it has few tiles. */
+  static int joinedPartsOf(int outputs, int inputs) {
+    int most = Math.min(MOST_JOINED_PARTS, inputs / TILE_INPUTS / LEAST_TILES_OF_PART);
+    return Math.max(1, Math.min(most, BLOCKS / tiles(outputs)));
+  }
+
   private static int tiles(int outputs) {
     return (outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
   }
@@ -144,7 +172,8 @@ final class PackedKernels implements AutoCloseable {
   PackedMatrix pack(PackedMatrix.Result result, int outputs, int inputs, HostMatrix... stacked) {
     boolean isGated = result == PackedMatrix.Result.GATED;
     requireTiles(result, outputs, inputs);
-    int count = result == PackedMatrix.Result.ELEMENTS ? partsOf(outputs, inputs) : 1;
+    boolean addsParts = result != PackedMatrix.Result.ELEMENTS;
+    int count = addsParts ? joinedPartsOf(outputs, inputs) : partsOf(outputs, inputs);
     CudaBuffer tiled =
         lifecycle.own(device.allocate(TYPE.bytes((long) tiles(outputs) * TILE_OUTPUTS * inputs)));
     try (CudaBuffer rows = device.allocate(TYPE.bytes((long) outputs * inputs))) {
@@ -156,8 +185,9 @@ final class PackedKernels implements AutoCloseable {
           KernelArgs.of(rows, outputs, inputs, isGated ? 1 : 0, tiled));
       loading.completion().join();
     }
-    long bytes = DataType.FLOAT32.bytes((long) count * tileRows * outputs);
-    if (result == PackedMatrix.Result.ELEMENTS && (parts == null || parts.size() < bytes)) {
+    long width = addsParts ? (long) tiles(outputs) * TILE_OUTPUTS : outputs;
+    long bytes = DataType.FLOAT32.bytes(count * tileRows * width);
+    if ((!addsParts || count > 1) && (parts == null || parts.size() < bytes)) {
       parts = lifecycle.own(device.allocate(bytes));
     }
     return new Packed(this, result, tiled, outputs, inputs, count);
@@ -224,13 +254,14 @@ final class PackedKernels implements AutoCloseable {
             case GATED -> TYPE.bytes((long) kernels.tileRows * tilesOfGated() * TILE_INPUTS);
             default -> 0;
           });
+      boolean addsParts = result != Result.ELEMENTS && count > 1;
       int rowsOfKernel = rowsOfKernel(rows);
       int columns = (rows + rowsOfKernel - 1) / rowsOfKernel;
       int most = (rowsOfKernel == ROWS_OF_TWO_BLOCKS ? 2 : 1) * kernels.device.multiprocessors();
       int items = tiles(outputs) * count * columns;
       int tiles = (items + most - 1) / most * ((inputs / TILE_INPUTS + count - 1) / count);
       target.launch(
-          kernels.products.get(rowsOfKernel),
+          (addsParts ? kernels.joined : kernels.products).get(rowsOfKernel),
           Math.min(most, items),
           THREADS,
           sharedBytes(rowsOfKernel, tiles),
@@ -243,7 +274,9 @@ final class PackedKernels implements AutoCloseable {
               rows,
               kernels.tileRows,
               count,
-              result == Result.GATED ? 1 : 0));
+              result == Result.GATED ? 1 : 0,
+              addsParts ? kernels.parts.address() : 0L,
+              kernels.arrivals));
     }
 
     private int tilesOfGated() {

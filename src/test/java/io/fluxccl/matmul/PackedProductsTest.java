@@ -15,12 +15,13 @@ import io.fluxccl.testing.RequiresGpus;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
+import java.util.Collections;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
-import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Products by the library's own kernels on GPUs of compute capability 9.0, elsewhere by cuBLASLt.
@@ -83,30 +84,35 @@ class PackedProductsTest extends ProductTests {
 
   private float[] multiply(PackedMatrix matrix, DataType outType, int first, int rows)
       throws Exception {
-    CudaBuffer out = device.allocate(outType.bytes((long) rows * OUTPUTS));
+    CudaBuffer out = device.allocate(outType.bytes((long) rows * matrix.outputs()));
     matrix.enqueue(stream, rows, upload(first, rows), out);
     return download(outType, out);
   }
 
+  /** Returns copies of the weights. With 46, a product has too many tiles for parts. */
+  private HostMatrix[] copies(int count) {
+    return Collections.nCopies(count, whole).toArray(HostMatrix[]::new);
+  }
+
   @ParameterizedTest
-  @EnumSource(
-      value = Result.class,
-      names = {"ELEMENTS", "FLOATS"})
-  void shouldProduceIdenticalRowsForAnyRowCount(Result result) throws Exception {
-    PackedMatrix matrix = products.pack(result, whole.rows(0, 2), whole.rows(1, 2));
+  @CsvSource({"ELEMENTS, 1", "FLOATS, 1", "FLOATS, 46"})
+  void shouldProduceIdenticalRowsForAnyRowCount(Result result, int copies) throws Exception {
+    PackedMatrix matrix = products.pack(result, copies(copies));
+    int outputs = matrix.outputs();
     DataType outType = result == Result.FLOATS ? DataType.FLOAT32 : TYPE;
     float[] all = multiply(matrix, outType, 0, ROWS);
-    for (int i = 0; i < all.length; i++) {
-      float value = expected(i / OUTPUTS, i % OUTPUTS);
-      assertThat(all[i])
-          .as("row %d, output %d", i / OUTPUTS, i % OUTPUTS)
-          .isEqualTo(outType == TYPE ? rounded(value) : value);
+    float[] wanted = new float[ROWS * outputs];
+    for (int i = 0; i < wanted.length; i++) {
+      float value = expected(i / outputs, i % OUTPUTS);
+      wanted[i] = outType == TYPE ? rounded(value) : value;
     }
+    assertThat(Arrays.mismatch(all, wanted)).isEqualTo(-1);
     for (int rows : EmulatedGpus.HERE ? new int[] {1, 7} : new int[] {1, 7, 16, 33, 64, 128}) {
       int first = ROWS - rows;
-      assertThat(multiply(matrix, outType, first, rows))
+      float[] some = multiply(matrix, outType, first, rows);
+      assertThat(Arrays.mismatch(some, Arrays.copyOfRange(all, first * outputs, ROWS * outputs)))
           .as("%d rows", rows)
-          .containsExactly(Arrays.copyOfRange(all, first * OUTPUTS, ROWS * OUTPUTS));
+          .isEqualTo(-1);
     }
   }
 
@@ -133,27 +139,29 @@ class PackedProductsTest extends ProductTests {
     assertThat(found).containsExactly(multiply(matrix, TYPE, 0, ROWS));
   }
 
-  @Test
-  void shouldApplyTheGateIfProductsAreTiled() throws Exception {
-    PackedMatrix matrix = products.pack(Result.GATED, whole);
-    int width = OUTPUTS / 2;
+  @ParameterizedTest
+  @ValueSource(ints = {1, 46})
+  void shouldApplyTheGateIfProductsAreTiled(int copies) throws Exception {
+    PackedMatrix matrix = products.pack(Result.GATED, copies(copies));
+    int outputs = matrix.outputs();
+    int width = outputs / 2;
     boolean inTiles = products.tileRows() > 0;
-    int room = products.roomFor(ROWS) * (inTiles ? (width + 63) / 64 * 64 : OUTPUTS);
+    int room = products.roomFor(ROWS) * (inTiles ? (width + 63) / 64 * 64 : outputs);
     CudaBuffer out = device.allocate(TYPE.bytes(room));
     matrix.enqueue(stream, ROWS, upload(0, ROWS), out);
     float[] found = download(TYPE, out);
     for (int row = 0; row < ROWS; row += 19) {
       for (int i = 0; i < width; i++) {
-        float gate = expected(row, i);
-        float other = expected(row, width + i);
+        float gate = expected(row, i % OUTPUTS);
+        float other = expected(row, (width + i) % OUTPUTS);
         if (inTiles) {
           float gated = (float) (gate / (1 + Math.exp(-gate)) * other);
           assertThat(found[place(row, i, width)])
               .as("row %d, unit %d", row, i)
               .isCloseTo(gated, offset(Math.abs(gated) / 100 + 1e-3f));
         } else {
-          assertThat(found[row * OUTPUTS + i]).isEqualTo(rounded(gate));
-          assertThat(found[row * OUTPUTS + width + i]).isEqualTo(rounded(other));
+          assertThat(found[row * outputs + i]).isEqualTo(rounded(gate));
+          assertThat(found[row * outputs + width + i]).isEqualTo(rounded(other));
         }
       }
     }
@@ -200,5 +208,11 @@ class PackedProductsTest extends ProductTests {
   @CsvSource({"3072, 4096, 5", "4096, 2048, 4", "4096, 7168, 4", "64128, 4096, 1", "192, 512, 2"})
   void shouldFillTheGpuWithParts(int outputs, int inputs, int parts) {
     assertThat(PackedKernels.partsOf(outputs, inputs)).isEqualTo(parts);
+  }
+
+  @ParameterizedTest
+  @CsvSource({"7168, 4096, 2", "14336, 4096, 1", "3584, 4096, 4", "192, 512, 2", "128, 64, 1"})
+  void shouldDivideInputsIfTilesAreFew(int outputs, int inputs, int parts) {
+    assertThat(PackedKernels.joinedPartsOf(outputs, inputs)).isEqualTo(parts);
   }
 }
