@@ -66,6 +66,7 @@ public record Bench(String id, String what, int gpus, int ranks, int seconds, Ru
           StepBench.BENCH,
           NamedBench.ON_HOST,
           NamedBench.ON_GPUS,
+          ProductBench.BENCH,
           EthernetLoopback.BENCH,
           NettyTlsLoopback.BENCH,
           TcpNetLoopback.BENCH,
