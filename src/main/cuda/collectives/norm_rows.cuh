@@ -151,7 +151,7 @@ class NormRows {
     const uint32_t warps = blockDim.x / kLanes;
     const uint32_t warp = threadIdx.x / kLanes;
     const int peer = 1 - task_.rank;
-    uint32_t has = 0;  // a bit for each group that the row has
+    uint32_t present = 0;  // a bit for each of this warp's groups that rows have
     uint4 words[kWords];
     const auto load = [&](uint32_t row) {
 #pragma unroll
@@ -161,14 +161,14 @@ class NormRows {
     };
 #pragma unroll
     for (int k = 0; k < kWords; ++k) {
-      has |= warp + k * warps < groups_ ? 1u << k : 0;
+      present |= warp + k * warps < groups_ ? 1u << k : 0;
     }
 #pragma unroll 1
     for (uint32_t row = blockIdx.x; row < task_.rows; row += gridDim.x) {
       load(row);
 #pragma unroll
       for (int k = 0; k < kWords; ++k) {
-        if (has >> k & 1) {
+        if (present >> k & 1) {
           send(1, kScatter, Item{row * groups_ + warp + k * warps, row, warp + k * warps}, words[k]);
         }
       }
@@ -190,7 +190,7 @@ class NormRows {
         theirs[k] = words[k];
       }
       uint4* const packets = inbound(kScatter, peer, Item{row * groups_ + warp, row, warp});
-      arrived = arrived && receive(packets, warps * Rows::kSize, peer, 0, has, theirs);
+      arrived = arrived && receive(packets, warps * Rows::kSize, peer, 0, present, theirs);
 #pragma unroll
       for (int k = 0; k < kWords; ++k) {
         weight[k] = at(norm_.weight, 0, warp + k * warps);
@@ -204,7 +204,7 @@ class NormRows {
 #pragma unroll
       for (int k = 0; k < kWords; ++k) {
         words[k] = norm_.normed<T>(words[k], weight[k], scale);
-        if (norm_.normOut != nullptr && this->has(warp + k * warps)) {
+        if (norm_.normOut != nullptr && has(warp + k * warps)) {
           norm_.normOut[index(row, warp + k * warps)] = words[k];
         }
       }
@@ -213,7 +213,7 @@ class NormRows {
         if (norm_.scales != nullptr) {
 #pragma unroll
           for (int k = 0; k < kWords; ++k) {
-            own[k] = largestOfLanes(this->has(warp + k * warps) ? AddRmsNorm::largest<T>(words[k]) : 0);
+            own[k] = largestOfLanes(has(warp + k * warps) ? AddRmsNorm::largest<T>(words[k]) : 0);
           }
           const float ofRow = AddRmsNorm::scaleOf(foldInBlock<LargestValue>(values[turn][kLargest], own));
           if (threadIdx.x == 0) {
@@ -223,7 +223,7 @@ class NormRows {
         }
 #pragma unroll
         for (int k = 0; k < kWords; ++k) {
-          if (this->has(warp + k * warps)) {
+          if (has(warp + k * warps)) {
             norm_.quantize<T>(index(row, warp + k * warps), words[k], inverse);
           }
         }

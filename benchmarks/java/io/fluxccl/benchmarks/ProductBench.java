@@ -82,7 +82,7 @@ final class ProductBench {
         }
       }
       for (int inputs : new int[] {INNER / 2, NORM_WIDTH}) {
-        bench.norm(inputs / group.nRanks() / divisor / TILE * TILE);
+        bench.norm(Math.max(TILE, inputs / group.nRanks() / divisor / TILE * TILE));
       }
     }
   }
@@ -145,7 +145,7 @@ final class ProductBench {
       if (group.rank() == 0) {
         String what = Text.of("%s of %d rows", operation, count);
         rows.compare(what, micros[2], micros[1], "us", "one after the other", "<= 1.02");
-        rows.compare(what + ", the product alone", micros[2], micros[0], "us", "it", "");
+        rows.compare(what + ", whole", micros[2], micros[0], "us", "the product alone", "");
       }
     } finally {
       owned.close();

@@ -128,10 +128,11 @@ record FusedReduce(
       return inOneShot ? Variant.ROW_ONE : Variant.ROW_TWO;
     }
     if (inOneShot && nRanks == 2 && call.countBytes() > MOST_BYTES_OF_WARPS_OF_PAIR) {
-      // Blocks that fill a multiprocessor: with a launch that overlaps, no more than half of them.
-      boolean areFew =
-          Variant.PAIR.holds(2 * call.rowBytes()) || call.rows() <= grid.overlapping() / 2;
-      Variant variant = areFew ? Variant.PAIR_WIDE : Variant.PAIR;
+      // A wide block of a long row fills a multiprocessor. Such blocks, and those of a launch that
+      // overlaps theirs, take no more than half of the GPU.
+      boolean isShort = Variant.PAIR.holds(2 * call.rowBytes());
+      boolean isWide = isShort || call.rows() <= grid.overlapping() / 2;
+      Variant variant = isWide ? Variant.PAIR_WIDE : Variant.PAIR;
       if (variant.holds(call.rowBytes())) {
         return variant;
       }
