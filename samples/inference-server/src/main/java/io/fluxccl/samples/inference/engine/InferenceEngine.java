@@ -70,8 +70,8 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   /** Turns tokens into text, in their order, off the thread that leads the steps. */
   private final Scheduler texts = Schedulers.newSingle("texts", true);
 
-  /** Steps whose tokens are not all on their way to the clients. */
-  private final AtomicInteger unsentSteps = new AtomicInteger();
+  /** Answers whose subscribers have received neither their end nor an error, and not cancelled. */
+  private final AtomicInteger answers = new AtomicInteger();
 
   private final AtomicLong steps = new AtomicLong();
   private final AtomicLong tokens = new AtomicLong();
@@ -236,16 +236,10 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       double millis = (System.nanoTime() - begun) / 1e6;
       stepMillis = stepMillis == 0 ? millis : stepMillis + SMOOTHING * (millis - stepMillis);
       steps.incrementAndGet();
-      // Counted before the batch shrinks, because drain checks the batch first.
-      unsentSteps.incrementAndGet();
-      try {
-        List<Batch.Token> next = batch.finishStep(model);
-        tokens.addAndGet(next.size());
-        texts.schedule(() -> next.forEach(InferenceEngine::send));
-        failBroken();
-      } finally {
-        texts.schedule(unsentSteps::decrementAndGet);
-      }
+      List<Batch.Token> next = batch.finishStep(model);
+      tokens.addAndGet(next.size());
+      texts.schedule(() -> next.forEach(InferenceEngine::send));
+      failBroken();
     }
 
     /**
@@ -450,7 +444,12 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   @Override
   public Flux<TextPiece> generate(TextRequest request) {
-    return Flux.defer(() -> begin(request)).subscribeOn(Schedulers.boundedElastic());
+    return Flux.using(
+            answers::incrementAndGet, // then reads draining; drain writes it, then reads answers
+            open -> begin(request),
+            open -> answers.decrementAndGet(),
+            false)
+        .subscribeOn(Schedulers.boundedElastic());
   }
 
   private Flux<TextPiece> begin(TextRequest request) {
@@ -585,9 +584,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     return Mono.defer(
         () -> {
           draining = true;
-          return Flux.interval(Duration.ofMillis(10))
-              .takeUntil(tick -> batch.running() + batch.waiting() + unsentSteps.get() == 0)
-              .then();
+          return Flux.interval(Duration.ofMillis(10)).takeUntil(tick -> answers.get() == 0).then();
         });
   }
 

@@ -30,7 +30,8 @@ public interface TextEngine {
   String modelName();
 
   /**
-   * Refuses new requests from the subscription on, and completes when those that run have ended.
+   * Refuses new requests from the subscription on, and completes when no answer is open: each
+   * subscriber has received the end or an error, or has cancelled.
    */
   Mono<Void> drain();
 }

@@ -16,6 +16,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
@@ -26,6 +27,9 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.reactivestreams.Subscription;
+import reactor.core.Disposable;
+import reactor.core.publisher.BaseSubscriber;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.Sinks;
@@ -155,31 +159,47 @@ class InferenceEngineTest {
   }
 
   @Test
-  void shouldNotBeDrainedBeforeTheLastPieceIsSent() {
+  void shouldNotBeDrainedBeforeTheLastPieceIsRead() {
     TextEngine engine = meet();
-    AtomicBoolean hold = new AtomicBoolean(true);
-    CompletableFuture<TextPiece> last =
-        engine
-            .generate(request("w5 w11", 3))
-            .filter(piece -> piece.end() != TextPiece.End.NOT_YET)
-            .doOnNext(piece -> spinWhile(hold))
-            .next()
-            .toFuture();
+    List<TextPiece> pieces = new CopyOnWriteArrayList<>();
+    AtomicBoolean ended = new AtomicBoolean();
+    BaseSubscriber<TextPiece> reader =
+        new BaseSubscriber<>() {
+          @Override
+          protected void hookOnSubscribe(Subscription subscription) {
+            // requests nothing yet
+          }
+
+          @Override
+          protected void hookOnNext(TextPiece piece) {
+            pieces.add(piece);
+          }
+
+          @Override
+          protected void hookOnComplete() {
+            ended.set(true);
+          }
+        };
+    engine.generate(request("w5 w11", 3)).subscribe(reader);
     await().atMost(LONG).until(() -> engine.status().tokens() == 3);
     CompletableFuture<Void> drained = engine.drain().toFuture();
-    try {
-      // Many of the looks that it takes.
-      await().during(Duration.ofMillis(300)).until(() -> !drained.isDone());
-    } finally {
-      hold.set(false);
-    }
+    // Many of the looks that it takes.
+    await().during(Duration.ofMillis(300)).until(() -> !drained.isDone());
+    reader.requestUnbounded();
     assertThat(drained).succeedsWithin(LONG);
-    assertThat(last).isDone();
+    assertThat(ended).isTrue();
+    assertThat(pieces).hasSize(3);
   }
 
-  /** On a thread on which BlockHound refuses to park, and to call onSpinWait. */
-  private static void spinWhile(AtomicBoolean condition) {
-    while (condition.get()) {}
+  @Test
+  void shouldBeDrainedWhenTheLastClientLeaves() {
+    TextEngine engine = meet();
+    Disposable answer = engine.generate(request("w5 w11", 100)).limitRate(1).subscribe();
+    await().atMost(LONG).until(() -> engine.status().tokens() > 0);
+    CompletableFuture<Void> drained = engine.drain().toFuture();
+    answer.dispose();
+    assertThat(drained).succeedsWithin(LONG);
+    await().atMost(LONG).until(() -> engine.status().pagesUsed() == 0);
   }
 
   @ParameterizedTest
