@@ -13,6 +13,8 @@ public enum OptionalLibrary {
   RDMA("fluxccl-rdma", "io/fluxccl/transport/ib/IbTransport", "io.fluxccl:fluxccl-rdma"),
   /** The transport NET, and networks that reduce data themselves. */
   NCCL("fluxccl-nccl", "io/fluxccl/transport/plugin/NetTransport", "io.fluxccl:fluxccl-nccl"),
+  /** Products of matrices. */
+  MATMUL("fluxccl-matmul", "io/fluxccl/matmul/MatrixProducts", "io.fluxccl:fluxccl-matmul"),
   /** GPUs. */
   JCUDA(
       "JCuda",
@@ -46,10 +48,9 @@ public enum OptionalLibrary {
 
   /** Returns why the library can't be used and what to add, or empty if it is on the class path. */
   public Optional<String> missingReason() {
-    return OptionalLibrary.class.getClassLoader().getResource(resource) != null
-        ? Optional.empty()
-        : Optional.of(
-            Text.of(
-                "%s is not on the class path; add the Maven dependency %s", title, coordinates));
+    ClassLoader loader = OptionalLibrary.class.getClassLoader();
+    String text = "%s is not on the class path; add the Maven dependency %s";
+    return Optional.of(Text.of(text, title, coordinates))
+        .filter(reason -> loader.getResource(resource) == null);
   }
 }

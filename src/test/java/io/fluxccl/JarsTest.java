@@ -10,6 +10,7 @@ import io.fluxccl.communicator.Communicator;
 import io.fluxccl.device.host.HostDevice;
 import io.fluxccl.testing.SourceFiles;
 import io.fluxccl.testing.TestJvms;
+import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.transport.Transport;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -32,6 +33,7 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import java.util.zip.ZipEntry;
 import java.util.zip.ZipOutputStream;
+import org.assertj.core.api.InstanceOfAssertFactories;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -165,7 +167,27 @@ class JarsTest {
     declared.addAll(declaredBy("jars/" + jar + "/pom.xml", true));
     List<Path> classPath = classPath(declared);
     classPath.add(classesOf("core"));
+    FILES.keySet().stream()
+        .filter(other -> declared.contains("fluxccl-" + other))
+        .forEach(other -> classPath.add(classesOf(other)));
     assertThat(missing(jar, classPath)).isEmpty();
+  }
+
+  @Test
+  void shouldNameTheJarThatACommandLacks() throws Exception {
+    List<String> declared = new ArrayList<>(declaredBy("pom.xml", true));
+    declared.addAll(declaredBy("jars/cli/pom.xml", true));
+    List<Path> classPath = classPath(declared);
+    classPath.addAll(List.of(classesOf("core"), classesOf("cli")));
+    List<String> command = new ArrayList<>(List.of(java("java"), "-cp", joined(classPath)));
+    command.addAll(List.of("io.fluxccl.cli.Main", "perf", "products"));
+    command.addAll(List.of("--ranks=2", "--inputs=1", "--outputs=1", "--tune=overlap.txt"));
+    try (ProcessRank process = TestJvms.program(command).keepErrors().startRank(0)) {
+      assertThat(process.end()).isEqualTo(2);
+      assertThat(process.errors())
+          .singleElement(InstanceOfAssertFactories.STRING)
+          .endsWith("add the Maven dependency io.fluxccl:fluxccl-matmul");
+    }
   }
 
   /** Returns the artifacts that a pom gives to its users, and maybe those that they may add. */
@@ -200,19 +222,27 @@ class JarsTest {
         .map(Path::of);
   }
 
+  private static String java(String tool) {
+    return Path.of(System.getProperty("java.home"), "bin", tool).toString();
+  }
+
+  private static String joined(List<Path> classPath) {
+    return classPath.stream().map(Path::toString).collect(Collectors.joining(":"));
+  }
+
   /** Returns the types that the classes of a jar name and that are nowhere on a class path. */
   private static Set<String> missing(String jar, List<Path> classPath) throws Exception {
     // A process, because jdeps prints in the language of its JVM.
     String output =
         TestJvms.run(
             List.of(
-                Path.of(System.getProperty("java.home"), "bin", "jdeps").toString(),
+                java("jdeps"),
                 "-J-Duser.language=en",
                 "--multi-release",
                 "17",
                 "--missing-deps",
                 "--class-path",
-                classPath.stream().map(Path::toString).collect(Collectors.joining(":")),
+                joined(classPath),
                 classesOf(jar).toString()));
     assertThat(output).doesNotContain("Error:");
     return MISSING

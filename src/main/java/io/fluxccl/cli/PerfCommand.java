@@ -71,7 +71,7 @@ final class PerfCommand implements Callable<Integer> {
                   + " divided by their number and averaged over the ranks.");
       perf.addSubcommand(collective.label(), one);
     }
-    return perf;
+    return perf.addSubcommand("products", new ProductsCommand(context));
   }
 
   private static String describe(Collective collective) {
@@ -87,7 +87,7 @@ final class PerfCommand implements Callable<Integer> {
 
   @Override
   public Integer call() throws InterruptedException {
-    refuseOptionsInFront();
+    refuseOptionsInFront(spec);
     if (collectives.size() > 1 && options.tune().isEmpty()) {
       throw new ParameterException(
           spec.commandLine(),
@@ -101,27 +101,26 @@ final class PerfCommand implements Callable<Integer> {
     if (options.inProcess) {
       return runInProcess(ranks.getAsInt(), rankOptions);
     }
-    RankEnvironment environment = RankEnvironment.from(context.environment());
+    RankEnvironment environment = rankOf(context, ranks);
     int nRanks = environment.launched() ? environment.nRanks() : ranks.orElse(1);
     PerfPlan plan = options.plan(collectives, nRanks);
     if (environment.launched()) {
-      ranks.ifPresent(wanted -> refuseOtherNumber(wanted, environment));
       int rank = environment.rank();
       PerfReport report = rank == 0 ? report() : null;
       return exitCode(
           run(() -> context.backend().fromEnvironment(rankOptions), rank, plan, report));
     }
-    if (ranks.isEmpty()) {
-      throw new InvalidUsage(
-          "give --ranks N, or start the ranks with 'fluxccl launch -n N -- ...', mpirun, srun or"
-              + " torchrun");
-    }
-    return startRanks(nRanks);
+    requireRanks(ranks);
+    // Rank 0 writes the files; here the run is refused if they can't be written.
+    report();
+    warnOfFewProcessors(nRanks);
+    boolean shows = options.progress.isEmpty() && progress().isShown();
+    return startRanks(context, spec, ranks, shows ? List.of("--progress") : List.of());
   }
 
   /** Refuses options between {@code perf} and the collective: those belong to another command. */
-  private void refuseOptionsInFront() {
-    if (collectives.size() == 1) {
+  static void refuseOptionsInFront(CommandSpec spec) {
+    if (spec.subcommands().isEmpty()) {
       for (OptionSpec option : spec.parent().commandLine().getParseResult().matchedOptions()) {
         if (!option.inherited()) {
           throw new InvalidUsage("put " + option.shortestName() + " after " + spec.name());
@@ -140,23 +139,35 @@ final class PerfCommand implements Callable<Integer> {
         InProcessRun.run(nRanks, rank -> run(() -> ranks.apply(rank), rank, plan, report)));
   }
 
-  private static void refuseOtherNumber(int ranks, RankEnvironment environment) {
-    if (ranks != environment.nRanks()) {
+  /**
+   * Returns the rank that the environment gives this process, if it gives one; refuses an option
+   * that gives another number of ranks.
+   */
+  static RankEnvironment rankOf(CliContext context, OptionalInt ranks) {
+    RankEnvironment environment = RankEnvironment.from(context.environment());
+    if (environment.launched() && ranks.orElse(environment.nRanks()) != environment.nRanks()) {
       throw InvalidUsage.of(
           "ranks=%d but this is already a rank of %d (%s); leave --ranks out",
-          ranks, environment.nRanks(), environment.sizeVariable().orElseThrow());
+          ranks.getAsInt(), environment.nRanks(), environment.sizeVariable().orElseThrow());
     }
+    return environment;
   }
 
-  private int startRanks(int nRanks) throws InterruptedException {
-    // Rank 0 writes the files; here the run is refused if they can't be written.
-    report();
-    warnOfFewProcessors(nRanks);
+  private static int requireRanks(OptionalInt ranks) {
+    return ranks.orElseThrow(
+        () ->
+            new InvalidUsage(
+                "give --ranks N, or start the ranks with 'fluxccl launch -n N -- ...', mpirun,"
+                    + " srun or torchrun"));
+  }
+
+  /** Starts a process for each rank, with this command and more arguments; waits for them. */
+  static int startRanks(CliContext context, CommandSpec spec, OptionalInt ranks, List<String> more)
+      throws InterruptedException {
+    int nRanks = requireRanks(ranks);
     List<String> command = javaCommand(context.mainClass());
     command.addAll(spec.root().commandLine().getParseResult().originalArgs());
-    if (options.progress.isEmpty() && progress().isShown()) {
-      command.add("--progress");
-    }
+    command.addAll(more);
     return RankLauncher.runAndAwait(
         command,
         nRanks,

@@ -170,9 +170,6 @@ final class PerfOptions {
       description = "Write the rows to this file too; benchmarks/plot.py draws it.")
   Optional<Path> json = Optional.empty();
 
-  @Option(names = "--plot", paramLabel = "FILE", hidden = true)
-  private Path plot;
-
   @Option(
       names = "--progress",
       negatable = true,
@@ -210,10 +207,6 @@ final class PerfOptions {
    * @throws InvalidUsage if options contradict each other
    */
   PerfBackend.RankOptions rankOptions(List<Collective> collectives) {
-    require(
-        plot == null,
-        "--plot is a script of its own: use --json FILE, then benchmarks/plot.py FILE > %s",
-        plot);
     require(tune == null || algorithm == null, "--tune and --algorithm exclude each other");
     require(tune == null || json.isEmpty(), "--tune excludes --json: it has no rows");
     requireRange("max-blocks", maxBlocks, 1);

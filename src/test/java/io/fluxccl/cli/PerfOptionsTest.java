@@ -157,7 +157,6 @@ class PerfOptionsTest {
         "--compare nccl      | --compare",
         "--tune f --algorithm x  | --tune and --algorithm exclude each other",
         "--tune f --json g   | --tune excludes --json",
-        "--plot times.svg    | use --json FILE, then benchmarks/plot.py FILE > times.svg",
         "--in-process        | --in-process needs --ranks N",
         "--rank 2            | did you mean '--ranks'",
         "--nonsense          | --nonsense",
