@@ -124,7 +124,7 @@ class ReportedFaultsTest {
         "llama.cpp#11738 | {'prompt':'a','max_tokens':3,'logit_bias':{'242':100}} | 200 |"
             + " 'text':'\ufffd\ufffd\ufffd'",
         "vllm#48853 | {'prompt':[50x99,242],'stream':true,'max_tokens':3,'logit_bias':{'99':100}}"
-            + " | 200 | 'text':'a' & !aa",
+            + " | 200 | 'text':'a'} & !aa'}",
         "vllm#36379 | {CHAT,'max_tokens':2,'stream':true,'stream_options':{}} | 200 |"
             + " [DONE] & !usage",
         "vllm#7262 | {CHAT,'max_tokens':2,'stream':true,'stream_options':{'include_usage':true}}"
