@@ -12,7 +12,10 @@ each of --compile (off: PyTorch's own kernels; default and max-autotune: torch.c
 and the vocabulary as the sample's do: fused matrices, two all-reduces a layer, and one for the best token. Attention
 reads all --context places of the cache, without the mask that rows of different lengths would need.
 
-"communication" is the time of a step less that of the same graph without its all-reduces. Needs PyTorch 2.4.
+"communication" is the time of a step less that of the same graph without its all-reduces. Needs PyTorch 2.5.
+
+--prefill 2048 measures a prompt of so many tokens until its first new token, in one pass: with all-reduces, and on
+several GPUs also with the rows divided among them, by PyTorch's fused products.
 """
 
 import argparse
@@ -114,6 +117,29 @@ def attention(x, delta, gain, qkv, out, keys, values, rows, positions, angles, e
     return x, F.linear(attend(q, keys, values).reshape(count, -1), out)
 
 
+def attend_causally(projected, heads, kv_heads, head_dim, angles):
+    """The attention of a prompt's rows among themselves."""
+    count = projected.shape[0]
+    cos, sin = angles[:count].unsqueeze(1).chunk(2, -1)
+    projected = projected.view(count, -1, head_dim)
+    turned = turn(projected[:, : heads + kv_heads], cos, sin).transpose(0, 1)
+    q, keys, values = turned[:heads], turned[heads:], projected[:, heads + kv_heads :].transpose(0, 1)
+    if hasattr(F, "scaled_dot_product_attention"):
+        mixed = F.scaled_dot_product_attention(q[None], keys[None], values[None], is_causal=True, enable_gqa=True)[0]
+    else:
+        all_keys, all_values = (each.repeat_interleave(heads // kv_heads, 0) for each in (keys, values))
+        scores = q @ all_keys.transpose(-1, -2) / head_dim**0.5
+        later = torch.ones(count, count, dtype=torch.bool, device=q.device).triu(1)
+        mixed = torch.softmax(scores.masked_fill(later, float("-inf")), -1) @ all_values
+    return keys, values, mixed.transpose(0, 1).reshape(count, -1)
+
+
+def attention_of_prompt(x, delta, gain, qkv, out, heads, kv_heads, head_dim, angles, epsilon):
+    projected = F.linear(norm(x := x + delta, gain, epsilon), qkv)
+    keys, values, mixed = attend_causally(projected, heads, kv_heads, head_dim, angles)
+    return x, keys, values, F.linear(mixed, out)
+
+
 def mlp(x, delta, gain, gate_and_up, down, epsilon):
     gate, up = F.linear(norm(x := x + delta, gain, epsilon), gate_and_up).chunk(2, -1)
     return x, F.linear(F.silu(gate) * up, down)
@@ -129,7 +155,7 @@ def best_token(x, delta, gain, head, first, vocabulary, epsilon):
 class Model:
     """One rank's part of the model, with its cache."""
 
-    def __init__(self, shape, ranks, rows, context):
+    def __init__(self, shape, ranks, rows, context, prompt):
         self.shape, self.ranks, self.context = shape, ranks, context
         self.kind = torch.bfloat16 if ranks.device.type == "cuda" else torch.float32
         self.seed = 1
@@ -146,12 +172,13 @@ class Model:
         self.head = part(self.matrix(shape.vocabulary, hidden), 0).clone()
         cache = (2, shape.layers, rows, shape.kv_heads // ranks.count, context, d)
         self.keys, self.values = torch.zeros(cache, dtype=self.kind, device=ranks.device)
+        self.prompt_keys, self.prompt_values = self.keys.new_zeros(2, shape.layers, cache[3], prompt, d)
         self.gain = torch.ones(hidden, dtype=self.kind, device=ranks.device)
         self.zeros = torch.zeros(rows, hidden, dtype=self.kind, device=ranks.device)
         rates = 500_000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-        angles = torch.outer(torch.arange(context, dtype=torch.float64), rates)
+        angles = torch.outer(torch.arange(max(context, prompt), dtype=torch.float64), rates)
         self.angles = torch.cat((angles.cos(), angles.sin()), -1).float().to(ranks.device)
-        ranks.reserve(rows * hidden, self.kind)
+        ranks.reserve(max(rows, prompt) * hidden, self.kind)
         self.compile("off")
 
     def matrix(self, outputs, inputs):
@@ -165,7 +192,7 @@ class Model:
         return matrix.chunk(self.ranks.count, dimension)[self.ranks.rank]
 
     def compile(self, mode):
-        self.parts = (attention, mlp, best_token)
+        self.parts = (attention, mlp, best_token, attention_of_prompt)
         if mode != "off":
             torch._dynamo.reset()
             torch._inductor.config.coordinate_descent_tuning = True  # also turns products of one row into sums
@@ -174,7 +201,7 @@ class Model:
 
     def step(self, tokens, positions, rows, places):
         """Returns each row's next token. Attention reads so many places of the cache, in a measurement all."""
-        (attend_part, mlp_part, best_part), shape, ranks = self.parts, self.shape, self.ranks
+        (attend_part, mlp_part, best_part, _), shape, ranks = self.parts, self.shape, self.ranks
         count = tokens.shape[0]
         x, delta = F.embedding(tokens, self.embedding), self.zeros[:count]
         for i, (qkv, out, gate_and_up, down) in enumerate(self.layers):
@@ -185,6 +212,54 @@ class Model:
             delta = ranks.reduce(delta)
         first = ranks.rank * self.head.shape[0]
         packed = best_part(x, delta, self.gain, self.head, first, shape.vocabulary, shape.epsilon)
+        return shape.vocabulary - 1 - (ranks.reduce(packed, dist.ReduceOp.MAX) & 0xFFFFFFFF)
+
+
+    def prefill(self, tokens):
+        """Returns the token after a prompt's, and keeps its keys and values."""
+        (_, mlp_part, best_part, attend_part), shape, ranks = self.parts, self.shape, self.ranks
+        x = F.embedding(tokens, self.embedding)
+        delta = torch.zeros_like(x)
+        heads = shape.heads // ranks.count, shape.kv_heads // ranks.count, shape.head_dim
+        for i, (qkv, out, gate_and_up, down) in enumerate(self.layers):
+            x, keys, values, delta = attend_part(
+                x, delta, self.gain, qkv, out, *heads, self.angles, shape.epsilon
+            )
+            self.keep(i, keys, values)
+            x, delta = mlp_part(x, ranks.reduce(delta), self.gain, gate_and_up, down, shape.epsilon)
+            delta = ranks.reduce(delta)
+        return self.last(best_part, x, delta)
+
+    def fused_prefill(self, tokens):
+        """The same with each rank's share of the rows between products, which gather or scatter them."""
+        from torch.distributed import _symmetric_memory as symmetric
+
+        shape, ranks, group = self.shape, self.ranks, dist.group.WORLD.group_name
+        symmetric.enable_symm_mem_for_group(group)
+        gather, scatter = torch.ops.symm_mem.fused_all_gather_matmul, torch.ops.symm_mem.fused_matmul_reduce_scatter
+        x = F.embedding(tokens, self.embedding).chunk(ranks.count)[ranks.rank]
+        heads = shape.heads // ranks.count, shape.kv_heads // ranks.count, shape.head_dim
+        for i, (qkv, out, gate_and_up, down) in enumerate(self.layers):
+            _, (projected,) = gather(norm(x, self.gain, shape.epsilon), [qkv.t()], 0, group)
+            keys, values, mixed = attend_causally(projected, *heads, self.angles)
+            self.keep(i, keys, values)
+            x = x + scatter(mixed, out.t(), "sum", 0, group)
+            _, (both,) = gather(norm(x, self.gain, shape.epsilon), [gate_and_up.t()], 0, group)
+            gate, up = both.chunk(2, -1)
+            x = x + scatter(F.silu(gate) * up, down.t(), "sum", 0, group)
+        if ranks.rank < ranks.count - 1:
+            x = torch.zeros_like(x)  # the last rank has the last row
+        row = ranks.reduce(x[-1:].clone())
+        return self.last(self.parts[2], row, torch.zeros_like(row))
+
+    def keep(self, layer, keys, values):
+        self.prompt_keys[layer, :, : keys.shape[1]] = keys
+        self.prompt_values[layer, :, : values.shape[1]] = values
+
+    def last(self, best_part, x, delta):
+        shape, ranks = self.shape, self.ranks
+        first = ranks.rank * self.head.shape[0]
+        packed = best_part(x[-1:], delta[-1:], self.gain, self.head, first, shape.vocabulary, shape.epsilon)
         return shape.vocabulary - 1 - (ranks.reduce(packed, dist.ReduceOp.MAX) & 0xFFFFFFFF)
 
 
@@ -239,8 +314,11 @@ def check(model):
         step.run(position + 1)
         step.given[0] = step.next
         tokens.append(step.next.tolist())
+    prompt = torch.tensor([100] + [pair[1] for pair in tokens])
+    after = [model.prefill(prompt[:length]).item() for length in range(1, len(prompt))]
     if model.ranks.rank == 0:
         print(f"{model.ranks.count} ranks continue 7 and 100 with {tokens}", flush=True)
+        print(f"after each beginning of the second, in one pass: {after}: {after == prompt[1:].tolist()}", flush=True)
 
 
 def measure(model, count, steps, mode):
@@ -263,12 +341,36 @@ def measure(model, count, steps, mode):
         print(line, flush=True)
 
 
+def measure_prompt(model, count, steps, mode):
+    """The median time of a pass, whose kernels the host enqueues meanwhile."""
+    ranks = model.ranks
+    tokens = (torch.arange(count) * 31 % model.shape.vocabulary).to(ranks.device)
+    ways = {"all-reduces": model.prefill}
+    if ranks.count > 1 and ranks.device.type == "cuda" and mode == "off":
+        ways["fused products"] = model.fused_prefill
+    for way, run in ways.items():
+        times, token = [], None
+        for i in range(steps + 5):
+            ranks.barrier()
+            begun = time.perf_counter()
+            token = run(tokens).item()
+            times.append((time.perf_counter() - begun) * 1e3)
+        middle = sorted(times[5:])[steps // 2]
+        if ranks.rank == 0:
+            print(
+                f"prefill of {count} tokens, {way}, compile {mode}: {middle:8.3f} ms,"
+                f" {count / middle * 1e3:8.0f} tokens/s, next token {token}",
+                flush=True,
+            )
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="1,8,64,256")
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--compile", default="off,default", help="also max-autotune, which takes minutes")
+    parser.add_argument("--prefill", type=int, default=0, metavar="TOKENS", help="also a prompt")
     parser.add_argument("--one-shot", type=int, default=0, metavar="BYTES", help="NCCL sums what has more bytes")
     parser.add_argument("--gloo", action="store_true", help="a tiny shape on the CPU, without graphs")
     return parser.parse_args()
@@ -277,9 +379,12 @@ def parse():
 def main():
     options = parse()
     begun, ranks = time.perf_counter(), Ranks(options.gloo, options.one_shot)
+    if options.prefill % ranks.count:
+        raise SystemExit(f"--prefill {options.prefill}: give a multiple of the {ranks.count} ranks")
     counts = [int(rows) for rows in options.rows.split(",")]
     with torch.no_grad():
-        model = Model(TINY if options.gloo else LLAMA_8B, ranks, max(counts + [2]), options.context)
+        shape, prompt = TINY if options.gloo else LLAMA_8B, max(options.prefill, 16)
+        model = Model(shape, ranks, max(counts + [2]), options.context, prompt)
         ranks.barrier()
         if ranks.rank == 0:
             seconds = time.perf_counter() - begun
@@ -291,6 +396,8 @@ def main():
                 model.compile(mode)
                 for count in counts:
                     measure(model, count, options.steps, mode)
+                if options.prefill:
+                    measure_prompt(model, options.prefill, options.steps, mode)
             except Exception as e:  # of the compiler, on every rank: the other modes are measured still
                 print(f"rank {ranks.rank}: --compile {mode} does not work here: {e!r}"[:2000], flush=True)
     if ranks.count > 1:

@@ -34,17 +34,23 @@ import reactor.core.publisher.Mono;
  * <pre>
  *   StepBenchmark MODEL_FOLDER|8b [--device auto|cuda|host] [--ranks N] [--rows 1,8,64]
  *       [--steps 50] [--context 512] [--check 12] [--prompt ID,ID,... [--tokens 32]]
- *       [--communication yes] [--share 1]
+ *       [--communication yes] [--share 1] [--prefill 2048]
  * </pre>
  *
  * <p>With {@code --share 4} the model has the shape of one of 4 ranks' parts of an 8B: one GPU then
  * shows what such a rank computes, without communication.
+ *
+ * <p>With {@code --prefill} it also measures the time from a prompt of that length to its first
+ * token, in steps of as many rows as the most of {@code --rows}.
  *
  * <p>With {@code --communication} it also runs each step without its all-reduces, whose time is the
  * difference.
  */
 public final class StepBenchmark {
   private static final int WARM_UP_STEPS = 20;
+
+  /** Prompts of a measurement, whose median counts; the first ones also warm up. */
+  private static final int PREFILLS = 11;
 
   private final Map<String, String> options = new HashMap<>();
   private final int[] rowCounts;
@@ -141,7 +147,8 @@ public final class StepBenchmark {
     int nRanks = Integer.parseInt(options.getOrDefault("--ranks", "1"));
     DeviceChoice device = DeviceChoice.parse(options.getOrDefault("--device", "auto"));
     int maxRows = Math.max(16, Arrays.stream(rowCounts).max().orElseThrow());
-    int pages = maxRows * (context / PAGE);
+    int prefill = Integer.parseInt(options.getOrDefault("--prefill", "0"));
+    int pages = Math.max(maxRows * (context / PAGE), prefill / PAGE + 1);
     ModelOptions limits = new ModelOptions(maxRows, maxRows, pages, 1000);
     long begun = System.nanoTime();
     try (LocalModels models = LocalModels.open(nRanks, device, config, weights, limits)) {
@@ -158,6 +165,9 @@ public final class StepBenchmark {
       }
       if (options.containsKey("--prompt") && !isRandom && !device.equals(DeviceChoice.HOST)) {
         compare(limits, tokens, logits);
+      }
+      if (prefill > 0) {
+        prefill(models, maxRows, prefill);
       }
       fillPageTable(models, maxRows);
       for (int rows : rowCounts) {
@@ -261,6 +271,23 @@ public final class StepBenchmark {
       }
       models.step(StepRows.command(rows, sequences, 0));
     }
+  }
+
+  private void prefill(LocalModels models, int maxRows, int count) {
+    List<int[]> prompt = List.of(new Random(5).ints(count, 0, config.vocabulary()).toArray());
+    double[] millis = new double[PREFILLS];
+    for (int i = 0; i < PREFILLS; i++) {
+      long begun = System.nanoTime();
+      if (models.generate(prompt, 1, Sampling.GREEDY).get(0).size() != 1) {
+        throw new IllegalStateException("the prompt got no token");
+      }
+      millis[i] = (System.nanoTime() - begun) / 1e6;
+    }
+    Arrays.sort(millis);
+    double median = millis[PREFILLS / 2];
+    System.out.printf(
+        "prefill of %d tokens, %d a step: %8.3f ms, %8.0f tokens/s%n",
+        count, maxRows, median, count / median * 1e3);
   }
 
   private void measure(LocalModels models, int nRanks, int count, float temperature) {
