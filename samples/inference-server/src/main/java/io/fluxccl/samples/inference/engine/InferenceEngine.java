@@ -30,6 +30,7 @@ import java.util.stream.IntStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import reactor.core.Disposable;
+import reactor.core.Scannable;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 import reactor.core.publisher.Sinks;
@@ -302,7 +303,14 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   public Mono<Void> serve(Flux<RankGroup> generations) {
     return generations
         .concatMap(group -> serve(group).onErrorResume(e -> lost(group, FluxCclException.from(e))))
+        .onErrorResume(e -> isClosed() ? afterClose(e) : Mono.error(e))
         .then();
+  }
+
+  /** Close has ended all requests; the model is closed as after a generation that succeeds. */
+  private Mono<Void> afterClose(Throwable reason) {
+    LOG.warn("after the server was closed: {}", reason.toString());
+    return Mono.<Void>fromRunnable(this::closeModel).subscribeOn(Schedulers.boundedElastic());
   }
 
   /** Ends the requests that made a generation fail, and waits before the next one begins. */
@@ -314,6 +322,9 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     lostRank = reason.rank();
     if (group.rank() > 0) {
       return Mono.empty(); // rank 0 decides whether the next generation serves
+    }
+    if (isClosed()) {
+      return Mono.error(reason); // to serve: no generation follows
     }
     Generation own = serving;
     if (own != null) {
@@ -446,7 +457,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   public Flux<TextPiece> generate(TextRequest request) {
     return Flux.using(
             answers::incrementAndGet, // then reads draining; drain writes it, then reads answers
-            open -> begin(request),
+            open -> Flux.defer(() -> begin(request)), // a refusal counts until it is sent
             open -> answers.decrementAndGet(),
             false)
         .subscribeOn(Schedulers.boundedElastic());
@@ -586,6 +597,10 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
           draining = true;
           return Flux.interval(Duration.ofMillis(10)).takeUntil(tick -> answers.get() == 0).then();
         });
+  }
+
+  private boolean isClosed() {
+    return stop.scan(Scannable.Attr.TERMINATED);
   }
 
   /**

@@ -242,6 +242,21 @@ class FailedStepsTest {
   }
 
   @Test
+  void shouldEndInOrderIfARankFailsAfterClose() throws IOException {
+    serve(step -> command -> Mono.never());
+    CompletableFuture<String> answer = answer(0, 3, 0);
+    await().atMost(LONG).until(() -> engine.status().running() > 0);
+    synchronized (this) {
+      closing = true; // the ranks do not meet again
+    }
+    engine.close();
+    assertThat(refusal(answer).reason()).isEqualTo(Refused.Reason.UNAVAILABLE);
+    assertThat(serving.get(0)).isNotDone(); // its step waits for rank 1
+    groups.get(1).communicator().abort(new Aborted(1, "rank 1 failed late"));
+    assertThat(serving.get(0)).succeedsWithin(LONG);
+  }
+
+  @Test
   void shouldWaitLongerAfterEachFailure() {
     RestartLimits limits = RestartLimits.DEFAULT;
     assertThat(IntStream.of(0, 1, 2, 3, 4, 10, 1000).mapToObj(limits::wait))

@@ -192,12 +192,37 @@ class InferenceEngineTest {
   }
 
   @Test
+  void shouldNotBeDrainedBeforeAnErrorIsRead() {
+    TextEngine engine = meet();
+    AtomicBoolean drained = new AtomicBoolean();
+    Flux<TextPiece> read =
+        engine
+            .generate(request("", 1))
+            .doOnError(
+                e -> {
+                  Disposable drain = engine.drain().subscribe(null, null, () -> drained.set(true));
+                  await().during(Duration.ofMillis(300)).until(() -> !drained.get());
+                  drain.dispose();
+                });
+    expectRefused(read, Refused.Reason.INVALID);
+    assertThat(engine.drain().toFuture()).succeedsWithin(LONG);
+  }
+
+  @Test
   void shouldBeDrainedWhenTheLastClientLeaves() {
     TextEngine engine = meet();
-    Disposable answer = engine.generate(request("w5 w11", 100)).limitRate(1).subscribe();
+    BaseSubscriber<TextPiece> reader =
+        new BaseSubscriber<>() {
+          @Override
+          protected void hookOnSubscribe(Subscription subscription) {
+            request(1);
+          }
+        };
+    engine.generate(request("w5 w11", 100)).subscribe(reader);
     await().atMost(LONG).until(() -> engine.status().tokens() > 0);
     CompletableFuture<Void> drained = engine.drain().toFuture();
-    answer.dispose();
+    assertThat(drained).isNotDone();
+    reader.dispose();
     assertThat(drained).succeedsWithin(LONG);
     await().atMost(LONG).until(() -> engine.status().pagesUsed() == 0);
   }
