@@ -37,6 +37,7 @@ public record HostMatrix(
         || cols < 1
         || stride < cols
         || first < 0
+        || first > data.limit()
         || type.bytes(first + (rows - 1L) * stride + cols) > data.limit()) {
       throw InvalidUsage.of(
           "a matrix of %d x %d %s, stride=%d, first=%d, does not lie in %d bytes",
@@ -56,16 +57,34 @@ public record HostMatrix(
     return new HostMatrix(data, type, rows, cols, cols, 0);
   }
 
-  /** Returns one of several equal shares of the rows. */
+  /**
+   * Returns one of several equal shares of the rows.
+   *
+   * @throws InvalidUsage if there are no equal shares, or there is no such share
+   */
   public HostMatrix rows(int share, int shares) {
-    int count = rows / shares;
+    int count = countOf("rows", rows, share, shares);
     return new HostMatrix(data, type, count, cols, stride, first + (long) share * count * stride);
   }
 
-  /** Returns one of several equal shares of the columns. */
+  /**
+   * Returns one of several equal shares of the columns.
+   *
+   * @throws InvalidUsage as {@link #rows(int, int)}
+   */
   public HostMatrix cols(int share, int shares) {
-    int count = cols / shares;
+    int count = countOf("columns", cols, share, shares);
     return new HostMatrix(data, type, rows, count, stride, first + (long) share * count);
+  }
+
+  private static int countOf(String what, int all, int share, int shares) {
+    if (share < 0 || share >= shares || all % shares != 0) {
+      throw InvalidUsage.of(
+          "share %d of %d of a matrix of %d %s; give a number of shares that divides them, and a"
+              + " share from 0 to one less",
+          share, shares, all, what);
+    }
+    return all / shares;
   }
 
   /** Returns an element. */

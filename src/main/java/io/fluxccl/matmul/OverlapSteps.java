@@ -16,11 +16,12 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.FloatView;
+import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
 import io.fluxccl.device.host.HostKernel;
+import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.matmul.OverlapTable.Operation;
 import io.fluxccl.matmul.OverlapTable.Way;
 import java.util.ArrayList;
@@ -139,14 +140,14 @@ final class OverlapSteps {
   Call call(
       Operation operation, int rows, DeviceBuffer in, DeviceBuffer weights, DeviceBuffer out) {
     lifecycle.checkOpen();
-    requireRows(operation, rows);
+    requireRows(OverlapTable.label(operation), rows);
     return new Call(operation, rows, in, weights, out);
   }
 
   /** Returns the steps of a fused all-reduce of products with packed weights. */
   Pipeline fused(int rows, DeviceBuffer in, PackedMatrix weights, Epilogue epilogue) {
     lifecycle.checkOpen();
-    requireRows(Operation.MATMUL_ALL_REDUCE, rows);
+    requireRows(OverlapTable.label(Operation.MATMUL_ALL_REDUCE), rows);
     shape.require(weights, topology.rank());
     DeviceBuffer sums = rows(0, rows);
     return collectives
@@ -182,11 +183,11 @@ final class OverlapSteps {
     multiplier.multiply(stream, rows, in, weights, out);
   }
 
-  void requireRows(Operation operation, int rows) {
+  void requireRows(String call, int rows) {
     if (rows < 1 || rows > shape.maxRows()) {
       throw InvalidUsage.of(
           "%s on rank %d: rows=%d; give 1 to maxRows=%d",
-          OverlapTable.label(operation), topology.rank(), rows, shape.maxRows());
+          call, topology.rank(), rows, shape.maxRows());
     }
   }
 
@@ -432,10 +433,12 @@ final class OverlapSteps {
   /** Products on the host device. Sums are of 32 bits, in the order of the inputs. */
   private static final class HostProducts implements Multiplier {
     private final ProductShape shape;
+    private final boolean isHalf;
     private final HostKernel kernel;
 
     HostProducts(ProductShape shape) {
       this.shape = shape;
+      this.isHalf = shape.type() == DataType.FLOAT16;
       this.kernel =
           HostKernel.of(
               "matmul",
@@ -461,29 +464,29 @@ final class OverlapSteps {
     private void multiply(DeviceBuffer in, DeviceBuffer weights, DeviceBuffer out, int rows) {
       int inputs = shape.inputs();
       int outputs = shape.outputs();
-      float[][] read = new float[rows][];
-      for (int row = 0; row < rows; row++) {
-        read[row] = row(in, row, inputs).toArray();
-      }
-      float[][] products = new float[rows][outputs];
+      float[] matrix = read(in, 0, rows * inputs);
       for (int output = 0; output < outputs; output++) {
-        float[] factors = row(weights, output, inputs).toArray();
+        float[] factors = read(weights, (long) output * inputs, inputs);
         for (int row = 0; row < rows; row++) {
           float sum = 0;
           for (int input = 0; input < inputs; input++) {
-            sum += read[row][input] * factors[input];
+            sum += matrix[row * inputs + input] * factors[input];
           }
-          products[row][output] = sum;
+          long target = out.address() + ((long) row * outputs + output) * Short.BYTES;
+          HostMemory.putShortOpaque(
+              target, isHalf ? HalfFloat.toFloat16(sum) : HalfFloat.toBfloat16(sum));
         }
-      }
-      for (int row = 0; row < rows; row++) {
-        row(out, row, outputs).put(products[row]);
       }
     }
 
-    private FloatView row(DeviceBuffer matrix, long row, int width) {
-      long bytes = shape.type().bytes(width);
-      return FloatView.of(matrix.slice(row * bytes, bytes), shape.type());
+    /** Reads by address: the stream keeps the memory of a buffer that is closed meanwhile. */
+    private float[] read(DeviceBuffer matrix, long from, int count) {
+      float[] values = new float[count];
+      for (int i = 0; i < count; i++) {
+        short bits = HostMemory.getShortOpaque(matrix.address() + (from + i) * Short.BYTES);
+        values[i] = isHalf ? HalfFloat.fromFloat16(bits) : HalfFloat.fromBfloat16(bits);
+      }
+      return values;
     }
 
     @Override

@@ -9,8 +9,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
@@ -31,8 +33,10 @@ import java.util.stream.Stream;
 @Experimental
 public final class OverlapTable {
   /** Without rules. */
-  public static final OverlapTable DEFAULT = new OverlapTable(List.of());
+  public static final OverlapTable DEFAULT = new OverlapTable(List.of(), "default");
 
+  private static final long MOST_BYTES = 1 << 20; // of a file
+  private static final String BYTE_ORDER_MARK = "\ufeff"; // begins files of some editors
   private static final String HEADER = "fluxccl-overlap=1";
   private static final String FORM = "operation ranks inputs outputs up-to-rows way";
 
@@ -72,42 +76,56 @@ public final class OverlapTable {
    */
   public record Rule(
       Operation operation, int ranks, int inputs, int outputs, int upToRows, Way way) {
-    /** Refuses null. */
+    /** Refuses null, and numbers less than 1. */
     public Rule {
       InvalidUsage.requireNonNull(operation, "overlap rule", "operation");
       InvalidUsage.requireNonNull(way, "overlap rule", "way");
+      if (ranks < 1 || inputs < 1 || outputs < 1 || upToRows < 1) {
+        throw InvalidUsage.of(
+            "overlap rule: ranks=%d, inputs=%d, outputs=%d, upToRows=%d; give 1 or more of each",
+            ranks, inputs, outputs, upToRows);
+      }
     }
 
-    private boolean hasJobOf(Rule other) {
-      return operation == other.operation
-          && ranks == other.ranks
-          && inputs == other.inputs
-          && outputs == other.outputs;
+    private String job() {
+      return Text.of("%s %d %d %d", label(operation), ranks, inputs, outputs);
     }
 
     private String toLine() {
-      return Stream.of(label(operation), ranks, inputs, outputs, upToRows, label(way))
-          .map(String::valueOf)
-          .collect(Collectors.joining(" "));
+      return job() + " " + upToRows + " " + label(way);
     }
   }
 
   private final List<Rule> rules;
 
-  private OverlapTable(List<Rule> rules) {
+  /** Refuses two rules for the same calls; the name is for the message. */
+  private OverlapTable(List<Rule> rules, String name) {
     this.rules =
         rules.stream()
             .sorted(Comparator.comparingInt(Rule::upToRows).thenComparing(Rule::toLine))
             .toList();
+    Set<String> calls = new HashSet<>();
+    for (Rule rule : this.rules) {
+      if (!calls.add(rule.job() + " " + rule.upToRows)) {
+        throw InvalidUsage.of(
+            "overlap table %s: '%s' and another rule are for the same calls; give one of them",
+            name, rule.toLine());
+      }
+    }
   }
 
   /**
-   * Reads a file.
+   * Reads a file of 1 MiB or less.
    *
    * @throws InvalidUsage naming the file, if it can't be read, or also the line that is wrong
    */
   public static OverlapTable read(Path file) {
     try {
+      if (Files.size(file) > MOST_BYTES) {
+        throw InvalidUsage.of(
+            "overlap table %s has more than %d bytes; give a file with the text of a table",
+            file, MOST_BYTES);
+      }
       return parse(Files.readString(file), file.toString());
     } catch (IOException e) {
       throw new InvalidUsage(
@@ -121,30 +139,31 @@ public final class OverlapTable {
    * Reads the text of a file.
    *
    * @param name of the file, for messages
-   * @throws InvalidUsage naming the file and the line that is wrong
+   * @throws InvalidUsage naming the file and the line that is wrong, or a rule that is not the only
+   *     one for its calls
    */
   public static OverlapTable parse(String text, String name) {
     List<Rule> rules = new ArrayList<>();
-    String first = null;
+    boolean hasHeader = false;
     int number = 0;
     for (String raw : text.lines().toList()) {
-      String line = raw.strip();
+      String line = (number == 0 ? raw.replace(BYTE_ORDER_MARK, "") : raw).strip();
       number++;
-      if (line.isEmpty() || first != null && line.startsWith("#")) {
+      if (line.isEmpty() || hasHeader && line.startsWith("#")) {
         continue;
       }
-      if (first != null) {
+      if (hasHeader) {
         rules.add(rule(line, name, number));
       } else if (line.equals(HEADER)) {
-        first = line;
+        hasHeader = true;
       } else {
         throw invalid(name, number, line, "begin the table with '" + HEADER + "'", null);
       }
     }
-    if (first == null) {
+    if (!hasHeader) {
       throw invalid(name, 1, "", "begin the table with '" + HEADER + "'", null);
     }
-    return new OverlapTable(rules);
+    return new OverlapTable(rules, name);
   }
 
   private static Rule rule(String line, String name, int number) {
@@ -154,13 +173,13 @@ public final class OverlapTable {
     }
     try {
       return new Rule(
-          named(Operation.values(), fields[0]),
+          Text.choose("operation", fields[0], Operation.values(), OverlapTable::label),
           Integer.parseInt(fields[1]),
           Integer.parseInt(fields[2]),
           Integer.parseInt(fields[3]),
           Integer.parseInt(fields[4]),
-          named(Way.values(), fields[5]));
-    } catch (IllegalArgumentException e) {
+          Text.choose("way", fields[5], Way.values(), OverlapTable::label));
+    } catch (NumberFormatException | InvalidUsage e) {
       throw invalid(name, number, line, e.getMessage() + "; give " + FORM, e);
     }
   }
@@ -168,20 +187,7 @@ public final class OverlapTable {
   private static InvalidUsage invalid(
       String name, int number, String line, String remedy, Throwable cause) {
     return new InvalidUsage(
-        Text.of("overlap table %s, line %d: '%s': %s", name, number, line, remedy), cause);
-  }
-
-  private static <E extends Enum<E>> E named(E[] values, String label) {
-    return Stream.of(values)
-        .filter(value -> label(value).equals(label))
-        .findFirst()
-        .orElseThrow(
-            () ->
-                new IllegalArgumentException(
-                    "'"
-                        + label
-                        + "' is none of "
-                        + Stream.of(values).map(OverlapTable::label).toList()));
+        Text.of("overlap table %s, line %d: '%.200s': %s", name, number, line, remedy), cause);
   }
 
   static String label(Enum<?> value) {
@@ -193,12 +199,18 @@ public final class OverlapTable {
     return rules;
   }
 
-  /** Returns these rules and newer ones, which replace the rules of the same jobs. */
+  /**
+   * Returns these rules and newer ones, which replace the rules of the same jobs.
+   *
+   * @throws InvalidUsage if two of the newer ones are for the same calls
+   */
   public OverlapTable with(List<Rule> newer) {
+    InvalidUsage.requireNonNull(newer, "overlap table", "newer");
+    Set<String> jobs = newer.stream().map(Rule::job).collect(Collectors.toSet());
     List<Rule> all = new ArrayList<>(rules);
-    all.removeIf(old -> newer.stream().anyMatch(old::hasJobOf));
+    all.removeIf(old -> jobs.contains(old.job()));
     all.addAll(newer);
-    return new OverlapTable(all);
+    return new OverlapTable(all, "with newer rules");
   }
 
   /** Returns the way for an operation between ranks that can do both. */

@@ -261,8 +261,9 @@ public final class OverlappedProducts implements AutoCloseable {
    * @throws InvalidUsage if a number is out of range, or not more than the one before
    */
   public CompletableFuture<OverlapTable> tune(int... rows) {
+    InvalidUsage.requireNonNull(rows, "tune", "rows");
     for (int i = 0; i < rows.length; i++) {
-      steps.requireRows(Operation.MATMUL_ALL_REDUCE, rows[i]);
+      steps.requireRows("tune", rows[i]);
       if (i > 0 && rows[i] <= rows[i - 1]) {
         throw InvalidUsage.of(
             "tune on rank %d: rows=%d after rows=%d; give strictly ascending numbers",

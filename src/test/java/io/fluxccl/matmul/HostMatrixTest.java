@@ -82,12 +82,23 @@ class HostMatrixTest {
   }
 
   @Test
+  void shouldRefuseSharesThatAreNotEqualOrNotThere() {
+    HostMatrix matrix = matrix(DataType.FLOAT32);
+    assertRefused(() -> matrix.rows(0, 4), "share 0 of 4 of a matrix of 6 rows", "divides");
+    assertRefused(() -> matrix.cols(2, 3), "share 2 of 3 of a matrix of 8 columns");
+    assertRefused(() -> matrix.rows(0, 2).rows(1, 1), "share 1 of 1 of a matrix of 3 rows");
+    assertRefused(() -> matrix.cols(-1, 2), "share -1 of 2");
+    assertRefused(() -> matrix.cols(0, 0), "share 0 of 0");
+  }
+
+  @Test
   void shouldRefuseMatricesOutsideTheirMemoryOrOfOtherTypes() {
     ByteBuffer data = ByteBuffer.allocate(64);
     assertRefused(
         () -> HostMatrix.of(data, DataType.FLOAT32, 4, 5),
         "4 x 5 FLOAT32, stride=5, first=0, does not lie in 64 bytes");
     assertRefused(() -> new HostMatrix(data, DataType.FLOAT32, 2, 4, 3, 0));
+    assertRefused(() -> new HostMatrix(data, DataType.FLOAT32, 2, 4, 4, Long.MAX_VALUE));
     assertRefused(
         () -> HostMatrix.of(data, DataType.INT32, 2, 2), "give BFLOAT16, FLOAT16 or FLOAT32");
     assertRefused(() -> uploaded(DataType.INT64, 4, matrix(DataType.FLOAT32)), "matrix of INT64");

@@ -5,12 +5,16 @@ import static io.fluxccl.matmul.OverlapTable.Operation.ALL_GATHER_MATMUL;
 import static io.fluxccl.matmul.OverlapTable.Operation.MATMUL_REDUCE_SCATTER;
 import static io.fluxccl.testing.FailureAssertions.assertRefused;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.catchThrowable;
 
 import io.fluxccl.DataType;
 import io.fluxccl.matmul.OverlapTable.Rule;
 import io.fluxccl.matmul.OverlapTable.Way;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
@@ -69,9 +73,12 @@ class OverlapTableTest {
     Map<String, String> problems =
         Map.of(
             "all-reduce 1", "give operation ranks",
-            "no-operation 4 1 1 1 serial", "'no-operation' is none of [matmul-reduce-scatter",
+            "no-operation 4 1 1 1 serial",
+                "operation=no-operation is none of matmul-reduce-scatter",
             "all-gather-matmul x 1 1 1 serial", "\"x\"",
-            "all-gather-matmul 4 1 1 1 soon", "'soon' is none of [serial, pieces]");
+            "all-gather-matmul 4 1 -1 1 serial", "outputs=-1, upToRows=1; give 1 or more",
+            "all-gather-matmul 4 1 1 0 serial", "upToRows=0; give 1 or more",
+            "all-gather-matmul 4 1 1 1 soon", "way=soon is none of serial, pieces");
     for (Map.Entry<String, String> problem : problems.entrySet()) {
       String text = first + "# note\n\n" + problem.getKey() + "\n";
       Path file = Files.writeString(folder.resolve("table"), text);
@@ -82,5 +89,40 @@ class OverlapTableTest {
           "up-to-rows");
     }
     assertRefused(() -> OverlapTable.read(folder.resolve("none")), "none", "can't be read", "give");
+  }
+
+  @Test
+  void shouldReadFilesOfEditorsThatWriteAByteOrderMarkAndCarriageReturns() {
+    String text = OverlapTable.DEFAULT.with(List.of(SMALL, LARGE)).toText();
+    OverlapTable read = OverlapTable.parse("\ufeff" + text.replace("\n", "\r\n"), "t");
+    assertThat(read.rules()).containsExactly(SMALL, LARGE);
+  }
+
+  @Test
+  void shouldRefuseRulesThatAreForEqualCalls() {
+    Rule other = new Rule(MATMUL_REDUCE_SCATTER, 4, 64, 128, 8192, Way.SERIAL);
+    String text = OverlapTable.DEFAULT.with(List.of(SMALL, LARGE)).toText();
+    String both = text + "matmul-reduce-scatter 4 64 128 8192 serial";
+    assertRefused(
+        () -> OverlapTable.parse(both, "t"),
+        "table t: 'matmul-reduce-scatter 4 64 128 8192 serial'",
+        "give one");
+    assertRefused(
+        () -> OverlapTable.DEFAULT.with(List.of(LARGE, other)),
+        "newer rules: 'matmul-reduce-scatter 4 64 128 8192 serial'");
+    assertRefused(() -> OverlapTable.DEFAULT.with(null), "newer=null");
+  }
+
+  @Test
+  void shouldRefuseAFileThatIsFarTooLargeForATable(@TempDir Path folder) throws Exception {
+    Path file = folder.resolve("large");
+    try (FileChannel large =
+        FileChannel.open(file, StandardOpenOption.CREATE, StandardOpenOption.WRITE)) {
+      large.write(ByteBuffer.wrap(new byte[1]), 3L << 30); // has no other blocks on the disk
+    }
+    assertRefused(() -> OverlapTable.read(file), file + " has more than 1048576 bytes", "give");
+    String line = "x".repeat(10_000);
+    Throwable refused = catchThrowable(() -> OverlapTable.parse(line, "t"));
+    assertThat(refused.getMessage()).hasSizeLessThan(400);
   }
 }

@@ -29,7 +29,9 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.FloatView;
+import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
+import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.matmul.OverlapTable.Operation;
 import io.fluxccl.matmul.OverlapTable.Rule;
 import io.fluxccl.matmul.OverlapTable.Way;
@@ -44,6 +46,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -276,8 +279,9 @@ abstract class OverlappedProductsContract {
             ? new Integer[] {4, 4, 4, MAX_ROWS, MAX_ROWS, MAX_ROWS}
             : new Integer[] {MAX_ROWS, MAX_ROWS, MAX_ROWS};
     assertThat(table.rules()).extracting(Rule::upToRows).containsExactly(measured);
-    refuses(() -> products.tune(MAX_ROWS + 1), "rows=65");
+    refuses(() -> products.tune(MAX_ROWS + 1), "tune on rank " + rank.rank(), "rows=65");
     refuses(() -> products.tune(0, 4), "rows=0");
+    refuses(() -> products.tune((int[]) null), "rows=null");
     refuses(() -> products.tune(8, 4), "rows=4 after rows=8");
     refuses(() -> products.tune(4, 4), "rows=4 after rows=4");
     products.close();
@@ -472,6 +476,35 @@ abstract class OverlappedProductsContract {
       fails(call(products, operation, rank).run(), Aborted.class, "had enough");
     }
     failsJob(rank, Aborted.class, "had enough");
+  }
+
+  @Test
+  void shouldFinishEnqueuedWorkAfterClose(LocalRank rank, Collectives collectives) {
+    OverlappedProducts products = open(collectives, BFLOAT16, Way.PIECES);
+    int rows = 2 * SHARE;
+    Memory memory = Memory.of(rank, BFLOAT16, rows);
+    CountDownLatch closed = new CountDownLatch(1);
+    if (rank.device().kind() == DeviceKind.HOST) {
+      HostKernel wait = HostKernel.of("wait", (thread, args) -> await(closed));
+      collectives.pipeline().launch(wait, 1, 1, KernelArgs.of()).run().subscribe();
+    }
+    CompletableFuture<Void> done =
+        products.matmulAllReduce(rows, memory.in, memory.weights, memory.out).run().toFuture();
+    products.close();
+    memory.in.close();
+    memory.weights.close();
+    closed.countDown();
+    assertThat(done).succeedsWithin(LONG);
+    assertThat(download(memory.out, BFLOAT16)).containsExactly(summed(2, rows, 0));
+    rank.awaitAll();
+  }
+
+  private static void await(CountDownLatch latch) {
+    try {
+      latch.await();
+    } catch (InterruptedException e) {
+      throw new AssertionError(e);
+    }
   }
 
   @Test
