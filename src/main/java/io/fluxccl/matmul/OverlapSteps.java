@@ -347,10 +347,11 @@ final class OverlapSteps {
           || buffer.isClosed()
           || buffer.size() < bytes
           || buffer.address() % alignment != 0) {
+        Object found = buffer.isClosed() ? "closed" : buffer;
         throw InvalidUsage.of(
             "%s on rank %d: %s is %s; give an open buffer of %s of at least %d bytes, aligned to"
                 + " %d",
-            name(), topology.rank(), what, buffer, device.description(), bytes, alignment);
+            name(), topology.rank(), what, found, device.description(), bytes, alignment);
       }
     }
 

@@ -319,6 +319,10 @@ abstract class OverlappedProductsContract {
     if (rank.collectives() != collectives) {
       refuses(() -> other.then(late), "another lane");
     }
+    DeviceBuffer closed = rank.device().allocate(in.size());
+    Pipeline ofClosed = products.matmulReduceScatter(4, closed, weights, out);
+    closed.close();
+    fails(ofClosed.run(), InvalidUsage.class, "in is closed", "rank " + rank.rank());
     out.close();
     fails(late.run(), InvalidUsage.class, "out", "rank " + rank.rank());
     rank.awaitAll();
