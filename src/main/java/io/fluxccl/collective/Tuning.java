@@ -153,7 +153,7 @@ public final class Tuning {
    * @throws InvalidUsage if a property is wrong, naming it
    */
   public static Tuning parse(String text, String name) {
-    Properties properties = load(text, name);
+    Properties properties = load(text.replaceFirst("^\\ufeff", ""), name); // byte order mark
     String version = String.valueOf(properties.remove(VERSION_KEY));
     if (!version.equals(VERSION)) {
       throw refused(

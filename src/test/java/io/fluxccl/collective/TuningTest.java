@@ -57,6 +57,13 @@ class TuningTest {
   }
 
   @Test
+  void shouldReadFilesOfEditorsThatWriteAByteOrderMark() {
+    String text = "fluxccl-tuning=2\r\nnote=by an editor\r\n";
+    assertThat(Tuning.parse("\ufeff" + text, "t").toText())
+        .isEqualTo(Tuning.parse(text, "t").toText());
+  }
+
+  @Test
   void shouldIgnoreCommentsAndBlankLines() {
     Tuning tuning =
         Tuning.parse(
