@@ -16,12 +16,11 @@ import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
 import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.DeviceStream;
-import io.fluxccl.device.HalfFloat;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaStream;
+import io.fluxccl.device.host.FloatRow;
 import io.fluxccl.device.host.HostKernel;
-import io.fluxccl.device.host.HostMemory;
 import io.fluxccl.matmul.OverlapTable.Operation;
 import io.fluxccl.matmul.OverlapTable.Way;
 import java.util.ArrayList;
@@ -434,12 +433,10 @@ final class OverlapSteps {
   /** Products on the host device. Sums are of 32 bits, in the order of the inputs. */
   private static final class HostProducts implements Multiplier {
     private final ProductShape shape;
-    private final boolean isHalf;
     private final HostKernel kernel;
 
     HostProducts(ProductShape shape) {
       this.shape = shape;
-      this.isHalf = shape.type() == DataType.FLOAT16;
       this.kernel =
           HostKernel.of(
               "matmul",
@@ -462,32 +459,31 @@ final class OverlapSteps {
       stream.launch(kernel, 1, 1, KernelArgs.of(in, weights, out, rows));
     }
 
+    /** Reads by address: the stream keeps the memory of a buffer that is closed meanwhile. */
     private void multiply(DeviceBuffer in, DeviceBuffer weights, DeviceBuffer out, int rows) {
-      int inputs = shape.inputs();
-      int outputs = shape.outputs();
-      float[] matrix = read(in, 0, rows * inputs);
-      for (int output = 0; output < outputs; output++) {
-        float[] factors = read(weights, (long) output * inputs, inputs);
+      DataType type = shape.type();
+      FloatRow[] matrix = new FloatRow[rows];
+      FloatRow[] products = new FloatRow[rows];
+      for (int row = 0; row < rows; row++) {
+        matrix[row] = new FloatRow();
+        matrix[row].read(type, in.address() + shape.inBytes(row), shape.inputs());
+        products[row] = new FloatRow();
+        products[row].clear(shape.outputs());
+      }
+      FloatRow factors = new FloatRow();
+      for (int output = 0; output < shape.outputs(); output++) {
+        factors.read(type, weights.address() + shape.inBytes(output), shape.inputs());
         for (int row = 0; row < rows; row++) {
           float sum = 0;
-          for (int input = 0; input < inputs; input++) {
-            sum += matrix[row * inputs + input] * factors[input];
+          for (int input = 0; input < shape.inputs(); input++) {
+            sum += matrix[row].values()[input] * factors.values()[input];
           }
-          long target = out.address() + ((long) row * outputs + output) * Short.BYTES;
-          HostMemory.putShortOpaque(
-              target, isHalf ? HalfFloat.toFloat16(sum) : HalfFloat.toBfloat16(sum));
+          products[row].values()[output] = sum;
         }
       }
-    }
-
-    /** Reads by address: the stream keeps the memory of a buffer that is closed meanwhile. */
-    private float[] read(DeviceBuffer matrix, long from, int count) {
-      float[] values = new float[count];
-      for (int i = 0; i < count; i++) {
-        short bits = HostMemory.getShortOpaque(matrix.address() + (from + i) * Short.BYTES);
-        values[i] = isHalf ? HalfFloat.fromFloat16(bits) : HalfFloat.fromBfloat16(bits);
+      for (int row = 0; row < rows; row++) {
+        products[row].write(type, out.address() + shape.outBytes(row), shape.outputs());
       }
-      return values;
     }
 
     @Override
