@@ -3,7 +3,6 @@ package io.fluxccl.cli;
 
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
-import io.fluxccl.LocalFiles;
 import io.fluxccl.NativeLibrary;
 import io.fluxccl.Text;
 import io.fluxccl.bootstrap.UniqueId;
@@ -14,6 +13,7 @@ import io.fluxccl.device.DeviceKind;
 import io.fluxccl.device.cuda.CudaDevice;
 import io.fluxccl.device.cuda.CudaDriver;
 import io.fluxccl.device.cuda.CudaModule;
+import io.fluxccl.device.host.SegmentDirectory;
 import io.fluxccl.group.JoinOptions;
 import io.fluxccl.settings.Setting;
 import io.fluxccl.settings.Settings;
@@ -51,7 +51,6 @@ import picocli.CommandLine.Option;
  */
 record SystemReport(String title, Map<String, String> named, List<String> lines) {
   private static final String SHARED_MEMORY_VARIABLE = "FLUXCCL_SHM_DIR";
-  private static final String SHARED_MEMORY = "/dev/shm";
   private static final String SECRET = "(secret)";
   private static final double GIB = 1L << 30;
 
@@ -116,13 +115,14 @@ record SystemReport(String title, Map<String, String> named, List<String> lines)
       memory = Text.of(", %.1f GiB memory (%.1f free)", machine.getTotalMemorySize() / GIB, free);
     }
     int cores = Runtime.getRuntime().availableProcessors();
-    return "host: " + cores + " cores" + memory + ", " + sharedMemory(environment);
+    String shared = sharedMemory(environment, SegmentDirectory.SHARED_MEMORY);
+    return "host: " + cores + " cores" + memory + ", " + shared;
   }
 
-  private static String sharedMemory(Map<String, String> environment) {
+  /** Returns where ranks of a host share memory, or why they can't. */
+  static String sharedMemory(Map<String, String> environment, Path preferred) {
     String chosen = environment.getOrDefault(SHARED_MEMORY_VARIABLE, "");
-    Path folder =
-        LocalFiles.path(SHARED_MEMORY_VARIABLE, chosen.isBlank() ? SHARED_MEMORY : chosen);
+    Path folder = SegmentDirectory.choose(chosen, preferred);
     if (!Files.isDirectory(folder) || !Files.isWritable(folder)) {
       return chosen.isBlank()
           ? folder + " can't be written, so ranks of other processes can't share memory"

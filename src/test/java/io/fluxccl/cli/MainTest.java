@@ -122,6 +122,12 @@ class MainTest {
         .contains("FLUXCCL_SHM_DIR=" + missing + " is no directory that this user can write to");
   }
 
+  @Test
+  void shouldShowTheTemporaryDirectoryIfThatOfSharedMemoryCannotBeWritten(@TempDir Path folder) {
+    assertThat(SystemReport.sharedMemory(Map.of(), folder.resolve("absent")))
+        .startsWith("shared memory in " + Path.of(System.getProperty("java.io.tmpdir")) + " (");
+  }
+
   private static Cli infoWith(String variable, String value) {
     return Cli.run(BACKEND, Map.of(variable, value), "info");
   }

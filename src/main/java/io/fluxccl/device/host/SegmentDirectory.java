@@ -25,6 +25,9 @@ import org.slf4j.LoggerFactory;
  */
 @Experimental
 public final class SegmentDirectory {
+  /** The directory that is used if the user chose none, and if this user can write there. */
+  public static final Path SHARED_MEMORY = Path.of("/dev/shm");
+
   static final String VARIABLE = "FLUXCCL_SHM_DIR";
   static final Logger LOG = LoggerFactory.getLogger(SegmentDirectory.class);
 
@@ -54,7 +57,7 @@ public final class SegmentDirectory {
   }
 
   private static Path ofEnvironment() {
-    return choose(System.getenv(VARIABLE), Path.of("/dev/shm"));
+    return choose(System.getenv(VARIABLE), SHARED_MEMORY);
   }
 
   /**
@@ -107,9 +110,15 @@ public final class SegmentDirectory {
             : Files.isWritable(directory) ? null : "this user must not write there";
   }
 
-  static Path choose(String override, Path sharedMemory) {
+  /**
+   * Returns the directory that is used under a value of {@value #VARIABLE}.
+   *
+   * @param override the value, or null
+   * @param sharedMemory the directory if there is no value; usually {@link #SHARED_MEMORY}
+   */
+  public static Path choose(String override, Path sharedMemory) {
     if (override != null && !override.isBlank()) {
-      return Path.of(override);
+      return LocalFiles.path(VARIABLE, override);
     }
     return Files.isWritable(sharedMemory)
         ? sharedMemory
