@@ -6,9 +6,9 @@ import java.util.function.LongSupplier;
 import org.slf4j.Logger;
 
 /**
- * A warning that remote processes can cause at any rate. It logs one line per minute, with the
- * number of omitted warnings since the last line. Omitted warnings are logged at debug level.
- * Thread-safe.
+ * A warning that can occur at any rate, for example by remote processes. It logs one line per
+ * minute, with the number of omitted warnings since the last line. Omitted warnings are logged at
+ * debug level. Thread-safe.
  */
 public final class RecurringWarning {
   private static final long INTERVAL_NANOS = TimeUnit.MINUTES.toNanos(1);

@@ -4,6 +4,7 @@ package io.fluxccl.transport.net;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.concurrent.AgentThread;
 import io.fluxccl.concurrent.IdleBackoff;
+import io.fluxccl.concurrent.RecurringWarning;
 import io.fluxccl.concurrent.SpinPolicy;
 import io.fluxccl.device.Device;
 import java.util.concurrent.TimeUnit;
@@ -41,6 +42,7 @@ final class NetAgent extends AgentThread {
   private final Device device;
   private final LinkNetwork network;
   private final NetWaiter waiter = new NetWaiter();
+  private final RecurringWarning unpolled = new RecurringWarning(LOGGER);
 
   /** Replaced as a whole, by tasks of the agent. */
   private NetConnection[] connections = {};
@@ -183,7 +185,8 @@ final class NetAgent extends AgentThread {
 
   /**
    * Polls the sockets if the time is 0, or else sleeps until one is ready. If that fails, so do all
-   * connections: no socket would become ready for them.
+   * connections: no socket would become ready for them. Logs that once a minute, because there may
+   * be no connection.
    */
   private void awaitSockets(long nanos) {
     cyclesSinceLook = 0;
@@ -194,9 +197,11 @@ final class NetAgent extends AgentThread {
         waiter.await(nanos);
       }
     } catch (RuntimeException e) {
+      String problem = "its sockets can't be polled, so join again: " + e;
       for (NetConnection connection : connections) {
-        connection.fail("its sockets can't be polled, so join again: " + e, e);
+        connection.fail(problem, e);
       }
+      unpolled.warn(roleName() + ": " + problem);
       nap(LONG_NAP_NS);
     }
   }
