@@ -4,6 +4,9 @@ package io.fluxccl.samples.dataparallel;
 import static java.nio.file.StandardOpenOption.CREATE;
 import static java.nio.file.StandardOpenOption.WRITE;
 
+import io.fluxccl.Deadline;
+import io.fluxccl.FluxCclException;
+import io.fluxccl.Timeout;
 import io.fluxccl.collective.NamedCollectives;
 import io.fluxccl.device.FloatView;
 import io.fluxccl.group.DeviceChoice;
@@ -15,12 +18,13 @@ import io.fluxccl.training.ParameterSync;
 import io.fluxccl.training.ShardedSampler;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
-import java.nio.channels.FileLock;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 import org.bytedeco.javacpp.Loader;
 import org.bytedeco.javacpp.PointerScope;
@@ -32,6 +36,7 @@ public final class GptTraining {
   private static final int EXAMPLES = 4096;
   private static final int[] TESTS = IntStream.range(EXAMPLES, EXAMPLES + 64).toArray();
   private static final int REPORT_STEPS = 20;
+  private static final long POLL_NANOS = 10_000_000;
 
   /** Steps that the time of a step leaves out, because the JVM compiles meanwhile. */
   private static final int WARM_UP = 20;
@@ -55,8 +60,8 @@ public final class GptTraining {
    * checkpoints, and maybe a file for a picture of one step of rank 0.
    */
   public static void main(String[] arguments) throws IOException {
-    loadPyTorch();
     JoinOptions options = JoinOptions.fromEnvironment().withDevice(DeviceChoice.HOST);
+    loadPyTorch(options.joinTimeout().multipliedBy(4)); // includes unpacking
     HealingJob.run(options, new GptTraining(arguments)::run);
   }
 
@@ -64,10 +69,20 @@ public final class GptTraining {
    * Loads PyTorch, one process of a host at a time. The first process unpacks its libraries, and
    * others would crash if they loaded half of a file.
    */
-  private static void loadPyTorch() throws IOException {
-    Path lock = Loader.getCacheDir().toPath().resolve("data-parallel.lock");
-    try (FileChannel channel = FileChannel.open(lock, CREATE, WRITE);
-        FileLock held = channel.lock()) {
+  private static void loadPyTorch(Duration limit) throws IOException {
+    Path file = Loader.getCacheDir().toPath().resolve("data-parallel.lock");
+    try (FileChannel channel = FileChannel.open(file, CREATE, WRITE)) {
+      Deadline deadline = Deadline.after(limit);
+      while (channel.tryLock() == null) { // until the channel is closed
+        if (deadline.expired()) {
+          throw Timeout.of(
+              FluxCclException.NO_RANK,
+              "another process has held the lock %s for over %s s; end it (lslocks shows its id)",
+              file,
+              limit.toSeconds());
+        }
+        LockSupport.parkNanos(POLL_NANOS);
+      }
       Loader.load(torch.class);
     }
   }

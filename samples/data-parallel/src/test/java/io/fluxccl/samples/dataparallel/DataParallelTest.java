@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.fluxccl.samples.dataparallel;
 
+import static java.nio.file.StandardOpenOption.CREATE;
+import static java.nio.file.StandardOpenOption.WRITE;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.testkit.ProcessRanks;
 import java.io.IOException;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -131,6 +136,24 @@ class DataParallelTest {
         number(rank, "final loss ");
         assertEquals(0, rank.end(), rank.output());
       }
+    }
+  }
+
+  /** This process holds the lock, like a rank that was stopped while it loads PyTorch. */
+  @Test
+  void shouldNameTheLockIfAnotherProcessKeepsIt() throws IOException {
+    Path cache = Files.createDirectories(folder.resolve("javacpp"));
+    Path lock = cache.resolve("data-parallel.lock");
+    try (FileChannel channel = FileChannel.open(lock, CREATE, WRITE);
+        FileLock held = channel.lock();
+        ProcessRanks ranks =
+            ranks(GptTraining.class, 1, 32, 2, folder.toString())
+                .jvmOptions("-Dorg.bytedeco.javacpp.cachedir=" + cache)
+                .variables(Map.of("FLUXCCL_JOIN_TIMEOUT", "0.5"))
+                .start()) {
+      assertEquals(1, ranks.get(0).end(), ranks.get(0).output());
+      String output = ranks.get(0).output();
+      assertTrue(output.contains("Timeout: another process has held the lock " + lock), output);
     }
   }
 
