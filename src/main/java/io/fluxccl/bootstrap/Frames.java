@@ -31,6 +31,7 @@ import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
 import io.netty.handler.codec.LengthFieldPrepender;
 import io.netty.handler.codec.MessageToMessageEncoder;
 import io.netty.handler.ssl.SslHandler;
+import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -146,6 +147,11 @@ final class Frames {
     return cause instanceof ConnectException
         && !(cause instanceof ConnectTimeoutException)
         && String.valueOf(cause.getMessage()).contains("refused");
+  }
+
+  /** Returns whether the other side, which had accepted a connection, has reset it. */
+  static boolean isReset(Throwable cause) {
+    return cause instanceof IOException && String.valueOf(cause.getMessage()).contains("reset");
   }
 
   private static ChannelInitializer<Channel> pipeline(

@@ -42,6 +42,10 @@ import org.slf4j.LoggerFactory;
 abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
   static final int LIMIT_MILLIS = 5000;
 
+  /** The error's text for a side that accepts a connection and closes it. */
+  static final String CLOSED =
+      "it accepts connections and closes them without a greeting; is another service at this port?";
+
   /** The error's text for a side that accepts a connection and sends nothing. */
   static final String UNANSWERED =
       "it accepts connections but does not answer; is another service at this port, or is its"
@@ -318,7 +322,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     private void connected(Throwable failure) {
       if (failure != null && !decided) {
         decided = true;
-        String why = Frames.describe(failure);
+        String why = Frames.isReset(failure) ? CLOSED : Frames.describe(failure);
         Loss other = OpenFiles.ranOut(failure) ? Loss.NO_DESCRIPTOR : Loss.NO_HANDSHAKE;
         outcome.failed(Frames.isRefused(failure) ? Loss.ABSENT : other, why);
       }
@@ -404,6 +408,8 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
       if (Frames.isMismatch(cause) && isUnanswered()) {
         fail(ctx, Loss.FOREIGN, Frames.describe(cause));
+      } else if (Frames.isReset(cause) && isUnanswered()) {
+        refuse(ctx, CLOSED);
       } else {
         super.exceptionCaught(ctx, cause);
       }
@@ -419,10 +425,7 @@ abstract class Handshake extends SimpleChannelInboundHandler<BootstrapFrame> {
     }
 
     private String closedBecause() {
-      return acceptorNonce == null
-          ? "it accepts connections and closes them without a greeting; is another service at this"
-              + " port?"
-          : "it closed the connection during the handshake";
+      return acceptorNonce == null ? CLOSED : "it closed the connection during the handshake";
     }
   }
 

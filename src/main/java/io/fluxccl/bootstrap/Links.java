@@ -277,7 +277,9 @@ final class Links {
     if (route.isReady()) {
       return "its process is in a group that is complete; does an earlier run still hold the port?";
     }
-    return route.connector != null && route.connector.isUnanswered()
+    // An attempt that has just begun says less than one that the other side has closed.
+    boolean isClosing = route.trouble.equals(Handshake.CLOSED);
+    return !isClosing && route.connector != null && route.connector.isUnanswered()
         ? Handshake.UNANSWERED
         : route.trouble;
   }

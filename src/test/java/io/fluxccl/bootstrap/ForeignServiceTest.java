@@ -29,6 +29,8 @@ import java.time.Duration;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.awaitility.Awaitility;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.slf4j.LoggerFactory;
 
 /** A rank that joins where another service listens. */
@@ -83,10 +85,40 @@ class ForeignServiceTest {
         "is another service at this port");
   }
 
+  private static void assertIsReportedAsClosing(Answer answer) throws IOException {
+    String message = "closes them without a greeting; is another service at this port?";
+    assertJoiningFails(answer, 2_000, Timeout.class, message);
+  }
+
   @Test
   void shouldReportAServiceThatAcceptsAndCloses() throws Exception {
-    String message = "closes them without a greeting; is another service at this port?";
-    assertJoiningFails(Socket::close, 2_000, Timeout.class, message);
+    assertIsReportedAsClosing(Socket::close);
+  }
+
+  /** A close resets the connection if the service has not read the whole hello. */
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void shouldReportAServiceThatAcceptsAndResets(boolean hasHello) throws Exception {
+    assertIsReportedAsClosing(
+        client -> {
+          if (hasHello) {
+            client.getInputStream().read();
+          }
+          client.setSoLinger(true, 0);
+          client.close();
+        });
+  }
+
+  /** The last attempt has no answer yet. */
+  @Test
+  void shouldReportAServiceThatClosesIfTheLimitPassesDuringAnAttempt() throws Exception {
+    AtomicInteger connections = new AtomicInteger();
+    assertIsReportedAsClosing(
+        client -> {
+          if (connections.incrementAndGet() < 3) {
+            client.close();
+          }
+        });
   }
 
   @Test
