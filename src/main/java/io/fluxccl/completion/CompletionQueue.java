@@ -152,8 +152,8 @@ public final class CompletionQueue {
     agent.remove(this);
   }
 
-  /** Returns whether a future or an action waits. */
-  boolean isPending() {
+  /** Returns whether a future or an action waits. Any thread. */
+  public boolean isPending() {
     return waiters.peek() != null;
   }
 

@@ -117,7 +117,8 @@ public interface Device extends AutoCloseable {
 
   /**
    * Runs an action once the work that is already enqueued on this device's streams is done: for
-   * callers that release memory which kernels may still use. Returns without waiting.
+   * callers that release memory which kernels may still use. Returns without waiting. The action
+   * may close a stream: that fails no future of this work.
    *
    * @param action short, and throws nothing; runs on the caller's thread if there is no such work,
    *     otherwise on a thread of the device

@@ -143,6 +143,32 @@ public abstract class StreamContract extends StreamScenario {
     Awaitility.await().until(() -> runs.get() == 3);
   }
 
+  /** A thread that completes futures may be late, and the action may close the stream. */
+  @Test
+  void shouldRunActionsAfterTheFuturesOfDoneWork() throws Exception {
+    CompletableFuture<Void> isBusy = new CompletableFuture<>();
+    CompletableFuture<Void> goesOn = new CompletableFuture<>();
+    PinnedBuffer gate = hold(first);
+    CompletableFuture<Void> busy =
+        first
+            .completion()
+            .thenRun(
+                () -> {
+                  isBusy.complete(null);
+                  goesOn.join();
+                });
+    open(gate);
+    await(isBusy);
+    CompletableFuture<Void> done = second.writeValue(words, 0, 1).completion();
+    Awaitility.await().until(() -> word(0) == 1);
+    Thread.sleep(50); // the stream notes the completion after that store
+    device.whenEnqueuedWorkIsDone(second::close);
+    goesOn.complete(null);
+    await(done);
+    await(busy);
+    Awaitility.await().until(() -> ((AbstractStream<?, ?>) second).isClosed());
+  }
+
   @Test
   void shouldKeepMemoryForTheWorkEnqueuedBeforeItsClose() throws Exception {
     DeviceBuffer buffer = device.allocate(4 << 20);

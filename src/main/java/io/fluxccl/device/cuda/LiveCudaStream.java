@@ -255,9 +255,10 @@ class LiveCudaStream extends CudaStream {
   }
 
   /**
-   * Runs an action after the work enqueued so far, also if the stream is closed.
+   * Runs an action after the work enqueued so far and the futures that wait for it, also if the
+   * stream is closed.
    *
-   * @return false if there is no such work and the action is not run
+   * @return false if there is neither and the action is not run
    */
   boolean runAfterEnqueuedWork(Runnable action) {
     synchronized (lock) {
@@ -267,7 +268,8 @@ class LiveCudaStream extends CudaStream {
       try {
         boolean unmarked = !isClosed() && (dirty || shared);
         long sequence = unmarked ? mark() : queue.issued();
-        if (queue.reached() >= sequence) {
+        // The action may close the stream, which fails the futures that still wait.
+        if (queue.reached() >= sequence && !queue.isPending()) {
           return false;
         }
         runAfter(sequence, action);
