@@ -70,8 +70,17 @@ final class Lane implements AutoCloseable {
   /** The last run of another lane that has a collective of this one. */
   private final AtomicReference<Others.Use> use = new AtomicReference<>(Others.Use.NONE);
 
-  /** Adds the named calls of this rank that wait for other ranks to a dump of this lane. */
-  volatile UnaryOperator<Snapshot> namedWaits = dump -> dump.with("named", List.of());
+  private static final UnaryOperator<Snapshot> NO_NAMED_CALLS =
+      dump -> dump.with("named", List.of());
+
+  /**
+   * Adds the named calls of this rank that wait for other ranks to a dump of this lane. Replaced if
+   * this is the lane of named calls, which begin when all ranks are ready.
+   */
+  volatile UnaryOperator<Snapshot> namedWaits = NO_NAMED_CALLS;
+
+  /** Why no more runs are enqueued: a peer that has left takes no part in one. Null before that. */
+  private volatile RemoteFailure absent;
 
   // Number of collectives of all ranks that were enqueued; written under enqueueing.
   volatile long rounds;
@@ -256,8 +265,15 @@ final class Lane implements AutoCloseable {
     return done;
   }
 
-  /** Fails a run, also for an error that must not be caught, which is then thrown on. */
+  /**
+   * Fails a run, also for an error that must not be caught, which is then thrown on. If a peer has
+   * left, the reason is the failure of the job, which may come from that peer.
+   */
   private void refused(Run run, Throwable reason) {
+    if (reason instanceof RemoteFailure && absent != null) {
+      communicator.failed().thenAccept(run::fail);
+      return;
+    }
     String job = communicator.bootstrap().name();
     run.fail(reason instanceof FluxCclException known ? known.inJob(job) : reason);
     Exceptions.throwIfFatal(reason);
@@ -271,6 +287,7 @@ final class Lane implements AutoCloseable {
   void refuseIfMissing(Run run, long lastRound) {
     RemoteFailure missing = watch.missing(lastRound, run);
     if (missing != null) {
+      absent = missing; // a later run must not overtake this one until the job has failed
       communicator.abort(missing);
       throw missing;
     }
@@ -294,7 +311,7 @@ final class Lane implements AutoCloseable {
    * the largest number if it may enqueue more.
    */
   long roundsToLeave() {
-    return consistency.isIdle() ? rounds : Long.MAX_VALUE;
+    return consistency.isIdle() && namedWaits == NO_NAMED_CALLS ? rounds : Long.MAX_VALUE;
   }
 
   /**
@@ -358,6 +375,9 @@ final class Lane implements AutoCloseable {
     refuseIfFailed();
     if (lifecycle.isClosed()) {
       throw InvalidUsage.of("collectives on rank %d: closed", rank());
+    }
+    if (absent != null) {
+      throw absent.again();
     }
   }
 

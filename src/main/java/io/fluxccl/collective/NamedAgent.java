@@ -75,9 +75,6 @@ final class NamedAgent extends AgentThread {
 
   private static final Duration LEAVE_TIMEOUT = Duration.ofSeconds(5);
 
-  /** The time in which the failure that made a rank leave may arrive after the leave. */
-  private static final long FAILURE_MILLIS = 1000;
-
   private final Lane lane;
   private final Communicator communicator;
   private final int rank;
@@ -110,9 +107,6 @@ final class NamedAgent extends AgentThread {
   private int numbers;
   private FluxCclException failure;
   private FluxCclException linkFailure;
-
-  /** Fails with the job, or completes a while after a rank has left; null before that. */
-  private CompletableFuture<Void> failureAfterLeave;
 
   /** Since when it waits for rank 0's answer to its leave, by its own clock; 0 if it does not. */
   private long leaveNanos;
@@ -561,27 +555,17 @@ final class NamedAgent extends AgentThread {
   }
 
   /**
-   * Fails calls. If the reason is that another rank has left, waits a while for the job's failure,
-   * and prefers it: code that throws closes its named collectives before its group aborts.
+   * Fails calls. If the reason is that another rank has left, prefers the job's failure: code that
+   * throws closes its named collectives before its group aborts.
    */
   private void failCalls(List<NamedCall> calls, FluxCclException reason) {
-    if (!(reason instanceof Aborted) || reason.rank() == rank) {
-      calls.forEach(call -> call.fail(reason.again()));
-      return;
-    }
-    if (failureAfterLeave == null) {
-      failureAfterLeave =
-          communicator
-              .inFlight(new CompletableFuture<Void>())
-              .completeOnTimeout(null, FAILURE_MILLIS, TimeUnit.MILLISECONDS);
-    }
-    failureAfterLeave.whenCompleteAsync(
-        (none, cause) -> {
-          boolean isKept = cause == null || communicator.isClosed();
-          FluxCclException told = isKept ? reason : FluxCclException.from(cause);
-          calls.forEach(call -> call.fail(told.again()));
-        },
-        BlockingTasks.EXECUTOR);
+    communicator
+        .verdict(reason)
+        .thenAccept(
+            told -> {
+              FluxCclException kept = communicator.isClosed() ? reason : told;
+              calls.forEach(call -> call.fail(kept.again()));
+            });
   }
 
   // ---- leaving ----

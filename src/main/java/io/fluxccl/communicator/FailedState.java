@@ -5,12 +5,12 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.OpenFiles;
-import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Lifecycle;
 import io.fluxccl.device.AbortFlag;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -21,7 +21,8 @@ import java.util.concurrent.atomic.AtomicReference;
  * the other ranks, fails set-ups and operations in flight. Thread-safe.
  */
 final class FailedState {
-  private static final long DEATH_NOTICE_MILLIS = 300;
+  /** The time in which a rank's own reason, or the news of its death, may arrive. */
+  private static final long NEWS_MILLIS = 1000;
 
   private final Lifecycle lifecycle;
   private final Bootstrap bootstrap;
@@ -29,7 +30,7 @@ final class FailedState {
   private final SetupQueue setups;
   private final Map<CompletableFuture<?>, Boolean> inFlight = new ConcurrentHashMap<>();
 
-  /** The first transport failure that waits, or has waited, for the bootstrap's verdict. */
+  /** The first failure of another rank that waits, or has waited, for the bootstrap's verdict. */
   private final AtomicReference<FluxCclException> suspicion = new AtomicReference<>();
 
   private final CompletableFuture<Void> closed = NonblockingFuture.create();
@@ -62,18 +63,19 @@ final class FailedState {
     if (!isSuspicion(reason)) {
       return CompletableFuture.completedFuture(reason);
     }
-    CompletableFuture<Void> quiet = tie(new CompletableFuture<>());
-    return quiet
-        .completeOnTimeout(null, DEATH_NOTICE_MILLIS, TimeUnit.MILLISECONDS)
+    return tie(new CompletableFuture<Void>())
+        .completeOnTimeout(null, NEWS_MILLIS, TimeUnit.MILLISECONDS)
         .handleAsync(
             (nothing, told) -> told == null ? reason : FluxCclException.from(told),
             BlockingTasks.EXECUTOR);
   }
 
   private boolean isSuspicion(FluxCclException reason) {
-    return reason instanceof TransportFailure
-        && reason.rank() != FluxCclException.NO_RANK
-        && reason.rank() != bootstrap.rank();
+    return switch (reason.code()) {
+      case TRANSPORT_FAILURE, REMOTE_FAILURE, ABORTED ->
+          reason.rank() != FluxCclException.NO_RANK && reason.rank() != bootstrap.rank();
+      default -> false;
+    };
   }
 
   private void abortNow(FluxCclException reason) {
@@ -97,17 +99,14 @@ final class FailedState {
   }
 
   /**
-   * Fails it because it is closed. A transport failure that still waits for the bootstrap's verdict
-   * is sent first, or the other ranks would take this for leaving in good order.
+   * Fails it because it is closed. A failure that still waits for the bootstrap's verdict is sent
+   * first, or the other ranks would take this for leaving in good order.
    */
   void close() {
     int rank = bootstrap.rank();
     closeReason = Aborted.of(rank, "the communicator of rank %s was closed", rank);
     try {
-      FluxCclException suspected = suspicion.get();
-      if (suspected != null) {
-        abortNow(suspected);
-      }
+      Optional.ofNullable(suspicion.get()).ifPresent(this::abortNow);
       if (begin(closeReason)) {
         announce(closeReason);
       }

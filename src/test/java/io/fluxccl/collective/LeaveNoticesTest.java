@@ -19,6 +19,7 @@ import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
 import io.fluxccl.testkit.LocalRanks;
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
@@ -94,6 +95,25 @@ class LeaveNoticesTest {
       fails(collectives.allReduce(small, small, 2, INT32, SUM), InvalidUsage.class);
       assertThat(rank.communicator().failure()).isNull();
     }
+  }
+
+  /** The job's failure may be late: it waits for the reason of the rank that left. */
+  @Test
+  @OnRanks(3)
+  void shouldLetNoCallOvertakeOneThatAMissingRankRefuses(LocalRank rank) {
+    Collectives collectives = open(rank);
+    completes(reduce(collectives, rank));
+    rank.awaitAll();
+    if (rank.rank() == 1) {
+      collectives.close();
+      return;
+    }
+    DeviceBuffer x = rank.device().allocate(4);
+    CompletableFuture<Void> refused = reduce(collectives, rank).toFuture();
+    Mono<Void> later =
+        rank.rank() == 0 ? collectives.send(x, 1, INT32, 2) : collectives.recv(x, 1, INT32, 0);
+    fails(later, RemoteFailure.class, "rank 1 left after 1 collectives");
+    assertThat(refused).failsWithin(LONG);
   }
 
   @Test

@@ -141,6 +141,9 @@ abstract class NamedCollectivesContract {
       }
       completes(named.barrier("after"));
       assertThat(x.toArray()).containsOnly(rank.nRanks());
+      assertThat(named.lane.roundsToLeave())
+          .as("so long as its calls may begin, a rank that leaves may take part in more")
+          .isEqualTo(Long.MAX_VALUE);
     }
   }
 

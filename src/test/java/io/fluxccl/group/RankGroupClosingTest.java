@@ -8,6 +8,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.RemoteFailure;
+import io.fluxccl.collective.Collectives;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.collective.NamedCollectives;
 import io.fluxccl.device.KernelArgs;
@@ -191,13 +192,27 @@ class RankGroupClosingTest {
     RankGroup.closeAll(groups);
   }
 
+  private interface Body {
+    void run(RankGroup group, int failing) throws Exception;
+  }
+
   /** The body closes the calls for which the other rank waits before its group aborts. */
   @ParameterizedTest
   @ValueSource(ints = {0, 1})
   void shouldFailNamedCallsOfPeersWithTheExceptionOfTheBody(int failing) {
+    expectExceptionOfBody(failing, RankGroupClosingTest::callByName);
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {0, 1})
+  void shouldFailRunsOfALaneOfPeersWithTheExceptionOfTheBody(int failing) {
+    expectExceptionOfBody(failing, RankGroupClosingTest::callOnALane);
+  }
+
+  private static void expectExceptionOfBody(int failing, Body body) {
     List<RankGroup> groups = pair();
     List<CompletableFuture<Void>> runs =
-        groups.stream().map(group -> runNamed(group, failing)).toList();
+        groups.stream().map(group -> run(group, failing, body)).toList();
     assertThat(runs.get(failing)).failsWithin(LONG);
     FluxCclException failure = failureOf(runs.get(1 - failing));
     assertThat(failure).isInstanceOf(Aborted.class).hasMessageContaining("disk full");
@@ -205,14 +220,24 @@ class RankGroupClosingTest {
     RankGroup.closeAll(groups);
   }
 
-  private static CompletableFuture<Void> runNamed(RankGroup group, int failing) {
+  private static CompletableFuture<Void> run(RankGroup group, int failing, Body body) {
     return Mono.<Void>fromCallable(
             () -> {
-              group.run(same -> callByName(same, failing));
+              group.run(same -> body.run(same, failing));
               return null;
             })
         .subscribeOn(Schedulers.boundedElastic())
         .toFuture();
+  }
+
+  private static void callOnALane(RankGroup group, int failing) throws IOException {
+    try (Collectives lane = group.collectives().lane("own").join()) {
+      lane.barrier().block(LONG);
+      if (group.rank() == failing) {
+        throw new IOException("disk full");
+      }
+      lane.barrier().block(LONG);
+    }
   }
 
   private static void callByName(RankGroup group, int failing) throws IOException {
