@@ -104,15 +104,19 @@ public final class HttpApi {
    * @param limit for the engine, and again for the connections
    */
   public Mono<Void> stop(Duration limit) {
+    return stop(limit, limit);
+  }
+
+  Mono<Void> stop(Duration drainLimit, Duration connectionLimit) {
     return Mono.defer(
             () -> {
               stopping = true;
-              return engine.drain().timeout(limit);
+              return engine.drain().timeout(drainLimit);
             })
         .onErrorResume(e -> unfinished("Requests still run", e))
         .doOnTerminate(completions::cut)
         .then(
-            Mono.<Void>fromRunnable(() -> bound.disposeNow(limit)) // waits for answers
+            Mono.<Void>fromRunnable(() -> bound.disposeNow(connectionLimit)) // waits for answers
                 .subscribeOn(Schedulers.boundedElastic()))
         .onErrorResume(e -> unfinished("Answers are still sent", e))
         .doFinally(end -> metrics.close());

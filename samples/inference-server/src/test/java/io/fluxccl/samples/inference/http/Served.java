@@ -30,7 +30,7 @@ final class Served implements AutoCloseable {
   }
 
   Served() {
-    this(limits(10_000, LONG, LONG));
+    this(limits(10_000, LONG, LONG, LONG));
   }
 
   Served(Limits limits) {
@@ -38,9 +38,9 @@ final class Served implements AutoCloseable {
     api.start().block();
   }
 
-  static Limits limits(int connections, Duration idle, Duration body) {
+  static Limits limits(int connections, Duration head, Duration idle, Duration body) {
     Duration probe = Duration.ofMillis(100);
-    return new Limits(connections, idle, idle, body, Duration.ofSeconds(1), probe);
+    return new Limits(connections, head, idle, body, Duration.ofSeconds(1), probe);
   }
 
   URI uri(String path) {

@@ -107,10 +107,11 @@ class StreamsTest {
     AtomicBoolean cancelled = new AtomicBoolean();
     served.engine.script = request -> endless(new AtomicInteger(), cancelled);
 
-    try (Socket client = connect(STREAM, "X-Request-Timeout-Ms: 100\r\n")) {
-      await().untilTrue(cancelled);
+    try (Socket client = connect(STREAM, "X-Request-Timeout-Ms: 5000\r\n")) {
+      await().atMost(LONG).untilTrue(cancelled);
       assertThat(endOf(client.getInputStream())).isTrue();
-      await().until(() -> served.get("/metrics").body().contains("status=\"200\"} 1.0"));
+      String counted = "path=\"/v1/completions\",status=\"200\"} 1.0";
+      await().until(() -> served.get("/metrics").body().contains(counted));
     }
   }
 
@@ -152,7 +153,7 @@ class StreamsTest {
     var answer = answer(STREAM).collectList().toFuture();
     await().until(pieces::wasSubscribed);
 
-    served.api.stop(Duration.ofMillis(300)).block(LONG);
+    served.api.stop(Duration.ofMillis(300), LONG).block(LONG);
 
     assertThat(answer)
         .succeedsWithin(LONG)
