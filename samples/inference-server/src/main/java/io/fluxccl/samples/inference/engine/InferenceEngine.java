@@ -25,6 +25,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.UnaryOperator;
 import java.util.stream.IntStream;
 import org.slf4j.Logger;
@@ -78,16 +79,13 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
   private final AtomicLong tokens = new AtomicLong();
   private final Sinks.Empty<Void> stop = Sinks.empty();
   private volatile double stepMillis;
-  private volatile Generation serving;
+  private final AtomicReference<Generation> serving = new AtomicReference<>();
   private volatile long generation;
   private volatile int nRanks;
   private volatile String device = "";
 
   /** The rank that the last generation lost; -1 while one serves, or if it is not known. */
   private volatile int lostRank = -1;
-
-  /** The rank that answers no heartbeat; -1 if there is none. */
-  private volatile int silentRank = -1;
 
   private volatile boolean draining;
 
@@ -196,6 +194,9 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     private final StepLoop loop;
     private final RankModel model;
     private final double communicationShare;
+
+    /** The rank that answers no heartbeat; -1 if there is none. */
+    private volatile int silentRank = -1;
 
     // Guarded by this.
     private boolean inFlight;
@@ -326,7 +327,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     if (isClosed()) {
       return Mono.error(reason); // to serve: no generation follows
     }
-    Generation own = serving;
+    Generation own = serving.get();
     if (own != null) {
       own.end(); // its step neither completes nor begins from here on
     }
@@ -437,18 +438,17 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     Generation own = new Generation(loop, model);
     batch.restart();
     servingSince = System.nanoTime();
-    serving = own;
+    serving.set(own);
     lostRank = -1;
     LOG.info("generation {} serves with {} ranks", generation, group.nRanks());
     own.step();
-    Disposable silence = group.silentRank().subscribe(silent -> silentRank = silent.orElse(-1));
+    Disposable silence = group.silentRank().subscribe(silent -> own.silentRank = silent.orElse(-1));
     Mono<Void> stopped = stop.asMono().then(Mono.fromFuture(loop::shutdown));
     return Mono.firstWithSignal(loop.ended(), stopped)
         .doFinally(
             end -> {
-              serving = null;
+              serving.compareAndSet(own, null); // the next generation may serve already
               silence.dispose();
-              silentRank = -1;
               own.end();
             });
   }
@@ -475,7 +475,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
       sequence.abandoned = true;
       return refuse(Reason.UNAVAILABLE, "the server shuts down");
     }
-    Generation own = serving;
+    Generation own = serving.get();
     if (own != null) {
       own.step();
     }
@@ -556,7 +556,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   @Override
   public EngineStatus status() {
-    Generation own = serving;
+    Generation own = serving.get();
     List<EngineStatus.Rank> ranks =
         IntStream.range(0, nRanks)
             .mapToObj(rank -> new EngineStatus.Rank(rank, device, state(own, rank)))
@@ -580,7 +580,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
 
   private String state(Generation own, int rank) {
     if (own != null) {
-      return rank == silentRank ? "silent" : "serving";
+      return rank == own.silentRank ? "silent" : "serving";
     }
     return rank == lostRank ? "missing" : "joining";
   }
@@ -613,7 +613,7 @@ public final class InferenceEngine implements TextEngine, AutoCloseable {
     if (stop.tryEmitEmpty().isFailure()) {
       return;
     }
-    Generation own = serving;
+    Generation own = serving.get();
     if (own != null) {
       own.end();
     }
