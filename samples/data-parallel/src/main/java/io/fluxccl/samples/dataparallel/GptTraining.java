@@ -61,8 +61,10 @@ public final class GptTraining {
    */
   public static void main(String[] arguments) throws IOException {
     JoinOptions options = JoinOptions.fromEnvironment().withDevice(DeviceChoice.HOST);
-    loadPyTorch(options.joinTimeout().multipliedBy(4)); // includes unpacking
-    HealingJob.run(options, new GptTraining(arguments)::run);
+    // The ranks of a host load PyTorch in turn, after the first one has unpacked it.
+    Duration limit = options.joinTimeout().multipliedBy(4);
+    loadPyTorch(limit);
+    HealingJob.run(options.withJoinTimeout(limit), new GptTraining(arguments)::run);
   }
 
   /**
