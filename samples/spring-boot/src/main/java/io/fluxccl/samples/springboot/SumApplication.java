@@ -57,6 +57,7 @@ public class SumApplication {
       if (group.rank() == 0) {
         loop.shutdown();
       }
+      group.close(); // until then, steps of rank 0 may arrive here and use x
       x.close();
     }
   }

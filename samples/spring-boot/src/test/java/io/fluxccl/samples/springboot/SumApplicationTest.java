@@ -15,6 +15,7 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ThreadLocalRandom;
@@ -103,5 +104,21 @@ class SumApplicationTest {
       await().until(() -> get(each, "/actuator/metrics/fluxccl.ranks").contains("\"value\":0.0"));
     }
     assertThat(get(0, "/sum/14")).contains("500");
+  }
+
+  @Test
+  void shouldLeaveWithoutAnAbortWhileRank0Serves() {
+    RankGroup first = ranks.get(0).getBean(RankGroup.class);
+    SumApplication.Sums sums = ranks.get(0).getBean(SumApplication.Sums.class);
+    CompletableFuture<Void> requests =
+        CompletableFuture.runAsync(
+            () -> {
+              while (first.communicator().failure() == null) {
+                sums.sum(14).onErrorComplete().block();
+              }
+            });
+    ranks.get(1).close();
+    assertThat(requests).succeedsWithin(Duration.ofSeconds(60));
+    assertThat(first.communicator().failure()).isNotInstanceOf(Aborted.class);
   }
 }
