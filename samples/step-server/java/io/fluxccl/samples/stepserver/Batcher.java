@@ -17,6 +17,8 @@ final class Batcher {
   private final StepLoop loop;
   private final Mlp model;
 
+  private volatile boolean failed;
+
   // The fields below are guarded by this.
   private final Queue<Request> waiting = new ArrayDeque<>();
 
@@ -82,8 +84,14 @@ final class Batcher {
     step();
   }
 
+  /** Returns whether a step has failed; true before a client receives the error. */
+  boolean hasFailed() {
+    return failed;
+  }
+
   /** Ends all requests with an error. A later one begins a step, which fails with the same one. */
   synchronized void fail(Throwable reason) {
+    failed = true;
     running.addAll(waiting);
     waiting.clear();
     running.forEach(request -> request.tokens.tryEmitError(reason));

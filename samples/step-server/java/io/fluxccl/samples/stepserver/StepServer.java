@@ -73,8 +73,9 @@ public final class StepServer {
     int prompt = number(request.param("prompt"), Mlp.TOKENS - 1);
     int count = number(request.param("count"), 1_000_000);
     Batcher requests = batcher;
-    if (prompt < 0 || count < 1 || requests == null) {
-      return response.status(requests == null ? 503 : 400).send();
+    boolean serves = requests != null && !requests.hasFailed();
+    if (prompt < 0 || count < 1 || !serves) {
+      return response.status(serves ? 400 : 503).send();
     }
     return requests
         .generate((byte) prompt, count)
