@@ -175,8 +175,9 @@ public final class CompletionQueue {
     }
     int served = 0;
     while (oldest != null && (lost != null || oldest.sequence <= reached)) {
-      waiters.poll();
+      // It waits until its future is complete: other threads ask isPending().
       oldest.ended(oldest.sequence <= reached ? null : lost);
+      waiters.poll();
       served++;
       oldest = waiters.peek();
     }
