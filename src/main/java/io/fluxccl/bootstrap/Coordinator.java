@@ -313,6 +313,7 @@ final class Coordinator {
    * coordinator by now, so accepts that have arrived are dropped.
    */
   void resume(long now) {
+    diedNanos.replaceAll((rank, died) -> now);
     if (state == State.PROPOSING) {
       collect(term.next(rank), now);
     }

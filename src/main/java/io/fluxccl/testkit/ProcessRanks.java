@@ -8,6 +8,7 @@ import io.fluxccl.bootstrap.JobSecret;
 import io.fluxccl.concurrent.Closing;
 import io.fluxccl.group.JoinOptions;
 import java.io.IOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Path;
@@ -17,6 +18,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.IntFunction;
 import java.util.function.Predicate;
 import java.util.stream.IntStream;
@@ -156,9 +158,14 @@ public final class ProcessRanks implements AutoCloseable {
       variables.put("FLUXCCL_SECRET", JobSecret.random().text());
     }
 
+    /** Returns a free port that the system gives to no other socket until rank 0 listens there. */
     private static int freePort() {
-      try (ServerSocket probe = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+      // Below the ephemeral ports of all systems, and above those derived for launched jobs.
+      int port = ThreadLocalRandom.current().nextInt(30_000, 32_000);
+      try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
         return probe.getLocalPort();
+      } catch (BindException taken) {
+        return freePort();
       } catch (IOException e) {
         throw FluxCclException.from(e);
       }

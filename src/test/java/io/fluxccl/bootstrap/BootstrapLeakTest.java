@@ -5,6 +5,7 @@ import static io.fluxccl.bootstrap.BootstrapContract.await;
 import static io.fluxccl.bootstrap.BootstrapContract.onAll;
 import static io.fluxccl.bootstrap.BootstrapContract.soon;
 
+import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.ResourceLeaks;
 import java.time.Duration;
@@ -46,7 +47,7 @@ class BootstrapLeakTest {
     BootstrapOptions options = BootstrapOptions.builder().timeout(Duration.ofMillis(200)).build();
     List<TcpBootstrap> late =
         List.of(TcpBootstrap.create(0, 3, options), TcpBootstrap.create(1, 3, options));
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     await(onAll(late, each -> each.initialize(address).exceptionally(failure -> null)));
     await(onAll(late, TcpBootstrap::closeAsync));
     leaks.assertNone(LONG);

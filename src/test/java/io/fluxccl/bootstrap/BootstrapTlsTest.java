@@ -13,6 +13,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.TcpRanks.ForeignService;
 import io.fluxccl.bootstrap.TcpRanks.ForeignService.Answer;
+import io.fluxccl.testing.Ports;
 import io.fluxccl.tls.Certificates;
 import io.fluxccl.tls.Tls;
 import io.fluxccl.tls.TlsStream;
@@ -76,7 +77,7 @@ class BootstrapTlsTest {
 
   @Test
   void shouldSendOnlyAnAlertToAClientWithoutTls() throws IOException {
-    InetSocketAddress root = loopback(TcpRanks.freePort());
+    InetSocketAddress root = loopback(Ports.reserved());
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
     CompletableFuture<Void> first = ranks.get(0).initialize("127.0.0.1:" + root.getPort());
     try (Socket stranger = knock(root)) {
@@ -139,7 +140,7 @@ class BootstrapTlsTest {
 
   @Test
   void shouldRefuseAManInTheMiddle(@TempDir Path folder) throws Exception {
-    InetSocketAddress root = loopback(TcpRanks.freePort());
+    InetSocketAddress root = loopback(Ports.reserved());
     List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
     CompletableFuture<Void> first = ranks.get(0).initialize("127.0.0.1:" + root.getPort());
     knock(root).close();

@@ -25,6 +25,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Resume;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.Roster.Contact;
 import io.fluxccl.bootstrap.Roster.Nonce;
+import io.fluxccl.testing.Ports;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -65,7 +66,7 @@ class BootstrapTrustTest {
 
   @BeforeEach
   void startAllButOne() {
-    root = TcpRanks.loopback(TcpRanks.freePort());
+    root = TcpRanks.loopback(Ports.reserved());
     address = "127.0.0.1:" + root.getPort();
     ranks = TcpRanks.create(N, options);
     early = onAll(ranks.subList(0, N - 1), each -> each.initialize(address));
@@ -281,7 +282,7 @@ class BootstrapTrustTest {
     InetAddress reachable = NetworkAddresses.reachable();
     assumeTrue(!reachable.isLoopbackAddress(), "only loopback here");
     String host = reachable.getHostAddress();
-    String open = (host.contains(":") ? "[" + host + "]:" : host + ":") + TcpRanks.freePort();
+    String open = (host.contains(":") ? "[" + host + "]:" : host + ":") + Ports.reserved();
     for (int rank : new int[] {0, 1}) {
       try (TcpBootstrap trusting =
           TcpBootstrap.create(rank, 2, BootstrapOptions.builder().secret(null).build())) {

@@ -8,6 +8,7 @@ import static io.fluxccl.bootstrap.TcpRanks.assertTakesLessThan;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.fluxccl.bootstrap.BootstrapFrame.LinkKind;
+import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.TestJvms;
 import io.fluxccl.testkit.ProcessRank;
 import java.io.IOException;
@@ -38,7 +39,7 @@ class FloodTest {
   @Test
   void shouldServeItsRanksDuringAFloodOfConnections() throws Exception {
     BootstrapOptions options = BootstrapOptions.builder().secret(null).build();
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     List<TcpBootstrap> ranks = TcpRanks.byAddress(RANKS, options, address);
     List<Socket> idle = new ArrayList<>();
     try (ServerSocket others = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());

@@ -19,6 +19,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Hello;
 import io.fluxccl.bootstrap.BootstrapFrame.Verdict;
 import io.fluxccl.bootstrap.TcpRanks.ForeignService;
 import io.fluxccl.bootstrap.TcpRanks.ForeignService.Answer;
+import io.fluxccl.testing.Ports;
 import io.fluxccl.testing.Rounds;
 import java.io.DataInputStream;
 import java.io.IOException;
@@ -165,7 +166,7 @@ class ForeignServiceTest {
     lines.start();
     logger.addAppender(lines);
     logger.setLevel(Level.DEBUG); // repeated lines within a minute are logged at debug level
-    int port = TcpRanks.freePort();
+    int port = Ports.reserved();
     try (TcpBootstrap root = TcpBootstrap.create(0, 2, BootstrapOptions.defaults())) {
       root.initialize("127.0.0.1:" + port);
       Awaitility.await().ignoreExceptions().until(() -> !TcpRanks.missing(root).isEmpty());

@@ -11,6 +11,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failed;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Failure;
+import io.fluxccl.testing.Ports;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -36,7 +37,7 @@ class InjectionTest {
           .timeout(Duration.ofSeconds(20))
           .heartbeatInterval(Duration.ofMillis(100))
           .build();
-  private final int rootPort = TcpRanks.freePort();
+  private final int rootPort = Ports.reserved();
   private final List<TcpBootstrap> ranks = TcpRanks.create(2, options);
   private ServerSocket path;
   private Socket toRank;

@@ -42,7 +42,7 @@ class JobTest {
 
   @BeforeEach
   void choosePort() throws IOException {
-    port = Ports.free();
+    port = Ports.reserved();
   }
 
   @AfterEach

@@ -13,6 +13,7 @@ import io.fluxccl.bootstrap.BootstrapFrame.Confirm;
 import io.fluxccl.bootstrap.BootstrapFrame.Data;
 import io.fluxccl.bootstrap.BootstrapFrame.Goodbye;
 import io.fluxccl.bootstrap.Mailboxes.StreamKey;
+import io.fluxccl.testing.Ports;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -31,7 +32,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 class LinkTest {
   private static final int MESSAGE_LIMIT = 1 << 16;
 
-  private final int port = TcpRanks.freePort();
+  private final int port = Ports.reserved();
   private final BootstrapOptions options =
       BootstrapOptions.builder().secret(null).messageLimit(MESSAGE_LIMIT).build();
   private RawPeer peer;

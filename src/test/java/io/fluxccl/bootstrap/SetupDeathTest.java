@@ -11,6 +11,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.RemoteFailure;
 import io.fluxccl.Timeout;
 import io.fluxccl.bootstrap.BootstrapFrame.JoinMessage.Propose;
+import io.fluxccl.testing.Ports;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -29,7 +30,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 class SetupDeathTest {
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  private final int port = TcpRanks.freePort();
+  private final int port = Ports.reserved();
   private final String address = "127.0.0.1:" + port;
   private final List<TcpBootstrap> ranks = new ArrayList<>();
 

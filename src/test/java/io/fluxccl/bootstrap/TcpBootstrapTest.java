@@ -12,6 +12,7 @@ import io.fluxccl.FluxCclException;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.Timeout;
 import io.fluxccl.TransportFailure;
+import io.fluxccl.testing.Ports;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -63,7 +64,7 @@ class TcpBootstrapTest extends BootstrapContract {
   @ParameterizedTest
   @ValueSource(strings = {"127.0.0.1:", "lo:127.0.0.1:", "localhost:"})
   void shouldFormAJobByAddressInterfaceOrHostName(String host) {
-    gatherAndClose(TcpRanks.byAddress(3, OPTIONS, host + TcpRanks.freePort()));
+    gatherAndClose(TcpRanks.byAddress(3, OPTIONS, host + Ports.reserved()));
   }
 
   @Test
@@ -81,7 +82,7 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Test
   void shouldFormANewJobAfterTheLastOneHasClosed() {
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     for (int round = 0; round < 10; round++) {
       gatherAndClose(TcpRanks.byAddress(3, OPTIONS, address));
     }
@@ -89,7 +90,7 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Test
   void shouldFormANewJobWhileTheLastOneStillCloses() {
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     List<CompletableFuture<Void>> closing = new ArrayList<>();
     for (int round = 0; round < 10; round++) {
       List<TcpBootstrap> ranks = TcpRanks.byAddress(3, OPTIONS, address);
@@ -101,7 +102,7 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Test
   void shouldFormAJobIfTheRootJoinsLast() {
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     List<TcpBootstrap> ranks = TcpRanks.create(3, OPTIONS);
     CompletableFuture<Void> one = ranks.get(1).initialize(address);
     CompletableFuture<Void> two = ranks.get(2).initialize(address);
@@ -114,7 +115,7 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Test
   void shouldNameTheMissingRanksNearTheDeadline() {
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     List<TcpBootstrap> ranks = TcpRanks.create(4, within(2000));
     long start = System.nanoTime();
     List<CompletableFuture<Void>> waiting =
@@ -129,8 +130,8 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Test
   void shouldNameTheRootWhenItIsMissing() {
-    String address = "127.0.0.1:" + TcpRanks.freePort();
-    FluxCclException late = TcpRanks.failureOfJoining(address, Duration.ofMillis(300));
+    String address = "127.0.0.1:" + Ports.reserved();
+    FluxCclException late = TcpRanks.failureOfJoining(address, Duration.ofSeconds(2));
     assertThat(late).isInstanceOf(Timeout.class).hasMessageContaining("no coordinator answers at");
     assertThat(late.rank()).isEqualTo(0);
   }
@@ -190,7 +191,7 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Test
   void shouldNameASettingThatDiffersBetweenRanks() {
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     try (TcpBootstrap root = TcpBootstrap.create(0, 2, with(Map.of("CHECKS", "1", "LANES", "2")));
         TcpBootstrap wrong = TcpBootstrap.create(1, 2, with(Map.of("CHECKS", "0", "LANES", "2")));
         TcpBootstrap without = TcpBootstrap.create(1, 2, with(Map.of("CHECKS", "1")))) {
@@ -224,7 +225,7 @@ class TcpBootstrapTest extends BootstrapContract {
   @Test
   void shouldEndItsThreadIfItIsClosedWhileTheGroupForms() {
     for (int round = 0; round < 20; round++) {
-      String address = "127.0.0.1:" + TcpRanks.freePort();
+      String address = "127.0.0.1:" + Ports.reserved();
       List<TcpBootstrap> ranks = TcpRanks.create(2, OPTIONS);
       onAll(ranks, each -> each.initialize(address));
       LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(200 * round));
@@ -237,7 +238,7 @@ class TcpBootstrapTest extends BootstrapContract {
   @Test
   void shouldEndInitializeWhenItIsClosed() {
     TcpBootstrap lonely = TcpBootstrap.create(0, 2, OPTIONS);
-    CompletableFuture<Void> waiting = lonely.initialize("127.0.0.1:" + TcpRanks.freePort());
+    CompletableFuture<Void> waiting = lonely.initialize("127.0.0.1:" + Ports.reserved());
     lonely.close();
     assertThat(failureOf(waiting)).isInstanceOf(io.fluxccl.Aborted.class);
     assertThat(failureOf(lonely.send(0, 0, NOTHING, soon()))).isInstanceOf(FluxCclException.class);
@@ -245,7 +246,7 @@ class TcpBootstrapTest extends BootstrapContract {
 
   @Test
   void shouldCountRanksByHost() {
-    String address = "127.0.0.1:" + TcpRanks.freePort();
+    String address = "127.0.0.1:" + Ports.reserved();
     List<TcpBootstrap> ranks = new ArrayList<>();
     for (int rank = 0; rank < 4; rank++) {
       HostIdentity identity = HostIdentity.of("host " + rank / 3);

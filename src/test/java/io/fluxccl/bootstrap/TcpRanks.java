@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.bootstrap.BootstrapFrame.DumpMissing;
 import io.fluxccl.testing.FailureAssertions;
+import io.fluxccl.testing.Ports;
 import io.netty.buffer.ByteBuf;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -40,7 +41,7 @@ final class TcpRanks {
   }
 
   static List<TcpBootstrap> byAddress(int nRanks, BootstrapOptions options) {
-    return byAddress(nRanks, options, "127.0.0.1:" + freePort());
+    return byAddress(nRanks, options, "127.0.0.1:" + Ports.reserved());
   }
 
   static List<TcpBootstrap> byAddress(int nRanks, BootstrapOptions options, String address) {
@@ -149,14 +150,6 @@ final class TcpRanks {
     public void close() {
       CloseHelper.closeAll(listener);
       CloseHelper.closeAll(clients);
-    }
-  }
-
-  static int freePort() {
-    try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-      return socket.getLocalPort();
-    } catch (IOException e) {
-      throw new java.io.UncheckedIOException(e);
     }
   }
 }

@@ -2,6 +2,7 @@
 package io.fluxccl.testing;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.BindException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
@@ -18,24 +19,19 @@ public final class Ports {
 
   private Ports() {}
 
-  /** Returns a port that was free a moment ago. */
-  public static int free() throws IOException {
-    try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-      return socket.getLocalPort();
-    }
-  }
-
   /**
    * Returns a port that is free, and that the system gives to no socket by itself. So it stays
    * free, also where many jobs begin at the same time.
    */
-  public static int reserved() throws IOException {
+  public static int reserved() {
     while (true) {
       int port = FIRST + NEXT.getAndIncrement() % COUNT;
       try (ServerSocket socket = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
         return socket.getLocalPort();
       } catch (BindException taken) {
         continue;
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
       }
     }
   }

@@ -3,12 +3,9 @@ package io.fluxccl.testing;
 
 import io.fluxccl.testkit.ProcessRank;
 import io.fluxccl.testkit.ProcessRanks;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 
 /**
  * Processes of tests. JVMs are small, and have the options that the build gives. Their errors, log
@@ -46,16 +43,11 @@ public final class TestJvms {
   }
 
   private static ProcessRanks.Builder small(int nRanks, Class<?> main, String... arguments) {
-    try {
-      return ProcessRanks.builder(nRanks, main)
-          .variables(Map.of("FLUXCCL_ADDR", "127.0.0.1:" + Ports.reserved()))
-          .jvmOptions("-Dfluxccl.test.long=" + Rounds.LONG, "-Xmx128m", "-XX:+UseSerialGC")
-          .jvmOptions(WARNINGS_TO_ERRORS)
-          .limit(PATIENCE)
-          .arguments(arguments);
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
+    return ProcessRanks.builder(nRanks, main)
+        .jvmOptions("-Dfluxccl.test.long=" + Rounds.LONG, "-Xmx128m", "-XX:+UseSerialGC")
+        .jvmOptions(WARNINGS_TO_ERRORS)
+        .limit(PATIENCE)
+        .arguments(arguments);
   }
 
   /** Returns what starts a program that is no rank; it may launch ranks. */

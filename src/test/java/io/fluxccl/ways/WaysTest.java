@@ -183,7 +183,7 @@ class WaysTest {
 
   @Test
   void shouldNameTheClassesOfAJoin() throws Exception {
-    String address = "127.0.0.1:" + Ports.free();
+    String address = "127.0.0.1:" + Ports.reserved();
     Ways.startUntil(Communicator.class);
     List<CompletableFuture<RankGroup>> joins = List.of(join(address, 0), join(address, 1));
     List<RankGroup> groups = joins.stream().map(CompletableFuture::join).toList();
