@@ -17,7 +17,9 @@ import java.util.Collection;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -64,7 +66,7 @@ final class RankLauncher implements AutoCloseable {
           + " if grep -qzxF \"$JOB\" $each/environ; then kill -9 ${each#/proc/}; fi; done";
 
   // By rank. Guarded by this.
-  private final List<Process> processes = new ArrayList<>();
+  private final Map<Integer, Process> processes = new TreeMap<>();
 
   // Of all that were started. Guarded by this.
   private final Set<Long> pids = new HashSet<>();
@@ -293,11 +295,7 @@ final class RankLauncher implements AutoCloseable {
     builder.redirectInput(new File("/dev/null"));
     Process process = builder.start();
     pids.add(process.pid());
-    if (rank < processes.size()) {
-      processes.set(rank, process);
-    } else {
-      processes.add(process);
-    }
+    processes.put(rank, process);
     forwarders.add(LineForwarder.start(rank, false, process.getInputStream(), sink));
     forwarders.add(LineForwarder.start(rank, true, process.getErrorStream(), sink));
     process.onExit().thenRun(() -> ended.add(rank));
@@ -307,7 +305,7 @@ final class RankLauncher implements AutoCloseable {
   synchronized void terminate(Duration grace) {
     ending = true;
     Set<ProcessHandle> left = new LinkedHashSet<>();
-    for (Process process : processes) {
+    for (Process process : processes.values()) {
       // Descendants with another environment are known only as descendants.
       process.descendants().forEach(left::add);
       left.add(process.toHandle());
@@ -315,10 +313,12 @@ final class RankLauncher implements AutoCloseable {
     left.addAll(ofJob());
     left.forEach(ProcessHandle::destroy);
     awaitEnd(left, Deadline.after(grace));
-    // Again, because a process that was asked to end may have started another one.
-    left.addAll(ofJob());
-    left.forEach(ProcessHandle::destroyForcibly);
-    awaitEnd(left, Deadline.after(TERMINATION_GRACE));
+    Deadline end = Deadline.after(TERMINATION_GRACE);
+    do { // until there is none: a process may have started another one before it ended
+      left.addAll(ofJob());
+      left.forEach(ProcessHandle::destroyForcibly);
+      awaitEnd(left, end);
+    } while (!ofJob().isEmpty() && !end.expired());
     if (guard != null) {
       guard.destroyForcibly();
     }

@@ -92,7 +92,7 @@ public final class GroupMeters {
    *
    * @return the group
    */
-  public RankGroup follow(RankGroup group) {
+  public synchronized RankGroup follow(RankGroup group) {
     ignoreCalls();
     current = group;
     calls = new CallMeters(group);
@@ -101,7 +101,8 @@ public final class GroupMeters {
     return group;
   }
 
-  private void ended(RankGroup group, FluxCclException reason) {
+  // Synchronized: another thread may follow the next group meanwhile.
+  private synchronized void ended(RankGroup group, FluxCclException reason) {
     if (current == group) {
       ignoreCalls();
       current = null;

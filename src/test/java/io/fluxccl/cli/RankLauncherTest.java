@@ -93,7 +93,7 @@ class RankLauncherTest {
 
   @Test
   void shouldNotStartARankAgainWhenAnotherIsDone() throws InterruptedException {
-    String script = "[ $FLUXCCL_RANK = 0 ] && exit 0; sleep 1; exit 3";
+    String script = "[ $FLUXCCL_RANK = 0 ] && exit 0; sleep 3; exit 3";
     assertThat(run(2, RankLauncher.UNLIMITED, script)).isEqualTo(3);
     assertThat(notices).singleElement().asString().startsWith("rank 1 ended with code 3");
   }
