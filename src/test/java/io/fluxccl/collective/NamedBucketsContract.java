@@ -40,7 +40,7 @@ import reactor.core.publisher.Mono;
 @OnRanks(value = 3, seconds = 120)
 abstract class NamedBucketsContract {
   private static final Duration LONG = Duration.ofSeconds(60);
-  private static final Duration SHORT = Duration.ofSeconds(4);
+  private static final Duration SHORT = Duration.ofSeconds(10);
   private static final int TENSORS = 24;
   private static final int MOST = 3000;
   private static final NamedOptions SINGLE = NamedOptions.DEFAULT.withBucketBytes(0);

@@ -298,13 +298,12 @@ public abstract class GraphContract extends StreamScenario {
     DeviceGraph graph =
         graphOf(
             stream -> {
-              stream.writeValue(words, 0, 1);
-              waitAt(gate, stream);
+              announceAndWaitAt(gate, stream);
               fill(stream, a, 1);
             });
     a.close();
     CompletableFuture<Void> done = first.launch(graph).completion();
-    Awaitility.await().until(() -> word(0) == 1); // begun: it isn't dropped
+    Awaitility.await().until(() -> word(3) == 1);
     device.close();
     assertThatThrownBy(() -> await(done)).hasCauseInstanceOf(Aborted.class);
     assertRefused(() -> first.launch(graph));
@@ -312,6 +311,12 @@ public abstract class GraphContract extends StreamScenario {
     assertThat(kind.users(a)).isPositive();
     open(gate);
     Awaitility.await().until(() -> kind.users(a) == 0);
+  }
+
+  /** Enqueues work that sets word 3 and then waits: once the word is set, it isn't dropped. */
+  protected void announceAndWaitAt(PinnedBuffer gate, DeviceStream stream) {
+    stream.writeValue(words, 24, 1);
+    waitAt(gate, stream);
   }
 
   @Test
@@ -322,12 +327,12 @@ public abstract class GraphContract extends StreamScenario {
         graphOf(
             stream -> {
               DeviceStream branch = stream.branch("b");
-              waitAt(gate, branch);
+              announceAndWaitAt(gate, branch);
               branch.writeValue(words, 0, 1);
               stream.writeValue(words, 8, 1).waitFor(branch).writeValue(words, 16, 1);
             });
     CompletableFuture<Void> done = first.launch(graph).completion();
-    Awaitility.await().until(() -> word(1) == 1);
+    Awaitility.await().until(() -> word(1) == 1 && word(3) == 1);
     CompletableFuture<Void> behind = second.waitFor(first).completion();
     first.close();
     assertThatThrownBy(() -> await(done)).hasCauseInstanceOf(Aborted.class);

@@ -453,7 +453,7 @@ abstract class OverlappedProductsContract {
     rank.awaitAll();
     if (rank.rank() == 0) {
       Pipeline call = call(products, operation, rank);
-      fails(call.run(Duration.ofSeconds(2)), Timeout.class, "rank 0");
+      fails(call.run(Duration.ofSeconds(8)), Timeout.class, "rank 0");
     } else if (products.way(operation, 4) == Way.PIECES) {
       DeviceBuffer bytes = rank.device().allocate(64);
       DataType type = operation == Operation.ALL_GATHER_MATMUL ? DataType.INT8 : DataType.UINT8;

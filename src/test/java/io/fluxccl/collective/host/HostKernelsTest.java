@@ -23,7 +23,6 @@ import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.host.HostKernel;
 import io.fluxccl.testing.Bytes;
 import io.fluxccl.testing.OnRanks;
-import io.fluxccl.testing.Rounds;
 import io.fluxccl.testkit.LocalRank;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
@@ -151,8 +150,7 @@ class HostKernelsTest {
     DeviceBuffer memory = rank.device().allocate(2 * BYTES);
     DeviceBuffer x = memory.slice(0, BYTES);
     DeviceBuffer y = memory.slice(BYTES, BYTES);
-    Collectives collectives =
-        create(rank, rank.rank() == 0 ? Duration.ofMillis(Rounds.of(250, 1500)) : LONG, 2);
+    Collectives collectives = create(rank, rank.rank() == 0 ? Duration.ofMillis(1500) : LONG, 2);
     collectives.register(memory).join();
     rank.awaitAll();
     if (rank.rank() == 0) {

@@ -21,6 +21,21 @@ class HostGraphTest extends GraphContract {
     super(new HostTestDevice());
   }
 
+  /** One kernel, because a closed stream drops those that have not begun. */
+  @Override
+  protected void announceAndWaitAt(PinnedBuffer gate, DeviceStream stream) {
+    HostKernel announces =
+        HostKernel.of(
+            "announces",
+            (thread, args) -> {
+              words.buffer().putLongRelease(24, 1);
+              while (gate.buffer().getLongAcquire(0) == 0) {
+                Thread.onSpinWait();
+              }
+            });
+    stream.launch(announces, 1, 1, KernelArgs.NONE);
+  }
+
   @Test
   void shouldReportTheFailureOfEachLaunch() throws Exception {
     AtomicInteger launches = new AtomicInteger();
