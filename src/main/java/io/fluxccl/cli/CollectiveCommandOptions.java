@@ -34,9 +34,8 @@ final class CollectiveCommandOptions {
   @Option(
       names = "--timeout",
       paramLabel = "SECONDS",
-      defaultValue = "30",
       description = "Limit of one collective, and of each step of the set-up. Default 30.")
-  private double timeoutSeconds;
+  private Double timeoutSeconds;
 
   /** Returns what these options change of how a rank joins its job. */
   UnaryOperator<JoinOptions> joining() {
@@ -48,7 +47,7 @@ final class CollectiveCommandOptions {
       CollectivesOptions calls = from.collectives().withTimeout(limit);
       return from.withCollectives(only.map(calls::withTransport).orElse(calls))
           .withDevice(chosen)
-          .withJoinTimeout(limit);
+          .withJoinTimeout(timeoutSeconds == null ? from.joinTimeout() : limit);
     };
   }
 
@@ -67,6 +66,6 @@ final class CollectiveCommandOptions {
   }
 
   Duration timeout() {
-    return PerfOptions.seconds("timeout", timeoutSeconds, 0.001);
+    return PerfOptions.seconds("timeout", timeoutSeconds == null ? 30 : timeoutSeconds, 0.001);
   }
 }

@@ -3,11 +3,13 @@ package io.fluxccl.cli;
 
 import io.fluxccl.bootstrap.JobSecret;
 import java.io.IOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
 import java.net.ServerSocket;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ThreadLocalRandom;
 
 /**
  * The environment variables that give a process its rank. The secret is passed only this way,
@@ -43,7 +45,7 @@ record RankVariables(int nRanks, String address, String secret) {
       // A port can be bound there, even though nothing can connect to it.
       NetworkInterface carrier = NetworkInterface.getByInetAddress(loopback);
       if (carrier != null && carrier.isUp()) {
-        try (ServerSocket socket = new ServerSocket(0, 1, loopback)) {
+        try (ServerSocket socket = freePort(loopback)) {
           String host = address.indexOf(':') < 0 ? address : "[" + address + "]";
           String place = host + ":" + socket.getLocalPort();
           return new RankVariables(nRanks, place, JobSecret.random().text());
@@ -53,6 +55,15 @@ record RankVariables(int nRanks, String address, String secret) {
     throw new IOException(
         "this network namespace has neither of the addresses for ranks, 127.0.0.1 and ::1;"
             + " run: ip link set lo up");
+  }
+
+  /** Binds a free port that the system gives to no other socket before rank 0 listens there. */
+  private static ServerSocket freePort(InetAddress loopback) throws IOException {
+    try {
+      return new ServerSocket(ThreadLocalRandom.current().nextInt(30_000, 32_000), 1, loopback);
+    } catch (BindException taken) {
+      return freePort(loopback);
+    }
   }
 
   /** Adds the variables of one rank, and removes those of another job. */

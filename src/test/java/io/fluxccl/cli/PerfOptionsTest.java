@@ -62,6 +62,9 @@ class PerfOptionsTest {
     assertThat(plan.jitWarmUp()).isEqualTo(Duration.ofSeconds(10));
     assertThat(joining("--ranks 2"))
         .isEqualTo(joining(DeviceChoice.fromEnvironment(), Duration.ofSeconds(30)));
+    JoinOptions patient = JoinOptions.of(0, 1).withJoinTimeout(Duration.ofMinutes(5));
+    assertThat(ranks("--ranks 2").joining().apply(patient).joinTimeout())
+        .isEqualTo(patient.joinTimeout());
     assertThat(ranks("--ranks 2").register()).isTrue();
     assertThat(ranks("--ranks 2").memory()).isEqualTo(PerfMemory.OWN);
   }
@@ -188,7 +191,8 @@ class PerfOptionsTest {
 
   private static Cli asRank(String rankVariable, String sizeVariable, String size) {
     Map<String, String> environment = Map.of(rankVariable, "0", sizeVariable, size);
-    return Cli.run(new FakeBackend(), environment, "perf", "all-reduce", "--ranks", "4");
+    String line = "perf all-reduce --ranks 4 -e 1K -n 1 --jit-warmup 0";
+    return Cli.run(new FakeBackend(), environment, line.split(" "));
   }
 
   @ParameterizedTest
