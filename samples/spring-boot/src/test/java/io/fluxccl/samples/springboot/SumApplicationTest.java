@@ -30,6 +30,7 @@ import org.springframework.context.ConfigurableApplicationContext;
 /** The application's two ranks, in one JVM, over HTTP. */
 @Timeout(120)
 class SumApplicationTest {
+  private static final Duration LONG = Duration.ofSeconds(60);
   private static final int RANKS = 2;
 
   private final HttpClient client = HttpClient.newHttpClient();
@@ -98,10 +99,12 @@ class SumApplicationTest {
 
     for (int rank = 0; rank < RANKS; rank++) {
       int each = rank;
-      await().until(() -> get(each, "/actuator/health").contains("out of paper"));
+      await().atMost(LONG).until(() -> get(each, "/actuator/health").contains("out of paper"));
       assertThat(get(rank, "/actuator/health"))
           .contains("\"status\":\"DOWN\"", "\"failedRank\":1", "\"code\":\"ABORTED\"");
-      await().until(() -> get(each, "/actuator/metrics/fluxccl.ranks").contains("\"value\":0.0"));
+      await()
+          .atMost(LONG)
+          .until(() -> get(each, "/actuator/metrics/fluxccl.ranks").contains("\"value\":0.0"));
     }
     assertThat(get(0, "/sum/14")).contains("500");
   }
@@ -118,7 +121,7 @@ class SumApplicationTest {
               }
             });
     ranks.get(1).close();
-    assertThat(requests).succeedsWithin(Duration.ofSeconds(60));
+    assertThat(requests).succeedsWithin(LONG);
     assertThat(first.communicator().failure()).isNotInstanceOf(Aborted.class);
   }
 }

@@ -39,7 +39,7 @@ class CommandLineTest {
             .redirectErrorStream(true)
             .redirectOutput(output.toFile())
             .start();
-    assertTrue(process.waitFor(120, TimeUnit.SECONDS));
+    assertTrue(process.waitFor(600, TimeUnit.SECONDS));
     assertEquals(0, process.exitValue(), () -> read(output));
     assertTrue(read(output).contains("1024"), () -> read(output));
   }
