@@ -25,7 +25,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.yaml.snakeyaml.Yaml;
 
 /** samples/kubernetes/job.yaml. */
-@Timeout(180)
+@Timeout(600)
 class IndexedJobTest {
   private static final Path ROOT = Path.of(System.getProperty("fluxccl.root"));
 
@@ -100,7 +100,7 @@ class IndexedJobTest {
       start(container(read), name + "-" + index, index, names);
     }
     for (int index = 0; index < nRanks; index++) {
-      assertThat(pods.get(index).waitFor(120, TimeUnit.SECONDS)).isTrue();
+      assertThat(pods.get(index).waitFor(400, TimeUnit.SECONDS)).isTrue();
       String printed = Files.readString(folder.resolve("" + index));
       assertThat(pods.get(index).exitValue()).as(printed).isZero();
     }

@@ -119,7 +119,7 @@ class SetupDeathTest {
 
   @Test
   void shouldSendTheMissingRanksToOthersIfTheRootsRankTimesOut() {
-    ranks.add(TcpBootstrap.create(0, 4, within(Duration.ofSeconds(2))));
+    ranks.add(TcpBootstrap.create(0, 4, within(Duration.ofSeconds(8))));
     for (int rank = 1; rank < 4; rank++) {
       ranks.add(TcpBootstrap.create(rank, 4, within(LONG)));
     }

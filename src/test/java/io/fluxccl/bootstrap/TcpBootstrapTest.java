@@ -116,7 +116,7 @@ class TcpBootstrapTest extends BootstrapContract {
   @Test
   void shouldNameTheMissingRanksNearTheDeadline() {
     String address = "127.0.0.1:" + Ports.reserved();
-    List<TcpBootstrap> ranks = TcpRanks.create(4, within(2000));
+    List<TcpBootstrap> ranks = TcpRanks.create(4, within(8000));
     long start = System.nanoTime();
     List<CompletableFuture<Void>> waiting =
         onAll(List.of(ranks.get(0), ranks.get(2)), each -> each.initialize(address));
@@ -170,7 +170,7 @@ class TcpBootstrapTest extends BootstrapContract {
   @Test
   void shouldCloseTheRootOfAnIdIfTheJoinedRankGivesUp() {
     UniqueId id = TcpBootstrap.createUniqueId(OPTIONS);
-    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, within(1000))) {
+    try (TcpBootstrap rank = TcpBootstrap.create(0, 2, within(5000))) {
       assertThat(isClosed(id)).isFalse();
       assertFails(rank.initialize(id), Timeout.class, "[1] did not join");
     }

@@ -36,7 +36,7 @@ import reactor.util.retry.Retry;
 @OnRanks(value = 3, seconds = 120)
 abstract class NamedCollectivesContract {
   private static final Duration LONG = Duration.ofSeconds(120);
-  private static final Duration SHORT = Duration.ofSeconds(4);
+  private static final Duration SHORT = Duration.ofSeconds(10);
   private static final int BUCKETS = 8;
   private static final int MOST_DELAY_MILLIS = 3;
 

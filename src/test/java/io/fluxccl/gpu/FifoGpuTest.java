@@ -35,7 +35,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 @EmulatedGpus
 @RequiresGpus
 class FifoGpuTest {
-  private static final long SECONDS = 30;
+  private static final long SECONDS = 120;
   private static final int LINE = 64;
 
   private CudaDevice device;

@@ -82,7 +82,7 @@ class RankGroupJoiningTest {
 
   @Test
   void shouldNameTheJobIfARankDoesNotJoin() {
-    JoinOptions options = Place.free().options(0, 2).withJoinTimeout(Duration.ofSeconds(1));
+    JoinOptions options = Place.free().options(0, 2).withJoinTimeout(Duration.ofSeconds(5));
     assertFails(RankGroup.join(options), Timeout.class, "ranks [1] did not join", "chat");
   }
 

@@ -162,7 +162,7 @@ class StrayConnectionsTest {
     Socket half = stray();
     half.getOutputStream().write(hello(handle().token(), 1, 4));
     half.close();
-    assertThrows(RemoteFailure.class, () -> acceptUntilDropped(listener, half), "a:1");
+    assertThrows(RemoteFailure.class, () -> MessageLink.await(listener::accept), "a:1");
   }
 
   @Test

@@ -37,7 +37,7 @@ class CloseDuringCloseTest {
   @ParameterizedTest
   @MethodSource("objects")
   void shouldUnloadTheLibraryOnlyOnceTheCloseHasReturned(String object) throws Exception {
-    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=1000");
+    Path library = TestNet.collectiveLibrary(folder, 11, "CLOSE_MS=5000");
     // Another process, because to unload it earlier is the end of that one.
     try (ProcessRank child =
         TestJvms.start(CloseDuringCloseTest.class, library.toString(), object)) {

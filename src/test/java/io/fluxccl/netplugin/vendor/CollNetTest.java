@@ -125,7 +125,7 @@ class CollNetTest {
 
   @Test
   void shouldKeepAListenerThatAConnectIsIn() throws Exception {
-    Path library = TestNet.collectiveLibrary(folder, 11, "CONNECT_MS=1000");
+    Path library = TestNet.collectiveLibrary(folder, 11, "CONNECT_MS=5000");
     VendorPlugin plugin =
         VendorPlugin.open(PluginSearch.open(library.toString()), Duration.ofMillis(50));
     CollNetPlugin coll = plugin.collNet();

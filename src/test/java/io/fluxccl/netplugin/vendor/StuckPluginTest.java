@@ -29,7 +29,7 @@ class StuckPluginTest {
 
   @Test
   void shouldNotCloseAnObjectInACallButCloseTheOthers() throws Exception {
-    Path library = TestNet.library(folder, 11, "STUCK_MS=1500");
+    Path library = TestNet.library(folder, 11, "STUCK_MS=5000");
     VendorPlugin plugin = VendorPlugin.open(PluginSearch.open(library.toString()), SHORT);
     MessageLink link = new MessageLink(plugin, plugin, 64);
     CompletableFuture<NetRequest> call = CompletableFuture.supplyAsync(() -> link.isend(0, 64));

@@ -188,8 +188,8 @@ abstract class EthernetStagedContract {
   void shouldKeepMemoryUntilCopiesAreDoneWhenItIsDeregistered(int slow) throws Exception {
     WatchedBuffer[] buffers = new WatchedBuffer[2];
     Transfer transfer = transfer(1 << 20, buffers);
-    // All pieces of the payload, each with its mark.
-    CompletableFuture<Void> flush = writeHeldUp(transfer, slow, 8);
+    // All pieces of the payload, each with its mark, and the questions whether the device works.
+    CompletableFuture<Void> flush = writeHeldUp(transfer, slow, 10);
     RegisteredMemory memory = slow == 0 ? transfer.source() : transfer.target();
     memory.close();
     assertThat(buffers[slow].released()).isZero();
@@ -202,8 +202,8 @@ abstract class EthernetStagedContract {
   @Test
   void shouldKeepMemoryUntilCopiesAreDoneWhenItsContextIsClosed() throws Exception {
     WatchedBuffer[] buffers = new WatchedBuffer[2];
-    // All pieces of the payload: then the source is read.
-    writeHeldUp(transfer(1 << 20, buffers), 1, 8);
+    // All pieces of the payload, as above: then the source is read.
+    writeHeldUp(transfer(1 << 20, buffers), 1, 10);
     ranks.context(0).close();
     ranks.context(1).close();
     awaitReleased(buffers[0]);

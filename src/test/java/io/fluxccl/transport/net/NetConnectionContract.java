@@ -181,9 +181,11 @@ abstract class NetConnectionContract extends ConnectionContract<NetRanks> {
 
   @Test
   void shouldNameRankWhenPeerDiesInTheMiddleOfAWrite() throws Exception {
-    Transfer transfer = ranks.transfer(0, 128 << 20).write();
-    CompletableFuture<Void> flush = transfer.flushing();
+    Transfer transfer = ranks.transfer(0, 128 << 20);
+    CountDownLatch release = ranks.block(1); // or it may have received all when it dies
+    CompletableFuture<Void> flush = transfer.write().flushing();
     ranks.sever(1);
+    release.countDown();
     FluxCclException failure = get(transfer.link().failed());
     assertFailureOf(1, TransportFailure.class, failure);
     assertThat(failureOf(flush)).isSameAs(failure);

@@ -88,7 +88,7 @@ class NetFailureTest {
     wire[token + 5] ^= 1;
     // Depending on the order of the two ends, this end connects and then fails, or waits until
     // its deadline.
-    CompletableFuture<Connection> toB = a.connect(wire, Deadline.after(Duration.ofSeconds(2)));
+    CompletableFuture<Connection> toB = a.connect(wire, Deadline.after(Duration.ofSeconds(10)));
     assertFailure(
         TransportFailure.class, failureOf(b.connect(a.wire(), deadline())), "without its token");
     CompletableFuture<FluxCclException> ended =

@@ -29,7 +29,7 @@ import org.slf4j.LoggerFactory;
 
 @Timeout(120)
 class NetWaiterTest {
-  private static final int ROUNDS = 1_000;
+  private static final int ROUNDS = 300;
 
   @AutoClose private final NetWaiter waiter = new NetWaiter();
   private final AtomicInteger asked = new AtomicInteger();
