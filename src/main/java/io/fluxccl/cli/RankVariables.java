@@ -45,7 +45,7 @@ record RankVariables(int nRanks, String address, String secret) {
       // A port can be bound there, even though nothing can connect to it.
       NetworkInterface carrier = NetworkInterface.getByInetAddress(loopback);
       if (carrier != null && carrier.isUp()) {
-        try (ServerSocket socket = freePort(loopback)) {
+        try (ServerSocket socket = freePort(loopback, 100)) {
           String host = address.indexOf(':') < 0 ? address : "[" + address + "]";
           String place = host + ":" + socket.getLocalPort();
           return new RankVariables(nRanks, place, JobSecret.random().text());
@@ -57,12 +57,17 @@ record RankVariables(int nRanks, String address, String secret) {
             + " run: ip link set lo up");
   }
 
-  /** Binds a free port that the system gives to no other socket before rank 0 listens there. */
-  private static ServerSocket freePort(InetAddress loopback) throws IOException {
+  /**
+   * Binds a free port, below those that most systems give to other sockets before rank 0 has it.
+   */
+  private static ServerSocket freePort(InetAddress loopback, int attempts) throws IOException {
     try {
-      return new ServerSocket(ThreadLocalRandom.current().nextInt(30_000, 32_000), 1, loopback);
-    } catch (BindException taken) {
-      return freePort(loopback);
+      return new ServerSocket(ThreadLocalRandom.current().nextInt(10_000, 30_000), 1, loopback);
+    } catch (BindException e) {
+      if (attempts == 1) {
+        throw e;
+      }
+      return freePort(loopback, attempts - 1);
     }
   }
 

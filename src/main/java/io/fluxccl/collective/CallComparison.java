@@ -34,7 +34,7 @@ final class CallComparison {
   private static final long LOOK_MILLIS = 250;
 
   /** Time that ranks have to find the calls that differ, after data of another call arrived. */
-  private static final long EXPLAIN_MILLIS = 10_000;
+  private static final long EXPLAIN_MILLIS = 5_000;
 
   /** The largest group in which each rank sends its history to all peers after an all-to-all-v. */
   private static final int FEW_RANKS = 16;

@@ -209,7 +209,7 @@ final class Lane implements AutoCloseable {
         return;
       }
       // A peer may have left before this run was among those in flight.
-      refuseIfMissing(run, run.lastRound);
+      refuseIfMissing(this, run, run.lastRound);
       // If the communicator has failed meanwhile, the kernels may have detected that and done
       // nothing.
       refuseIfFailed();
@@ -217,7 +217,7 @@ final class Lane implements AutoCloseable {
       try {
         // A closed lane has sent the peers the number of its collectives, so they don't wait for
         // more.
-        if (agreed && !lifecycle.isClosed()) {
+        if (agreed && absent == null && !lifecycle.isClosed()) {
           communicator.abort(FluxCclException.from(e));
         }
       } finally {
@@ -254,7 +254,7 @@ final class Lane implements AutoCloseable {
     }
     // The owner's graph runs them as often as the owner likes: no peer counts on these.
     run.lastRound = steps == run.steps ? rounds + Step.rounds(steps) : rounds;
-    refuseIfMissing(run, run.lastRound);
+    refuseIfMissing(this, run, run.lastRound);
     if (run.others() != null) {
       run.others().begin(run);
     }
@@ -284,13 +284,20 @@ final class Lane implements AutoCloseable {
     return stream.isCapturing() ? Step.forOwnersGraph(steps, options.checked()) : steps;
   }
 
-  void refuseIfMissing(Run run, long lastRound) {
+  /** Refuses a run that some lane executes if a peer takes no part in its collectives here. */
+  private void refuseIfMissing(Lane executes, Run run, long lastRound) {
     RemoteFailure missing = watch.missing(lastRound, run);
     if (missing != null) {
-      absent = missing; // a later run must not overtake this one until the job has failed
-      communicator.abort(missing);
+      absent = missing; // later runs must not overtake this one until the job has failed
+      executes.absent = missing;
+      abort(missing);
       throw missing;
     }
+  }
+
+  /** Aborts because a peer has left: for the reason of that peer, if it comes soon. */
+  private void abort(RemoteFailure missing) {
+    communicator.verdict(missing).thenAccept(communicator::abort);
   }
 
   /** Called when a peer has closed its lane. */
@@ -302,7 +309,7 @@ final class Lane implements AutoCloseable {
       missing = watch.missing(other.lastRound(), other.run());
     }
     if (missing != null && communicator.failure() == null) {
-      communicator.abort(missing);
+      abort(missing);
     }
   }
 
@@ -600,7 +607,7 @@ final class Lane implements AutoCloseable {
     void begin(Run run) {
       for (int i = 0; i < lanes.size(); i++) {
         lastRounds[i] = lanes.get(i).rounds + rounds[i];
-        lanes.get(i).refuseIfMissing(run, lastRounds[i]);
+        lanes.get(i).refuseIfMissing(thisLane, run, lastRounds[i]);
       }
       for (int i = 0; i < lanes.size(); i++) {
         lanes.get(i).rounds = lastRounds[i];

@@ -108,6 +108,9 @@ final class NamedAgent extends AgentThread {
   private FluxCclException failure;
   private FluxCclException linkFailure;
 
+  /** Completes when no more news of the first rank that left is awaited; null before that. */
+  private CompletableFuture<FluxCclException> news;
+
   /** Since when it waits for rank 0's answer to its leave, by its own clock; 0 if it does not. */
   private long leaveNanos;
 
@@ -559,12 +562,16 @@ final class NamedAgent extends AgentThread {
    * throws closes its named collectives before its group aborts.
    */
   private void failCalls(List<NamedCall> calls, FluxCclException reason) {
-    communicator
-        .verdict(reason)
-        .thenAccept(
-            told -> {
-              FluxCclException kept = communicator.isClosed() ? reason : told;
-              calls.forEach(call -> call.fail(kept.again()));
+    boolean hasLeft = reason instanceof Aborted && reason.rank() != rank;
+    if (hasLeft && news == null) {
+      news = communicator.verdict(reason);
+    }
+    (hasLeft ? news : CompletableFuture.completedFuture(reason))
+        .thenRun(
+            () -> {
+              FluxCclException job = communicator.failure();
+              boolean isKept = !hasLeft || job == null || communicator.isClosed();
+              calls.forEach(call -> call.fail((isKept ? reason : job).again()));
             });
   }
 

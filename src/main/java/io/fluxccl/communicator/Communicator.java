@@ -303,10 +303,10 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   /**
    * Fails this communicator on every rank. Only the first reason counts.
    *
-   * <p>A transport may notice a dead peer a moment before the bootstrap does, and a rank that fails
-   * may close its collectives before it aborts. So a {@link io.fluxccl.TransportFailure}, {@link
-   * io.fluxccl.RemoteFailure} or {@link Aborted} that names another rank waits up to a second:
-   * every rank fails with the news of that rank, if it comes. {@link #close()} waits no longer.
+   * <p>A transport may notice a dead peer a moment before the bootstrap does. So a {@link
+   * io.fluxccl.TransportFailure} that names another rank waits up to a second: if the rank is dead,
+   * every rank fails with the {@link io.fluxccl.RemoteFailure} that names it. {@link #close()}
+   * waits no longer.
    *
    * @param reason why; its kind, rank and message are sent to the other ranks. If it names no rank,
    *     they read in its message on which rank it occurred
@@ -329,8 +329,10 @@ public final class Communicator extends PeerMessages implements AutoCloseable {
   }
 
   /**
-   * Returns the reason of a failure. For one that {@link #abort} would delay, this is the failure
-   * of this communicator, if it fails within that time: the death of a rank, for example.
+   * Returns the reason of a failure. For a {@link io.fluxccl.TransportFailure}, {@link
+   * io.fluxccl.RemoteFailure} or {@link Aborted} that names another rank, this is the failure of
+   * this communicator, if it fails within a second: the death of that rank, or what it threw before
+   * it left.
    */
   @Override
   @Experimental

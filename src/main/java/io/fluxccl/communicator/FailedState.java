@@ -5,6 +5,7 @@ import io.fluxccl.Aborted;
 import io.fluxccl.FluxCclException;
 import io.fluxccl.NonblockingFuture;
 import io.fluxccl.OpenFiles;
+import io.fluxccl.TransportFailure;
 import io.fluxccl.bootstrap.Bootstrap;
 import io.fluxccl.concurrent.BlockingTasks;
 import io.fluxccl.concurrent.Lifecycle;
@@ -30,7 +31,7 @@ final class FailedState {
   private final SetupQueue setups;
   private final Map<CompletableFuture<?>, Boolean> inFlight = new ConcurrentHashMap<>();
 
-  /** The first failure of another rank that waits, or has waited, for the bootstrap's verdict. */
+  /** The first transport failure that waits, or has waited, for the bootstrap's verdict. */
   private final AtomicReference<FluxCclException> suspicion = new AtomicReference<>();
 
   private final CompletableFuture<Void> closed = NonblockingFuture.create();
@@ -52,15 +53,17 @@ final class FailedState {
         OpenFiles.ranOut(failure)
             ? failure.withRank(bootstrap.rank(), failure.getMessage())
             : failure;
-    if (isSuspicion(reason)) {
+    if (reason instanceof TransportFailure && blamesAnother(reason)) {
       suspicion.compareAndSet(null, reason);
+      verdict(reason).thenAccept(this::abortNow);
+    } else {
+      abortNow(reason);
     }
-    verdict(reason).thenAccept(this::abortNow);
   }
 
   /** {@link Communicator#verdict}. */
   CompletableFuture<FluxCclException> verdict(FluxCclException reason) {
-    if (!isSuspicion(reason)) {
+    if (!blamesAnother(reason)) {
       return CompletableFuture.completedFuture(reason);
     }
     return tie(new CompletableFuture<Void>())
@@ -70,7 +73,7 @@ final class FailedState {
             BlockingTasks.EXECUTOR);
   }
 
-  private boolean isSuspicion(FluxCclException reason) {
+  private boolean blamesAnother(FluxCclException reason) {
     return switch (reason.code()) {
       case TRANSPORT_FAILURE, REMOTE_FAILURE, ABORTED ->
           reason.rank() != FluxCclException.NO_RANK && reason.rank() != bootstrap.rank();
@@ -99,8 +102,8 @@ final class FailedState {
   }
 
   /**
-   * Fails it because it is closed. A failure that still waits for the bootstrap's verdict is sent
-   * first, or the other ranks would take this for leaving in good order.
+   * Fails it because it is closed. A transport failure that still waits for the bootstrap's verdict
+   * is sent first, or the other ranks would take this for leaving in good order.
    */
   void close() {
     int rank = bootstrap.rank();

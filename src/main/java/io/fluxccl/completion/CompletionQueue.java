@@ -175,9 +175,11 @@ public final class CompletionQueue {
     }
     int served = 0;
     while (oldest != null && (lost != null || oldest.sequence <= reached)) {
-      // It waits until its future is complete: other threads ask isPending().
-      oldest.ended(oldest.sequence <= reached ? null : lost);
-      waiters.poll();
+      try {
+        oldest.ended(oldest.sequence <= reached ? null : lost);
+      } finally {
+        waiters.poll(); // not before its future is complete: other threads ask isPending()
+      }
       served++;
       oldest = waiters.peek();
     }

@@ -347,7 +347,7 @@ public final class RankGroup implements Rank, AutoCloseable {
    * their time limit. Then waits a few seconds at most until the other ranks close, too. Then
    * closes everything except buffers, which belong to their owners. Does not wait if the job has
    * failed or a rank is silent. A rank that waits for a collective that this one has not enqueued
-   * fails at once.
+   * fails within two seconds.
    *
    * @return completes when all is closed; fails if something could not be closed, once the rest is
    *     closed

@@ -154,20 +154,20 @@ public final class ProcessRanks implements AutoCloseable {
       this.nRanks = nRanks;
       this.program = List.copyOf(program);
       variables.put("FLUXCCL_NRANKS", Integer.toString(nRanks));
-      variables.put("FLUXCCL_ADDR", "127.0.0.1:" + freePort());
+      variables.put("FLUXCCL_ADDR", "127.0.0.1:" + freePort(100));
       variables.put("FLUXCCL_SECRET", JobSecret.random().text());
     }
 
-    /** Returns a free port that the system gives to no other socket until rank 0 listens there. */
-    private static int freePort() {
-      // Below the ephemeral ports of all systems, and above those derived for launched jobs.
-      int port = ThreadLocalRandom.current().nextInt(30_000, 32_000);
+    /** Returns a free port, below the ephemeral ones of most systems and the fixed ones of most. */
+    private static int freePort(int attempts) {
+      int port = ThreadLocalRandom.current().nextInt(10_000, 30_000);
       try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
         return probe.getLocalPort();
-      } catch (BindException taken) {
-        return freePort();
       } catch (IOException e) {
-        throw FluxCclException.from(e);
+        if (attempts == 1 || !(e instanceof BindException)) {
+          throw FluxCclException.from(e);
+        }
+        return freePort(attempts - 1);
       }
     }
 

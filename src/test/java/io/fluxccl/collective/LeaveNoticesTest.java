@@ -117,6 +117,26 @@ class LeaveNoticesTest {
   }
 
   @Test
+  @OnRanks(3)
+  void shouldLetNoCallOvertakeAPipelineIfARankLeftItsOtherLane(LocalRank rank) {
+    Collectives collectives = open(rank);
+    Collectives other = collectives.lane("other").join();
+    completes(reduce(other, rank));
+    rank.awaitAll();
+    if (rank.rank() == 1) {
+      other.close();
+      return;
+    }
+    DeviceBuffer x = rank.device().allocate(4);
+    CollectiveCall missed = CollectiveCall.allReduce(x, x, 1, INT32, SUM);
+    CompletableFuture<Void> refused = collectives.pipeline().then(other, missed).run().toFuture();
+    Mono<Void> later =
+        rank.rank() == 0 ? collectives.send(x, 1, INT32, 2) : collectives.recv(x, 1, INT32, 0);
+    fails(later, RemoteFailure.class, "rank 1 left after 1 collectives");
+    assertThat(refused).failsWithin(LONG);
+  }
+
+  @Test
   void shouldIgnoreNoticesOfAnotherLaneWithAnEqualTag(LocalRank rank) {
     Collectives first = null;
     for (int round = 0; round < 6; round++) {

@@ -156,6 +156,12 @@ abstract class NamedCollectivesContract {
       fails(named.barrier("x"), Aborted.class, "were closed");
     } else {
       fails(named.barrier("x"), Aborted.class, "rank " + leaving + " has closed");
+      // Only the first one waits for news of that rank.
+      Flux<Throwable> more =
+          Flux.range(0, 40)
+              .concatMap(
+                  i -> named.barrier("y" + i).cast(Throwable.class).onErrorResume(Mono::just));
+      assertThat(more.collectList().toFuture()).succeedsWithin(Duration.ofSeconds(20));
     }
     rank.awaitAll();
     named.close();

@@ -11,10 +11,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /** Unused ports of the loopback interface. */
 public final class Ports {
-  /** Below Linux's ephemeral ports, and above the ports that are derived for launched jobs. */
-  private static final int FIRST = 30_000;
+  /** Below Linux's ephemeral ports. */
+  private static final int FIRST = 10_000;
 
-  private static final int COUNT = 2_000;
+  private static final int COUNT = 20_000;
   private static final AtomicInteger NEXT = new AtomicInteger(new Random().nextInt(COUNT));
 
   private Ports() {}
