@@ -30,7 +30,7 @@ class JoinRules {
   static final long LATE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
   /** The time in which a rank that died in a first join must be replaced. */
-  static final long RETURN_NANOS = TimeUnit.SECONDS.toNanos(2);
+  static final long RETURN_NANOS = TimeUnit.SECONDS.toNanos(1);
 
   private final long intervalNanos;
   private final long livenessNanos;
