@@ -318,7 +318,7 @@ final class RankLauncher implements AutoCloseable {
       left.addAll(ofJob());
       left.forEach(ProcessHandle::destroyForcibly);
       awaitEnd(left, end);
-    } while (!ofJob().isEmpty() && !end.expired());
+    } while (!ofJob().isEmpty() && !end.expired() && !Thread.currentThread().isInterrupted());
     if (guard != null) {
       guard.destroyForcibly();
     }

@@ -267,14 +267,14 @@ final class Lane implements AutoCloseable {
 
   /**
    * Fails a run, also for an error that must not be caught, which is then thrown on. If a peer has
-   * left, the reason is the failure of the job, which may come from that peer.
+   * left, the reason is the failure of the job if it comes soon, perhaps from that peer.
    */
   private void refused(Run run, Throwable reason) {
-    if (reason instanceof RemoteFailure && absent != null) {
-      communicator.failed().thenAccept(run::fail);
+    String job = communicator.bootstrap().name();
+    if (reason instanceof RemoteFailure missing && absent != null) {
+      communicator.verdict(missing).thenAccept(news -> run.fail(news.inJob(job)));
       return;
     }
-    String job = communicator.bootstrap().name();
     run.fail(reason instanceof FluxCclException known ? known.inJob(job) : reason);
     Exceptions.throwIfFatal(reason);
   }

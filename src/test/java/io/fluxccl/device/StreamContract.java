@@ -161,7 +161,7 @@ public abstract class StreamContract extends StreamScenario {
     await(isBusy);
     CompletableFuture<Void> done = second.writeValue(words, 0, 1).completion();
     Awaitility.await().until(() -> word(0) == 1);
-    Thread.sleep(50); // the stream notes the completion after that store
+    Awaitility.await().until(() -> kind.isIdle(second)); // it has noted the completion
     device.whenEnqueuedWorkIsDone(second::close);
     goesOn.complete(null);
     await(done);

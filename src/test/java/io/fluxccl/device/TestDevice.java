@@ -31,6 +31,9 @@ public abstract class TestDevice {
   /** Returns the number of users of the buffer's memory. */
   public abstract int users(DeviceBuffer buffer);
 
+  /** Returns whether all work of a stream is done. */
+  public abstract boolean isIdle(DeviceStream stream);
+
   /** Returns whether a closed device has released all its resources. */
   public abstract boolean isGone(Device device);
 }

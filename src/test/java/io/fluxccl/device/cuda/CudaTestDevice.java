@@ -3,6 +3,7 @@ package io.fluxccl.device.cuda;
 
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.TestDevice;
 
 /** GPUs, real or not. */
@@ -33,6 +34,11 @@ final class CudaTestDevice extends TestDevice {
   @Override
   public int users(DeviceBuffer buffer) {
     return ((CudaBuffer) buffer).allocation().users();
+  }
+
+  @Override
+  public boolean isIdle(DeviceStream stream) {
+    return ((LiveCudaStream) stream).isIdle();
   }
 
   @Override

@@ -3,6 +3,7 @@ package io.fluxccl.device.host;
 
 import io.fluxccl.device.Device;
 import io.fluxccl.device.DeviceBuffer;
+import io.fluxccl.device.DeviceStream;
 import io.fluxccl.device.KernelArgs;
 import io.fluxccl.device.PinnedBuffer;
 import io.fluxccl.device.TestDevice;
@@ -60,6 +61,11 @@ final class HostTestDevice extends TestDevice {
   @Override
   public int users(DeviceBuffer buffer) {
     return ((HostBuffer) buffer).segment().users();
+  }
+
+  @Override
+  public boolean isIdle(DeviceStream stream) {
+    return ((HostStream.Live) stream).isIdle();
   }
 
   @Override
