@@ -75,11 +75,13 @@ abstract class BarrierStageContract {
     String to = folder;
     BeforeStep before =
         (task, step) -> {
-          String self = " " + task.stageAttemptNumber() + " rank " + task.partitionId();
-          String process = Long.toString(ProcessHandle.current().pid());
-          write(to + "process " + process, "");
-          write(to + "attempt" + self, process);
           if (step == 0) {
+            // A kill during a second write would leave an empty file. So each task writes these
+            // files once, before the first all-reduce, for which the mishap of any task waits.
+            String self = " " + task.stageAttemptNumber() + " rank " + task.partitionId();
+            String process = Long.toString(ProcessHandle.current().pid());
+            write(to + "process " + process, "");
+            write(to + "attempt" + self, process);
             task.addTaskFailureListener(
                 (TaskFailureListener)
                     (context, failure) -> write(to + "failure" + self, failure.toString()));
