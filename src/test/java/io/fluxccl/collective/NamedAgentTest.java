@@ -120,6 +120,8 @@ class NamedAgentTest {
       List<CompletableFuture<Void>> all = held.begin(1);
       held.named.agent.fail(Aborted.of(1, "as the test wants"));
       all.forEach(each -> fails(each, Aborted.class, "as the test wants"));
+      // Rank 0 must have failed its held call before rank 1's work ends, or it would begin it.
+      rank.awaitAll();
       held.released.countDown();
       await().atMost(LONG).until(() -> held.first.stream().allMatch(CompletableFuture::isDone));
       await().atMost(LONG).until(() -> !held.named.agent.hasPosts());
