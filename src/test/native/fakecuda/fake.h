@@ -135,6 +135,7 @@ struct stream {
   pthread_cond_t changed;
   struct op *first, *last;
   uint64_t enqueued, done;
+  enum op_kind last_kind;               // of the operation enqueued last
   uint64_t started;                     // operations that no longer block their queue; atomic
   struct queue *queue;                  // the last one, or NULL
   bool closed;

@@ -222,6 +222,15 @@ CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *tick
     }
     return result;
   }
+  pthread_mutex_lock(&stream->lock);
+  enum op_kind before = stream->last_kind;
+  stream->last_kind = op->kind;
+  pthread_mutex_unlock(&stream->lock);
+  if (op->launch && op->launch->overlaps && before != OP_KERNEL) {
+    // Stricter than a driver: the library promises to overlap kernels only.
+    fake_launch_free(op->launch);
+    return fake_fail(CUDA_ERROR_INVALID_VALUE, "a kernel is to overlap work that is no kernel");
+  }
   while (__atomic_load_n(&stream->context->freeing, __ATOMIC_ACQUIRE) && !fake_broken(stream->context)) fake_pause();
   struct op *added = malloc(sizeof *added);
   *added = *op;

@@ -49,7 +49,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
   private final KernelParameters parameters;
 
   /** Whether the last work enqueued is a launch that the next one may overlap. */
-  private boolean lastMayOverlap;
+  boolean lastMayOverlap;
 
   private final CudaPointer target = new CudaPointer();
   private final CudaPointer source = new CudaPointer();

@@ -237,7 +237,8 @@ class LiveCudaStream extends CudaStream {
    */
   long mark() {
     context.makeCurrent();
-    dirty = false;
+    // Memory may change once the completion is known: the next kernel must not overlap this work.
+    dirty = lastMayOverlap = false;
     boolean hasMore = queue.reached() < queue.issued() && milestones.hasRoom();
     long sequence = queue.next();
     int result;

@@ -78,6 +78,9 @@ class OverlappingLaunchTest {
     for (int i = 0; i < 40; i++) {
       launch(stream, i % 7 == 3 ? plain : overlapping, i);
       expect(i);
+      if (i % 5 == 2) {
+        stream.completion(); // which is work on the stream, too
+      }
       if (i % 10 == 9) {
         stream.copy(copy, 0, words, 0, COUNT * 4L);
         stream.copy(words, 0, copy, 0, COUNT * 4L);
