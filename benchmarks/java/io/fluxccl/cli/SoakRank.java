@@ -256,6 +256,11 @@ final class SoakRank {
       }
       collectives += calls;
       long found = data.wrongElements(layout, placement);
+      if (found > 0) {
+        System.err.printf(
+            "rank %d, generation %d, after %d collectives: %d wrong elements: %s, %s, %s, %d calls%n",
+            rank.rank(), generation, collectives, found, shape, placement, mode, calls);
+      }
       wrongHere += found;
       wrong += found;
     }
