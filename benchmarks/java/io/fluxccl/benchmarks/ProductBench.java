@@ -42,22 +42,17 @@ import java.util.function.Supplier;
 final class ProductBench {
   private static final int WIDTH = 8192;
   private static final int INNER = 28672;
-  private static final int[] ROWS = {8192, 2048, 512, 128};
+  private static final int[] ROWS = {128, 512, 2048, 8192};
   private static final int NORM_WIDTH = 4096;
   private static final int[] NORM_ROWS = {256, 64, 8, 1};
   private static final int ROUNDS = 9;
   private static final int WARM_UPS = 2;
   private static final int RUNS = 4;
+  private static final int LAYERS = 6;
   private static final int TILE = 64;
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  static final Bench BENCH =
-      Bench.onGpus(
-              2,
-              "products",
-              "products with their communication, beside one after the other, 2 GPUs",
-              ProductBench::run)
-          .inRanks(2);
+  static final List<Bench> ALL = List.of(onGpus("products", 2), onGpus("products-4", 4));
 
   private final RankGroup group;
   private final CudaDevice device;
@@ -72,17 +67,24 @@ final class ProductBench {
     this.divisor = divisor;
   }
 
+  private static Bench onGpus(String id, int count) {
+    String what = "products with their communication, beside one after the other, %d GPUs";
+    return Bench.onGpus(count, id, Text.of(what, count), ProductBench::run)
+        .inRanks(count)
+        .within(180);
+  }
+
   private static void run(Bench.Rows rows, List<String> arguments) throws Exception {
     int divisor = arguments.isEmpty() ? 1 : Integer.parseInt(arguments.get(0));
     try (RankGroup group = RankGroup.fromEnvironment().join()) {
       ProductBench bench = new ProductBench(group, rows, divisor);
+      for (int inputs : new int[] {INNER / 2, NORM_WIDTH}) {
+        bench.norm(Math.max(TILE, inputs / group.nRanks() / divisor / TILE * TILE));
+      }
       for (int count : ROWS) {
         for (Operation operation : Operation.values()) {
           bench.overlap(operation, count / divisor);
         }
-      }
-      for (int inputs : new int[] {INNER / 2, NORM_WIDTH}) {
-        bench.norm(Math.max(TILE, inputs / group.nRanks() / divisor / TILE * TILE));
       }
     }
   }
@@ -141,7 +143,7 @@ final class ProductBench {
                   default -> both.matmulAllReduce(count, in, weights, out);
                 });
       }
-      double[] micros = measure(owned, ways, 1);
+      double[] micros = measure(owned, ways, LAYERS);
       if (group.rank() == 0) {
         String what = Text.of("%s of %d rows", operation, count);
         rows.compare(what, micros[2], micros[1], "us", "one after the other", "<= 1.02");
