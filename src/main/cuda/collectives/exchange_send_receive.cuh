@@ -58,8 +58,13 @@ class SendReceive : public PacketExchange<Ll128Unit> {
   // The threads that store one share of a large message: a block if it only sends, otherwise a warp.
   FLUXCCL_DEVICE bool isTeamABlock() const { return gridDim.x % parts_.nParts == 0; }
 
+  // Orders the team's accesses, too, as a warp's vote alone does not.
   FLUXCCL_DEVICE bool vote(bool value) const {
-    return isTeamABlock() ? __syncthreads_and(value) : __all_sync(kAllLanes, value);
+    if (isTeamABlock()) {
+      return __syncthreads_and(value);
+    }
+    __syncwarp();
+    return __all_sync(kAllLanes, value);
   }
 
   // Sends a large message, of which the first units are on their way: that takes no longer than the receiver's
