@@ -137,7 +137,9 @@ final class JoinPromises {
       return false;
     }
     List<Process> near = runningNear(late, 0);
-    return late.member.roster().isEmpty() ? findsGroup(late, near) : formsGroup(late, near);
+    return late.member.roster().isEmpty()
+        ? findsGroup(late, near, earlier)
+        : formsGroup(late, near);
   }
 
   private List<Process> runningNear(Process one, long window) {
@@ -148,7 +150,12 @@ final class JoinPromises {
     return one == other || !world.isCut(one.machine, other.machine);
   }
 
-  private boolean findsGroup(Process newcomer, List<Process> near) {
+  /**
+   * Returns whether a newcomer finds a group, or forms the first one.
+   *
+   * @param earlier those that have run near it while it waited
+   */
+  private boolean findsGroup(Process newcomer, List<Process> near, List<Process> earlier) {
     boolean exists =
         near.stream()
             .filter(each -> each.lastEpoch >= newcomer.knownEpoch) // no earlier job
@@ -158,7 +165,8 @@ final class JoinPromises {
             .filter(each -> !each.isWrong && !each.knowsGroup && each.member.roster().isEmpty())
             .count();
     Process root = world.listeners.get(world.jobAddresses.get(0));
-    boolean isFirst = near.stream().allMatch(each -> each.joined.isEmpty());
+    // One that was in a group whose other members are dead keeps newcomers waiting until it ends.
+    boolean isFirst = earlier.stream().allMatch(each -> each.joined.isEmpty());
     return exists || (isFirst && near.contains(root) && root.rank == 0 && fresh >= world.size);
   }
 
