@@ -223,10 +223,10 @@ CUresult fake_enqueue(struct stream *stream, const struct op *op, uint64_t *tick
     return result;
   }
   pthread_mutex_lock(&stream->lock);
-  enum op_kind before = stream->last_kind;
-  stream->last_kind = op->kind;
+  bool refused = op->launch && op->launch->overlaps && stream->last_kind != OP_KERNEL;
+  if (!refused) stream->last_kind = op->kind;
   pthread_mutex_unlock(&stream->lock);
-  if (op->launch && op->launch->overlaps && before != OP_KERNEL) {
+  if (refused) {
     // Stricter than a driver: the library promises to overlap kernels only.
     fake_launch_free(op->launch);
     return fake_fail(CUDA_ERROR_INVALID_VALUE, "a kernel is to overlap work that is no kernel");

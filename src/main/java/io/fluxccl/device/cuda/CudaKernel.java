@@ -81,8 +81,8 @@ public final class CudaKernel implements Kernel {
   /**
    * Returns the same kernel with programmatic dependent launch, which saves most of the gap between
    * two short kernels. Its blocks may start before the previous launch has ended, if that kernel
-   * overlaps, too. It is launched normally after any other work, before compute capability 9.0 or
-   * CUDA 12.3, and without the native library.
+   * overlaps, too. It is launched normally after other work of the stream's methods, before compute
+   * capability 9.0 or CUDA 12.3, and without the native library.
    *
    * <p>The kernel has to call {@code awaitLaunchBefore()} before it touches memory, then {@code
    * letNextLaunchBegin()} ({@code fluxccl/ptx.cuh}). Waiting blocks occupy the GPU: the blocks of

@@ -179,7 +179,7 @@ public abstract class CudaStream extends AbstractStream<CudaDevice, CudaStream> 
                       handle, gridDim, 1, 1, blockDim, 1, 1, sharedBytes, stream, packed, null);
         }
         ended();
-        lastMayOverlap = overlaps;
+        lastMayOverlap = overlaps && result == CUresult.CUDA_SUCCESS;
         if (result != CUresult.CUDA_SUCCESS) {
           throw failed(
               result,
