@@ -16,15 +16,17 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.boot.context.event.ApplicationPreparedEvent;
+import org.springframework.context.ApplicationListener;
 import org.springframework.context.ConfigurableApplicationContext;
 
 /** The application's two ranks, in one JVM, over HTTP. */
@@ -34,33 +36,44 @@ class SumApplicationTest {
   private static final int RANKS = 2;
 
   private final HttpClient client = HttpClient.newHttpClient();
-  private List<ConfigurableApplicationContext> ranks;
+  private List<ConfigurableApplicationContext> ranks = List.of();
 
   @BeforeEach
   void start() throws IOException {
     int port = freePort();
     String secret = JobSecret.random().text();
-    List<CompletableFuture<ConfigurableApplicationContext>> starting =
-        IntStream.range(0, RANKS)
-            .mapToObj(
-                rank ->
-                    CompletableFuture.supplyAsync(
-                        () ->
-                            new SpringApplicationBuilder(SumApplication.class)
-                                .properties(
-                                    "server.port=0",
-                                    "fluxccl.rank=" + rank,
-                                    "fluxccl.ranks=" + RANKS,
-                                    "fluxccl.address=127.0.0.1:" + port,
-                                    "fluxccl.secret=" + secret,
-                                    "fluxccl.device=host",
-                                    "fluxccl.join-timeout=60s",
-                                    "management.endpoint.health.show-details=always",
-                                    "management.endpoints.web.exposure.include=health,metrics")
-                                .run(),
-                        task -> new Thread(task, "start-" + rank).start()))
-            .toList();
+    List<CompletableFuture<ConfigurableApplicationContext>> starting = new ArrayList<>();
+    for (int rank = 0; rank < RANKS; rank++) {
+      SpringApplicationBuilder application = application(rank, port, secret);
+      CompletableFuture<Void> prepared = new CompletableFuture<>();
+      application.listeners(
+          new ApplicationListener<ApplicationPreparedEvent>() {
+            @Override
+            public void onApplicationEvent(ApplicationPreparedEvent event) {
+              prepared.complete(null);
+            }
+          });
+      String name = "start-" + rank;
+      starting.add(
+          CompletableFuture.supplyAsync(application::run, task -> new Thread(task, name).start()));
+      // One sets up logging at a time: the applications of a JVM share it.
+      CompletableFuture.anyOf(prepared, starting.get(rank)).join();
+    }
     ranks = starting.stream().map(CompletableFuture::join).toList();
+  }
+
+  private static SpringApplicationBuilder application(int rank, int port, String secret) {
+    return new SpringApplicationBuilder(SumApplication.class)
+        .properties(
+            "server.port=0",
+            "fluxccl.rank=" + rank,
+            "fluxccl.ranks=" + RANKS,
+            "fluxccl.address=127.0.0.1:" + port,
+            "fluxccl.secret=" + secret,
+            "fluxccl.device=host",
+            "fluxccl.join-timeout=60s",
+            "management.endpoint.health.show-details=always",
+            "management.endpoints.web.exposure.include=health,metrics");
   }
 
   /** Returns a port that the system gives to no socket by itself, so that it stays free. */
