@@ -52,7 +52,8 @@ final class ProductBench {
   private static final int TILE = 64;
   private static final Duration LONG = Duration.ofSeconds(60);
 
-  static final List<Bench> ALL = List.of(onGpus("products", 2), onGpus("products-4", 4));
+  static final Bench ON_TWO = onGpus("products", 2);
+  static final Bench ON_FOUR = onGpus("products-4", 4);
 
   private final RankGroup group;
   private final CudaDevice device;
