@@ -169,7 +169,8 @@ final class ExchangeParts extends KernelStruct {
     if (ring != null) {
       putInt(ring.units(toSend)).putInt(ring.units(toReceive));
       putInt(ring.rows(toSend)).putInt(ring.rows(toReceive));
-      maxUnits = Math.max(maxUnits, ring.units(Math.max(toSend, toReceive)));
+      // The longer message may have fewer units, of more rows.
+      maxUnits = Math.max(maxUnits, Math.max(ring.units(toSend), ring.units(toReceive)));
     }
     at(i * PART_LENGTH + PEER_OFFSET).putInt(peer).putInt(NOT_LARGE).putLong(0);
     bytes = Math.max(bytes, Math.max(toSend, toReceive));
@@ -187,7 +188,7 @@ final class ExchangeParts extends KernelStruct {
     return bytes;
   }
 
-  /** Returns how many slots the parts take, as if each were as long as the longest. */
+  /** Returns how many slots the parts take, as if each took as many as the one with most. */
   long positions() {
     return (long) maxUnits * count;
   }

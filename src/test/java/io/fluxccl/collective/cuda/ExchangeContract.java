@@ -181,6 +181,23 @@ abstract class ExchangeContract implements OnRanks.Opening, OnRanks.Placing {
     }
   }
 
+  /** Messages of a pair on both sides of the length from which units have more rows. */
+  @ParameterizedTest
+  @CsvSource({"ALL_TO_ALL_V,exchange-ll128", "BROADCAST,exchange-spread"})
+  @OnRanks(4)
+  void shouldExchangeAMessageOfShortUnitsForOneOfLongUnits(
+      Collective what, String algorithm, LocalRank rank) throws Exception {
+    int nRanks = rank.nRanks();
+    assumeTrue(nRanks > 2, "two ranks have no such broadcast, nor such messages");
+    ExchangeRing ring = ExchangeRing.ll128(0, nRanks);
+    int half = ring.slots() / 2 * ring.rowPayload();
+    // Slices of a broadcast are longer than half a ring, except the last one.
+    int count = what == Collective.BROADCAST ? half * nRanks + 128 : half + 2;
+    try (Collectives collectives = open(rank, OPTIONS.withAlgorithm(what, algorithm))) {
+      check(rank, collectives, bytes(rank, what, count, false), false, 2);
+    }
+  }
+
   @Test
   void shouldExchangePartsOfAnySizes(LocalRank rank, Collectives collectives) throws Exception {
     Random random = new Random(7);

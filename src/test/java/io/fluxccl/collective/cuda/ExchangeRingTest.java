@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -28,6 +29,18 @@ class ExchangeRingTest {
             .isEqualTo(ring.maxRows() == 1 && bytes > ring.eagerBytes());
       }
     }
+  }
+
+  @Test
+  void shouldCountTheUnitsOfBothMessagesOfAPair() {
+    ExchangeRing ring = ExchangeRing.ll128(0, 4);
+    long half = ring.slots() / 2L * ring.rowPayload();
+    assertThat(ring.units(half)).isEqualTo(1024);
+    assertThat(ring.units(half + 1)).isEqualTo(257);
+    assertThat(new ExchangeParts().clear(ring).add(1, 0, half, 0, half + 1).maxUnits())
+        .isEqualTo(1024);
+    assertThat(new ExchangeParts().clear(ring).add(1, 0, half + 1, 0, half).maxUnits())
+        .isEqualTo(1024);
   }
 
   @ParameterizedTest
