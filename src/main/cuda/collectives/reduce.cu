@@ -13,26 +13,26 @@ using namespace fluxccl::collectives;
 #define FLUXCCL_REDUCE_KERNEL(name, label, threads) \
   extern "C" __global__ void __launch_bounds__(threads, 2) fluxccl_reduce_##name##_##label
 
-#define FLUXCCL_REDUCE_ONE_SHOT(label, T, name, Rows)                                   \
-  FLUXCCL_REDUCE_KERNEL(one_shot_##name, label, 512)                                    \
+#define FLUXCCL_REDUCE_ONE_SHOT(label, T, name, Rows, threads, kFour)                   \
+  FLUXCCL_REDUCE_KERNEL(one_shot_##name, label, threads)                                \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task) { \
-    reduceOneShot<T, Rows>(peers, task);                                                \
+    reduceOneShot<T, Rows, kFour>(peers, task);                                         \
   }
 
-#define FLUXCCL_REDUCE_TWO_SHOTS(label, T, name, Rows, threads)                         \
+#define FLUXCCL_REDUCE_TWO_SHOTS(label, T, name, Rows, threads, kFour)                  \
   FLUXCCL_REDUCE_KERNEL(two_shots_##name, label, threads)                               \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task) { \
-    reduceTwoShots<T, Rows>(peers, task);                                               \
+    reduceTwoShots<T, Rows, kFour>(peers, task);                                        \
   }
 
 // A packet of 4 bytes holds no element of 8.
-#define FLUXCCL_REDUCE_SMALL(label, T)                \
-  FLUXCCL_REDUCE_ONE_SHOT(label, T, ll8, Ll8Rows)     \
-  FLUXCCL_REDUCE_TWO_SHOTS(label, T, ll8, Ll8Rows, 512)
+#define FLUXCCL_REDUCE_SMALL(label, T)                        \
+  FLUXCCL_REDUCE_ONE_SHOT(label, T, ll8, Ll8Rows, 512, false) \
+  FLUXCCL_REDUCE_TWO_SHOTS(label, T, ll8, Ll8Rows, 512, false)
 
-#define FLUXCCL_REDUCE_ANY(label, T)                  \
-  FLUXCCL_REDUCE_ONE_SHOT(label, T, ll128, Ll128Rows) \
-  FLUXCCL_REDUCE_TWO_SHOTS(label, T, ll128, Ll128Rows, 256)                             \
+#define FLUXCCL_REDUCE_ANY(label, T)                                                    \
+  FLUXCCL_REDUCE_ONE_SHOT(label, T, ll128, Ll128Rows, 512, false)                       \
+  FLUXCCL_REDUCE_TWO_SHOTS(label, T, ll128, Ll128Rows, 256, false)                      \
   FLUXCCL_REDUCE_KERNEL(staggered, label, 512)                                          \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task,   \
    const __grid_constant__ Scratch scratch) {                                           \
@@ -45,8 +45,10 @@ using namespace fluxccl::collectives;
   }
 
 #define FLUXCCL_REDUCE_FLOATS(label, T)                                                 \
-  FLUXCCL_REDUCE_ONE_SHOT(label, T, sentinel, SentinelRows<sizeof(T)>)                  \
-  FLUXCCL_REDUCE_TWO_SHOTS(label, T, sentinel, SentinelRows<sizeof(T)>, 512)            \
+  FLUXCCL_REDUCE_ONE_SHOT(label, T, sentinel, SentinelRows<sizeof(T)>, 512, false)      \
+  FLUXCCL_REDUCE_ONE_SHOT(label, T, four_sentinel, SentinelRows<sizeof(T)>, 256, true)  \
+  FLUXCCL_REDUCE_TWO_SHOTS(label, T, sentinel, SentinelRows<sizeof(T)>, 512, false)     \
+  FLUXCCL_REDUCE_TWO_SHOTS(label, T, four_sentinel, SentinelRows<sizeof(T)>, 256, true) \
   FLUXCCL_REDUCE_KERNEL(bulk, label, 512)                                               \
   (const __grid_constant__ MappedPeers peers, const __grid_constant__ Reduction task,   \
    const __grid_constant__ Scratch scratch) {                                           \

@@ -46,7 +46,48 @@ FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction
   return true;
 }
 
-// With more ranks: a block handles some rows at once. Each row has one warp for each rank, which sends to
+// With four ranks, by sentinel packets: a warp sends a row to all peers, and waits for the rows of all peers at once. Returns false if the
+// job was aborted.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool exchangeRowsOfFour(const MappedPeers& peers, const Reduction& task, uint32_t& epoch) {
+  constexpr int kRanks = 4;
+  const uint32_t lane = threadIdx.x % kLanes;
+  const uint32_t warp = threadIdx.x / kLanes * gridDim.x + blockIdx.x;
+  const uint32_t warps = blockDim.x / kLanes * gridDim.x;
+  const uint32_t rows = rowsOf<Rows>(task.bytes);
+  const Piece<T> input{peers.inputs[peers.rank], task.bytes};
+  typename Rows::Word next;
+  epoch = beginEpoch(peers, [&] { next = input.template load<Rows>(warp, lane); });
+  const uint32_t slot = task.slot(peers, 0, 1, peers.rank, epoch);
+#pragma unroll 1
+  for (uint32_t row = warp; row < rows; row += warps) {
+#pragma unroll
+    for (int k = 1; k < kRanks; ++k) {
+      const int peer = (peers.rank + k) % kRanks;
+      if (task.isTarget(peer)) {
+        Rows::send(peers.area(peer, task.area) + (slot + row * Rows::kSize), lane, next, epoch);
+      }
+    }
+    next = input.template load<Rows>(row + warps, lane);
+  }
+  if (!task.isTarget(peers.rank)) {
+    return true;
+  }
+  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, 0, 1, 0, epoch);
+  const Piece<T> output{peers.outputs[peers.rank], task.bytes};
+#pragma unroll 1
+  for (uint32_t row = warp; row < rows; row += warps) {
+    // As the peers see it: so all ranks get the same bits.
+    typename Rows::Word word = Rows::asSent(input.template load<Rows>(row, lane));
+    if (!reduceRow<T, Rows>(peers, task, inbound + row * Rows::kSize, lane, epoch, word, word)) {
+      return false;
+    }
+    output.template store<Rows>(row, lane, word);
+  }
+  return true;
+}
+
+// With other ranks or packets: a block handles some rows at once. Each row has one warp for each rank, which sends to
 // that rank and receives from it. The first of these warps reduces. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task, uint32_t& epoch) {
@@ -102,11 +143,16 @@ FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task
   return true;
 }
 
-template <typename T, class Rows>
+template <typename T, class Rows, bool kFour>
 FLUXCCL_DEVICE void reduceOneShot(const MappedPeers& peers, const Reduction& task) {
   uint32_t epoch;
-  const bool exchanged =
-      peers.nRanks == 2 ? exchangeRowsOfPair<T, Rows>(peers, task, epoch) : exchangeRows<T, Rows>(peers, task, epoch);
+  bool exchanged;
+  if constexpr (kFour) {
+    exchanged = exchangeRowsOfFour<T, Rows>(peers, task, epoch);
+  } else {
+    exchanged = peers.nRanks == 2 ? exchangeRowsOfPair<T, Rows>(peers, task, epoch)
+                                  : exchangeRows<T, Rows>(peers, task, epoch);
+  }
   // In a reduce, the root receives data from all ranks and the others receive none. So all ranks pass a
   // barrier.
   endEpoch(peers, epoch,

@@ -188,7 +188,57 @@ FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reductio
   return true;
 }
 
-// Both shots with more ranks.
+// Both shots with four ranks, by sentinel packets: a warp handles the row of each part that has one index, and waits for the rows of all
+// peers at once. Returns false if the job was aborted.
+template <typename T, class Rows>
+FLUXCCL_DEVICE bool exchangePartsOfFour(const MappedPeers& peers, const Reduction& task, uint32_t rows,
+                                        uint32_t lane, uint32_t warp, uint32_t warps, uint32_t& epoch) {
+  constexpr int kRanks = 4;
+  typename Rows::Word words[kRanks];
+  const auto load = [&](uint32_t row) {
+#pragma unroll
+    for (int k = 1; k < kRanks; ++k) {
+      words[k] = task.inputPart<T>(peers, (peers.rank + k) % kRanks).template load<Rows>(row, lane);
+    }
+  };
+  epoch = beginEpoch(peers, [&] { load(warp); });
+  const uint32_t slot = task.slot(peers, kScatter, kShots, peers.rank, epoch);
+#pragma unroll 1
+  for (uint32_t row = warp; row < rows; row += warps) {
+#pragma unroll
+    for (int k = 1; k < kRanks; ++k) {
+      Rows::send(peers.area((peers.rank + k) % kRanks, task.area) + (slot + row * Rows::kSize), lane, words[k], epoch);
+    }
+    if (row + warps < rows) {
+      load(row + warps);
+    }
+  }
+  if (!reducePart<T, Rows>(peers, task, rows, lane, warp, warps, epoch)) {
+    return false;
+  }
+  const uint32_t others = ((1u << kRanks) - 1) & ~(1u << peers.rank);
+  uint8_t* inbound = peers.area(peers.rank, task.area) + task.slot(peers, kGather, kShots, 0, epoch);
+#pragma unroll 1
+  for (uint32_t row = warp; row < rows && task.isTarget(peers.rank); row += warps) {
+    uint8_t* packets = inbound + row * Rows::kSize;
+    typename Rows::Raw raws[kRanks];
+    if (!receiveRows<Rows>(
+            peers, others, lane, epoch, [&](int i) { return packets + i * task.slotBytes; }, [](int i) { return i; },
+            raws)) {
+      return false;
+    }
+#pragma unroll
+    for (int i = 0; i < kRanks; ++i) {
+      if (others >> i & 1) {
+        Rows::empty(packets + i * task.slotBytes, lane);
+        task.outputPart<T>(peers, i).template store<Rows>(row, lane, Rows::wordOf(raws[i]));
+      }
+    }
+  }
+  return true;
+}
+
+// Both shots with other ranks or packets.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeParts(const MappedPeers& peers, const Reduction& task, uint32_t rows, uint32_t lane,
                                   uint32_t warp, uint32_t warps, uint32_t& epoch) {
@@ -197,7 +247,7 @@ FLUXCCL_DEVICE bool exchangeParts(const MappedPeers& peers, const Reduction& tas
          (!task.isTarget(peers.rank) || gatherParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch));
 }
 
-template <typename T, class Rows>
+template <typename T, class Rows, bool kFour>
 FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& task) {
   uint32_t epoch;
   const uint32_t lane = threadIdx.x % kLanes;
@@ -205,9 +255,13 @@ FLUXCCL_DEVICE void reduceTwoShots(const MappedPeers& peers, const Reduction& ta
   const uint32_t warp = threadIdx.x / kLanes * gridDim.x + blockIdx.x;
   const uint32_t warps = blockDim.x / kLanes * gridDim.x;
   const uint32_t rows = rowsOf<Rows>(task.partBytes);
-  const bool arrived = peers.nRanks == 2
-                           ? exchangePartsOfPair<T, Rows>(peers, task, rows, lane, warp, warps, epoch)
-                           : exchangeParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
+  bool arrived;
+  if constexpr (kFour) {
+    arrived = exchangePartsOfFour<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
+  } else {
+    arrived = peers.nRanks == 2 ? exchangePartsOfPair<T, Rows>(peers, task, rows, lane, warp, warps, epoch)
+                                : exchangeParts<T, Rows>(peers, task, rows, lane, warp, warps, epoch);
+  }
   endEpoch(peers, epoch, __syncthreads_and(arrived));
 }
 

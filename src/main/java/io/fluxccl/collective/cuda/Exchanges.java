@@ -235,10 +235,7 @@ final class Exchanges implements MappedGpuSet.Region {
     if (most == 0) {
       return false;
     }
-    int warps = GpuGrid.FEW_WARPS;
-    while (warps < GpuGrid.MAX_WARPS && most * warps < rows) {
-      warps *= 2;
-    }
+    int warps = GpuGrid.warpsFor(rows, most, GpuGrid.MAX_WARPS);
     int blocks = nParts * Math.max(1, Math.min(most, (rows + warps - 1) / warps));
     grid.launch(stream, packets.shortKernel, blocks, warps, KernelArgs.of(shortParts));
     return true;

@@ -91,6 +91,19 @@ record GpuGrid(int maxBlocks, boolean shared) {
     return (int) Math.max(1, Math.min(maxBlocks, wanted));
   }
 
+  /**
+   * Returns how many warps each of some blocks needs for one row a warp.
+   *
+   * @param most the limit
+   */
+  static int warpsFor(long rows, int blocks, int most) {
+    int warps = FEW_WARPS;
+    while (warps < most && (long) warps * blocks < rows) {
+      warps *= 2;
+    }
+    return warps;
+  }
+
   /** Returns the warps of each of some blocks that share the rows of packets. */
   static int warpsFor(long rows, int blocks) {
     return (int) Math.max(1, Math.min(MAX_WARPS, (rows + blocks - 1) / blocks));

@@ -29,8 +29,8 @@ public final class MappedGpuFamily implements AlgorithmFamily {
             + " as FLOAT8_E4M3 with a scale for each 112 elements",
         "quantized-int8: only when asked for; the same as INT8",
         "one-shot-ll8: up to 32 KiB / peers; each input to all ranks in packets of 8 bytes",
-        "one-shot-ll128, -sentinel: up to 256 KiB / peers, 1 MiB to one; the same in lines of 128"
-            + " bytes",
+        "one-shot-ll128, -sentinel: up to 256 KiB / peers, 128 KiB to three, 1 MiB to one; the same"
+            + " in lines of 128 bytes",
         "two-shots-ll8, -ll128, -sentinel: up to some MiB; each rank reduces a part, in packets",
         "two-shots-bulk: some ten MiB on registered memory; packets, then bulk copies to outputs",
         "staggered-direct: large, on registered memory; plain stores, to another peer in each step",

@@ -5,6 +5,7 @@ import io.fluxccl.DataType;
 import io.fluxccl.device.DeviceBuffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Locale;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
@@ -26,25 +27,28 @@ record PacketArea(PacketArea.Kind kind, long offset, int slots, int slotBytes) {
   /** The kinds of packets of {@code packet_rows.cuh}. A warp sends a row of packets at once. */
   enum Kind {
     /** 4 bytes of payload in 8. */
-    LL8("ll8", 128, 256),
+    LL8(128, 256),
     /** 120 bytes of payload in a line of 128. */
-    LL128("ll128", 480, 512),
+    LL128(480, 512),
     /** Payload alone; for floating-point types only. */
-    SENTINEL("sentinel", 512, 512);
+    SENTINEL(512, 512);
 
-    private final String label;
     private final int payload;
     private final int size;
 
-    Kind(String label, int payload, int size) {
-      this.label = label;
+    Kind(int payload, int size) {
       this.payload = payload;
       this.size = size;
     }
 
     /** Returns the name in names of kernels and algorithms. */
     String label() {
-      return label;
+      return name().toLowerCase(Locale.ROOT);
+    }
+
+    /** Returns the value for this kind. */
+    double choose(double ll8, double ll128, double sentinel) {
+      return this == LL8 ? ll8 : this == LL128 ? ll128 : sentinel;
     }
 
     /** Returns whether packets can carry elements of a type. */

@@ -26,15 +26,16 @@ import java.util.stream.Stream;
  * The algorithms that reduce: their areas in the state, kernels and launches.
  *
  * <p>Estimates are latency plus bytes by rate, in microseconds. They are fitted to measurements on
- * two H200, which have kernels of their own, and on eight, in graphs; those of large calls on two
- * and on four. The selector needs the sizes where the curves of two algorithms cross.
+ * two and four H200, which have kernels of their own, and on eight, in graphs; those of large calls
+ * on two and on four. The selector needs the sizes where the curves of two algorithms cross.
  */
 final class Reductions implements MappedGpuSet.Region {
   static final double KIB = 1024;
 
   static final Set<Trait> ANY_LINK = Set.of(Trait.ORDERED);
 
-  // The most bytes that a rank sends in one shot to all peers together.
+  // The most bytes that a rank sends in one shot to all peers together; of lines, half as much
+  // again to three peers.
   private static final int LL8_SENT = 32 << 10;
   private static final int LINES_SENT = 256 << 10;
 
@@ -54,6 +55,12 @@ final class Reductions implements MappedGpuSet.Region {
 
   // Small launches begin sooner, and rows arrive sooner where few warps share a multiprocessor.
   private static final int BLOCKS_BEFORE_MORE_THREADS = 64;
+
+  /** So many ranks have kernels of their own for sentinel packets. */
+  private static final int FOUR = 4;
+
+  /** Warps of a block of kernels that need many registers: {@code reduce.cu}. */
+  private static final int NARROW = GpuGrid.MAX_WARPS / 2;
 
   // Rows of a warp up to which two ranks gain from launches with few enough blocks to overlap.
   private static final long ROWS_TO_OVERLAP = 2;
@@ -80,7 +87,7 @@ final class Reductions implements MappedGpuSet.Region {
     this.grid = set.grid;
     int n = set.nRanks;
     PacketArea ll8 = PacketArea.of(Kind.LL8, MappedPeers.AREAS_OFFSET, 1, n, LL8_SENT / (n - 1));
-    int inLines = n == 2 ? LINES_SENT_TO_ONE : LINES_SENT / (n - 1);
+    int inLines = n == 2 ? LINES_SENT_TO_ONE : LINES_SENT / (n == FOUR ? 2 : n - 1);
     PacketArea ll128 = PacketArea.of(Kind.LL128, ll8.end(), 1, n, inLines);
     PacketArea sentinel = PacketArea.of(Kind.SENTINEL, ll128.end(), 1, n, inLines);
     PacketArea twoLl8 = twoShots(Kind.LL8, sentinel.end(), n, LL8_PER_BLOCK);
@@ -208,7 +215,7 @@ final class Reductions implements MappedGpuSet.Region {
   private GpuAlgorithm oneShot(PacketArea area) {
     Kind kind = area.kind();
     String name = kind.label();
-    Kernels kernels = kernels("one_shot_" + name, kind, 0, area);
+    Kernels kernels = kernels("one_shot_" + kernelLabel(kind), kind, 0, area);
     return new GpuAlgorithm(
         "one-shot-" + name,
         traits(area),
@@ -218,39 +225,41 @@ final class Reductions implements MappedGpuSet.Region {
                 && kernels.have(call)
                 && area.holds(call.totalBytes()),
         call -> oneShotMicros(kind, call),
-        (stream, call) -> launchOneShot(stream, call, kernels, kind.rows(call.totalBytes())));
+        (stream, call) -> launchOneShot(stream, call, kernels, kind));
+  }
+
+  /**
+   * Returns whether the warps of a call's kernel send a row to all peers, and receive the rows of
+   * all peers at once.
+   */
+  private boolean isOfFour(Kind kind) {
+    return kind == Kind.SENTINEL && set.nRanks == FOUR;
+  }
+
+  private String kernelLabel(Kind kind) {
+    return (isOfFour(kind) ? "four_" : "") + kind.label();
   }
 
   private static double oneShotMicros(Kind kind, BoundCall call) {
     double sent = call.totalBytes() / KIB * (call.nRanks() - 1);
     if (call.nRanks() == 2) {
-      return switch (kind) {
-        case LL8 -> 1.97 + 0.03 * sent;
-        case LL128 -> 2.25 + 0.004 * sent;
-        case SENTINEL -> 2.3 + 0.0034 * sent;
-      };
+      return kind.choose(1.97 + 0.03 * sent, 2.25 + 0.004 * sent, 2.3 + 0.0034 * sent);
     }
     double base = 1.85 + 0.06 * call.nRanks();
-    return switch (kind) {
-      case LL8 -> base + 0.0104 * sent;
-      case LL128 -> base + 0.19 + 0.004 * sent;
-      case SENTINEL -> base + 0.35 + 0.004 * sent;
-    };
+    double inLines = call.nRanks() == FOUR ? 0.0065 : 0.004;
+    return base + kind.choose(0.0104 * sent, 0.19 + inLines * sent, 0.35 + 0.004 * sent);
   }
 
-  private void launchOneShot(DeviceStream stream, BoundCall call, Kernels kernels, long rows) {
+  private void launchOneShot(DeviceStream stream, BoundCall call, Kernels kernels, Kind kind) {
     int n = call.nRanks();
-    int warps = n == 2 ? warpsOfPair(rows) : warpsOfMany(rows, n);
-    kernels.launch(stream, call, grid.blocksFor(rows, n == 2 ? warps : 1), warps);
-  }
-
-  /** Returns the warps of a block, one a row: few blocks begin sooner, and may overlap others. */
-  private int warpsOfPair(long rows) {
-    int warps = GpuGrid.FEW_WARPS;
-    while (warps < GpuGrid.MAX_WARPS && grid.overlapping() * warps < rows) {
-      warps *= 2;
+    long rows = kind.rows(call.totalBytes());
+    if (n > 2 && !isOfFour(kind)) {
+      kernels.launch(stream, call, grid.blocksFor(rows, 1), warpsOfMany(rows, n));
+      return;
     }
-    return warps;
+    // Few blocks begin sooner, and may overlap others.
+    int warps = GpuGrid.warpsFor(rows, grid.overlapping(), n == 2 ? GpuGrid.MAX_WARPS : NARROW);
+    kernels.launch(stream, call, grid.blocksFor(rows, warps), warps);
   }
 
   /** Returns the warps of a block: one a rank for each row that the block handles. */
@@ -266,7 +275,7 @@ final class Reductions implements MappedGpuSet.Region {
   private GpuAlgorithm twoShots(PacketArea area) {
     Kind kind = area.kind();
     String name = kind.label();
-    Kernels kernels = kernels("two_shots_" + name, kind, 0, area);
+    Kernels kernels = kernels("two_shots_" + kernelLabel(kind), kind, 0, area);
     return new GpuAlgorithm(
         "two-shots-" + name,
         traits(area),
@@ -280,30 +289,29 @@ final class Reductions implements MappedGpuSet.Region {
 
   private static double twoShotsMicros(Kind kind, BoundCall call) {
     int n = call.nRanks();
+    boolean scatters = isScatter(call);
+    double sent = sent(call);
     if (n == 2) {
-      double latency = isScatter(call) ? 0 : 0.75;
-      return switch (kind) {
-        case LL8 -> 2.0 + latency + 0.03 * sent(call);
-        case LL128 -> 2.25 + latency + 0.0034 * sent(call);
-        case SENTINEL -> 2.4 + latency / 4 + 0.00292 * sent(call);
-      };
+      double latency = scatters ? 0 : 0.75;
+      return kind.choose(
+          2.0 + latency + 0.03 * sent,
+          2.25 + latency + 0.0034 * sent,
+          2.4 + latency / 4 + 0.00292 * sent);
     }
-    return switch (kind) {
-      case LL8 -> (isScatter(call) ? 2.15 : 3.4) + 0.0104 * sent(call);
-      case LL128 -> (isScatter(call) ? 2.1 + 0.06 * n : 2.1 + 0.19 * n) + 0.0033 * sent(call);
-      case SENTINEL -> (isScatter(call) ? 2.4 + 0.08 * n : 2.2 + 0.21 * n) + 0.00303 * sent(call);
-    };
+    double more = n == FOUR ? 0.5 : 0;
+    double less = scatters ? 0.6 * more : more;
+    double rate = n == FOUR && scatters ? 0.0036 : 0.00303;
+    return kind.choose(
+        (scatters ? 2.15 : 3.4) + more + 0.0104 * sent,
+        2.1 + (scatters ? 0.06 : 0.19) * n + more + less + (rate + 0.00027) * sent,
+        (scatters ? 2.4 + 0.08 * n : 2.2 + 0.21 * n) + less + rate * sent);
   }
 
   private void launchTwoShots(DeviceStream stream, BoundCall call, Kernels kernels, Kind kind) {
-    // The scatter has the most rows: one for each peer.
-    long rows = kind.rows(Reduction.partBytes(call)) * (call.nRanks() - 1);
-    // The limit that reduce.cu compiles the kernels for.
-    int most = kind == Kind.LL128 ? GpuGrid.MAX_WARPS / 2 : GpuGrid.MAX_WARPS;
-    int warps = GpuGrid.FEW_WARPS;
-    while (warps < most && rows > (long) warps * BLOCKS_BEFORE_MORE_THREADS) {
-      warps *= 2;
-    }
+    // The scatter has the most rows: one for each peer, unless a warp sends to all.
+    long rows = kind.rows(Reduction.partBytes(call)) * (isOfFour(kind) ? 1 : call.nRanks() - 1);
+    int most = kind == Kind.LL128 || isOfFour(kind) ? NARROW : GpuGrid.MAX_WARPS;
+    int warps = GpuGrid.warpsFor(rows, BLOCKS_BEFORE_MORE_THREADS, most);
     int blocks = grid.blocksFor(rows, warps);
     if (call.nRanks() == 2 && rows <= ROWS_TO_OVERLAP * grid.overlapping() * warps) {
       blocks = Math.min(blocks, grid.overlapping());
