@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import io.fluxccl.InvalidUsage;
 import io.fluxccl.bootstrap.RankEnvironment;
 import io.fluxccl.device.host.SegmentDirectory;
+import io.fluxccl.settings.Settings;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
@@ -117,7 +118,8 @@ final class SoakCommand implements Callable<Integer> {
 
   private int runRank() throws InterruptedException {
     PerfBackend.RankOptions options =
-        new PerfBackend.RankOptions(choices.joining(), choices.timeout(), true, PerfMemory.OWN);
+        new PerfBackend.RankOptions(
+            choices.joining(), choices.timeout(Settings.ofProcess()), true, PerfMemory.OWN);
     long until =
         untilMillis > 0
             ? untilMillis

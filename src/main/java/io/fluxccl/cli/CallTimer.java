@@ -115,10 +115,10 @@ record CallTimer(PerfRank rank, PerfPlan plan) {
     }
   }
 
-  /** Returns how many calls take no more than a share of the time limit, on the slowest rank. */
+  /** Returns how many calls take no more than a share of each rank's time limit. */
   private int mostCalls(long estimate) {
-    long slowest = Math.max(1, LongStream.of(gather(estimate)).max().orElseThrow());
-    long most = plan.timeout().toNanos() / SHARE_OF_LIMIT / slowest;
+    long mine = plan.timeout().toNanos() / SHARE_OF_LIMIT / Math.max(1, estimate);
+    long most = LongStream.of(gather(mine)).min().orElseThrow();
     return (int) Math.max(1, Math.min(Integer.MAX_VALUE, most));
   }
 

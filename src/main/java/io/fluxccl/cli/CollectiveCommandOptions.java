@@ -5,13 +5,13 @@ import io.fluxccl.InvalidUsage;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.JoinOptions;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.transport.Transport;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.function.UnaryOperator;
-import java.util.stream.Collectors;
 import picocli.CommandLine.Option;
 
 /** The options of all commands whose ranks do collectives: on what, over what, how long. */
@@ -34,7 +34,7 @@ final class CollectiveCommandOptions {
   @Option(
       names = "--timeout",
       paramLabel = "SECONDS",
-      description = "Limit of one collective, and of each step of the set-up. Default 30.")
+      description = "Limit of one collective (default FLUXCCL_TIMEOUT, or 30) and set-up step.")
   private Double timeoutSeconds;
 
   /** Returns what these options change of how a rank joins its job. */
@@ -42,7 +42,7 @@ final class CollectiveCommandOptions {
     DeviceChoice chosen =
         device == null ? DeviceChoice.fromEnvironment() : DeviceChoice.parse(device);
     Optional<Transport> only = transport();
-    Duration limit = timeout();
+    Duration limit = timeout(Settings.ofProcess());
     return from -> {
       CollectivesOptions calls = from.collectives().withTimeout(limit);
       return from.withCollectives(only.map(calls::withTransport).orElse(calls))
@@ -59,13 +59,14 @@ final class CollectiveCommandOptions {
     try {
       return Optional.of(Transport.valueOf(transport.toUpperCase(Locale.ROOT)));
     } catch (IllegalArgumentException e) {
-      String all =
-          Arrays.stream(Transport.values()).map(t -> ", " + t).collect(Collectors.joining());
-      throw new InvalidUsage("transport=" + transport + " is none of auto" + all, e);
+      String all = Arrays.toString(Transport.values());
+      throw new InvalidUsage("transport=" + transport + " is neither auto nor one of " + all, e);
     }
   }
 
-  Duration timeout() {
-    return PerfOptions.seconds("timeout", timeoutSeconds == null ? 30 : timeoutSeconds, 0.001);
+  /** Returns the limit of one collective; that of the settings, if no option says it. */
+  Duration timeout(Settings settings) {
+    Duration set = settings.seconds("FLUXCCL_TIMEOUT").orElse(CollectivesOptions.DEFAULT.timeout());
+    return timeoutSeconds == null ? set : PerfOptions.seconds("timeout", timeoutSeconds, 0.001);
   }
 }

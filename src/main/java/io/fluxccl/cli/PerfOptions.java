@@ -8,6 +8,7 @@ import io.fluxccl.Text;
 import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.group.JoinOptions;
+import io.fluxccl.settings.Settings;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -216,7 +217,7 @@ final class PerfOptions {
           JoinOptions chosen = joining.apply(from);
           return chosen.withCollectives(chosen(chosen.collectives(), collectives));
         },
-        choices.timeout(),
+        choices.timeout(Settings.ofProcess()),
         register,
         Text.choose("memory", memory, PerfMemory.values(), PerfMemory::label));
   }
@@ -255,7 +256,7 @@ final class PerfOptions {
         graph,
         checks,
         seconds("jit-warmup", jitWarmUpSeconds, 0),
-        choices.timeout(),
+        choices.timeout(Settings.ofProcess()),
         sizes.describe());
   }
 

@@ -10,6 +10,7 @@ import io.fluxccl.collective.Collective;
 import io.fluxccl.collective.CollectivesOptions;
 import io.fluxccl.group.DeviceChoice;
 import io.fluxccl.group.JoinOptions;
+import io.fluxccl.settings.Settings;
 import io.fluxccl.transport.Transport;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -106,6 +107,17 @@ class PerfOptionsTest {
     assertThat(plan.cases()).allSatisfy(c -> assertThat(c.bytes(2)).isEqualTo(8));
   }
 
+  @ParameterizedTest
+  @CsvSource({"'', 90, 90", "'', '', 30", "--timeout 0.5, 90, 0.5"})
+  void shouldPreferTheOptionToTheSettingAndThatToTheDefault(
+      String line, String setting, double seconds) {
+    CollectiveCommandOptions options = new CollectiveCommandOptions();
+    new CommandLine(CommandSpec.create().addMixin("all", CommandSpec.forAnnotatedObject(options)))
+        .parseArgs(line.isEmpty() ? new String[0] : line.split(" "));
+    assertThat(options.timeout(Settings.of(Map.of("FLUXCCL_TIMEOUT", setting))))
+        .isEqualTo(Duration.ofMillis((long) (1000 * seconds)));
+  }
+
   @Test
   void shouldParseTheOptionsOfRanks() {
     CollectivesOptions defaults = joining("").collectives();
@@ -148,7 +160,7 @@ class PerfOptionsTest {
         "-d float8           | type=float8 is none of int8",
         "-o xor              | op=xor is none of sum, prod, min, max, avg",
         "--device tpu        | device=tpu is none of auto, host, cuda",
-        "--transport pigeon  | transport=pigeon is none of auto, SHM",
+        "--transport pigeon  | transport=pigeon is neither auto nor one of [SHM",
         "--timeout 0         | timeout=0.0 is out of range",
         "--jit-warmup -1     | jit-warmup=-1.0 is out of range",
         "--ranks 0           | ranks=0 is out of range; give 1 to 127",
