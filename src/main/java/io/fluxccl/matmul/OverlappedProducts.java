@@ -128,7 +128,8 @@ public final class OverlappedProducts implements AutoCloseable {
    * @return the products, which the caller closes before the collectives. Fails with {@link
    *     InvalidUsage} on every rank if shapes or tables differ. If one rank can't prepare, it fails
    *     with its reason, such as a {@link DeviceFailure} because cuBLASLt is missing, and the
-   *     others with a {@link RemoteFailure} that names that rank. Callbacks may block
+   *     others with a {@link RemoteFailure} that names that rank. If it was cancelled, the products
+   *     are closed as soon as they are prepared. Callbacks may block
    */
   public static CompletableFuture<OverlappedProducts> of(
       Collectives collectives, ProductShape shape, OverlapTable table) {
@@ -147,7 +148,8 @@ public final class OverlappedProducts implements AutoCloseable {
           return made.get().description();
         };
     AtomicBoolean overlaps = new AtomicBoolean();
-    return collectives
+    CompletableFuture<OverlappedProducts> result = new CompletableFuture<>();
+    collectives
         .register(
             () ->
                 together(collectives, OPEN_TAG, "overlapped products", part)
@@ -164,11 +166,16 @@ public final class OverlappedProducts implements AutoCloseable {
             BlockingTasks.EXECUTOR)
         .whenCompleteAsync(
             (done, failure) -> {
-              if (failure != null && made.get() != null) {
+              // The caller may have cancelled the result.
+              if ((failure != null || !result.complete(done)) && made.get() != null) {
                 made.get().close();
+              }
+              if (failure != null) {
+                result.completeExceptionally(failure);
               }
             },
             BlockingTasks.EXECUTOR);
+    return result;
   }
 
   /**

@@ -38,6 +38,7 @@ import io.fluxccl.matmul.OverlapTable.Way;
 import io.fluxccl.matmul.PackedMatrix.Result;
 import io.fluxccl.testing.OnRanks;
 import io.fluxccl.testkit.LocalRank;
+import io.fluxccl.testkit.ResourceLeaks;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -509,6 +510,24 @@ abstract class OverlappedProductsContract {
     } catch (InterruptedException e) {
       throw new AssertionError(e);
     }
+  }
+
+  @Test
+  void shouldFreeTheMemoryIfTheFutureOfProductsIsCancelled(
+      LocalRank rank, Collectives collectives) {
+    OverlappedProducts.of(collectives, shape(BFLOAT16)).join().close();
+    rank.awaitAll();
+    ResourceLeaks leaks = ResourceLeaks.snapshot();
+    rank.awaitAll();
+    if (rank.rank() == 0) {
+      OverlappedProducts.of(collectives, shape(BFLOAT16)).cancel(false);
+      rank.awaitAll();
+    } else {
+      rank.awaitAll();
+      OverlappedProducts.of(collectives, shape(BFLOAT16)).join().close();
+    }
+    leaks.assertNone(Duration.ofSeconds(20));
+    rank.awaitAll();
   }
 
   @Test
