@@ -23,8 +23,8 @@
 // and sends one round of all warps ahead of what it receives. A warp that waits to send a unit waits until
 // the unit one ring before it has been received. A warp that waits to receive a unit waits until it has been
 // sent. A warp that should do this and does not is itself waiting at a lower unit, because a round is shorter
-// than a ring (the host ensures this) and covers at least one unit of every part. So there can be no
-// lowest wait.
+// than a ring (the host ensures this) and covers at least one unit of every part. So there can be no lowest
+// wait.
 #pragma once
 
 #include <fluxccl/atomics.cuh>

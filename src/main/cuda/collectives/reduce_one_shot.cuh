@@ -46,8 +46,8 @@ FLUXCCL_DEVICE bool exchangeRowsOfPair(const MappedPeers& peers, const Reduction
   return true;
 }
 
-// With four ranks, by sentinel packets: a warp sends a row to all peers, and waits for the rows of all peers at once. Returns false if the
-// job was aborted.
+// With four ranks, by sentinel packets: a warp sends a row to all peers, and waits for the rows of all peers at
+// once. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeRowsOfFour(const MappedPeers& peers, const Reduction& task, uint32_t& epoch) {
   constexpr int kRanks = 4;
@@ -87,8 +87,9 @@ FLUXCCL_DEVICE bool exchangeRowsOfFour(const MappedPeers& peers, const Reduction
   return true;
 }
 
-// With other ranks or packets: a block handles some rows at once. Each row has one warp for each rank, which sends to
-// that rank and receives from it. The first of these warps reduces. Returns false if the job was aborted.
+// With other ranks or packets: a block handles some rows at once. Each row has one warp for each rank, which
+// sends to that rank and receives from it. The first of these warps reduces. Returns false if the job was
+// aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangeRows(const MappedPeers& peers, const Reduction& task, uint32_t& epoch) {
   using Word = typename Rows::Word;

@@ -188,8 +188,8 @@ FLUXCCL_DEVICE bool exchangePartsOfPair(const MappedPeers& peers, const Reductio
   return true;
 }
 
-// Both shots with four ranks, by sentinel packets: a warp handles the row of each part that has one index, and waits for the rows of all
-// peers at once. Returns false if the job was aborted.
+// Both shots with four ranks, by sentinel packets: a warp handles the row of each part that has one index, and
+// waits for the rows of all peers at once. Returns false if the job was aborted.
 template <typename T, class Rows>
 FLUXCCL_DEVICE bool exchangePartsOfFour(const MappedPeers& peers, const Reduction& task, uint32_t rows,
                                         uint32_t lane, uint32_t warp, uint32_t warps, uint32_t& epoch) {
