@@ -32,6 +32,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import org.agrona.CloseHelper;
 
 /**
  * The products of a tensor-parallel layer with their communication as one step: a product before a
@@ -166,12 +167,11 @@ public final class OverlappedProducts implements AutoCloseable {
             BlockingTasks.EXECUTOR)
         .whenCompleteAsync(
             (done, failure) -> {
-              // The caller may have cancelled the result.
-              if ((failure != null || !result.complete(done)) && made.get() != null) {
-                made.get().close();
-              }
               if (failure != null) {
+                CloseHelper.close(failure::addSuppressed, made.get());
                 result.completeExceptionally(failure);
+              } else if (!result.complete(done)) {
+                done.close(); // the caller has cancelled the result, or given it a time limit
               }
             },
             BlockingTasks.EXECUTOR);
